@@ -1,0 +1,2 @@
+//! The `landbridge` command.
+fn main() {}

@@ -1,0 +1,218 @@
+//! What one collective is: the operation and the shape of its buffer.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Dtype {
+    /// IEEE binary32.
+    F32 = 1,
+    /// IEEE binary64.
+    F64 = 2,
+    /// IEEE binary16, accumulated in binary32.
+    F16 = 3,
+    /// bfloat16, accumulated in binary32.
+    Bf16 = 4,
+    /// Two's complement, 32 bits.
+    I32 = 5,
+    /// Two's complement, 64 bits.
+    I64 = 6,
+    /// Unsigned byte.
+    U8 = 7,
+}
+
+impl Dtype {
+    /// Every dtype.
+    pub const ALL: [Self; 7] = [
+        Self::F32,
+        Self::F64,
+        Self::F16,
+        Self::Bf16,
+        Self::I32,
+        Self::I64,
+        Self::U8,
+    ];
+
+    /// Bytes an element takes.
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+    /// Whether the dtype is a floating-point one.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::Bf16)
+    }
+    /// The name in flags, output and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U8 => "u8",
+        }
+    }
+    /// The dtype with wire code `code`.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| *dtype as u8 == code)
+    }
+}
+
+/// How elements are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// Sum; integers wrap.
+    Sum = 1,
+    /// Mean, weighted by each rank's weight; floats only.
+    Avg = 2,
+    /// Least; NaN wins, -0 is less than +0.
+    Min = 3,
+    /// Greatest; NaN wins, +0 is greater than -0.
+    Max = 4,
+    /// Product; integers wrap.
+    Prod = 5,
+}
+
+impl ReduceOp {
+    /// Every operation.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Avg, Self::Min, Self::Max, Self::Prod];
+
+    /// The name in flags, output and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Avg => "avg",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Prod => "prod",
+        }
+    }
+    /// Whether the operation is defined on `dtype`: an average of integers is not.
+    pub const fn accepts(self, dtype: Dtype) -> bool {
+        dtype.is_float() || !matches!(self, Self::Avg)
+    }
+    /// The operation with wire code `code`.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| *op as u8 == code)
+    }
+}
+
+/// A name that is none of the known ones. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not one of {known}")]
+pub struct UnknownName {
+    given: String,
+    known: &'static str,
+}
+
+impl FromStr for Dtype {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let known = "f32, f64, f16, bf16, i32, i64, u8";
+        let found = Self::ALL.into_iter().find(|dtype| dtype.name() == text);
+        found.ok_or_else(|| UnknownName {
+            given: text.to_owned(),
+            known,
+        })
+    }
+}
+
+impl FromStr for ReduceOp {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let known = "sum, avg, min, max, prod";
+        let found = Self::ALL.into_iter().find(|op| op.name() == text);
+        found.ok_or_else(|| UnknownName {
+            given: text.to_owned(),
+            known,
+        })
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What every rank of a group must agree on before one collective moves a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The operation.
+    pub op: ReduceOp,
+    /// The element type.
+    pub dtype: Dtype,
+    /// Elements in the buffer.
+    pub elements: u64,
+    /// The trainer's hash of the buffer's layout; zero when it has none.
+    pub layout_hash: u64,
+}
+
+/// The first field in which two descriptors differ, with both values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The field: `op`, `dtype`, `length` or `layout`.
+    pub field: &'static str,
+    /// The value on one side.
+    pub left: String,
+    /// The value on the other.
+    pub right: String,
+}
+
+impl Descriptor {
+    /// Bytes in the buffer.
+    pub const fn bytes(&self) -> u64 {
+        self.elements * self.dtype.size()
+    }
+
+    /// The first field that differs, if any.
+    pub fn difference(&self, other: &Self) -> Option<Difference> {
+        let pairs = [
+            ("op", self.op.to_string(), other.op.to_string()),
+            ("dtype", self.dtype.to_string(), other.dtype.to_string()),
+            (
+                "length",
+                self.elements.to_string(),
+                other.elements.to_string(),
+            ),
+            (
+                "layout",
+                format!("{:016x}", self.layout_hash),
+                format!("{:016x}", other.layout_hash),
+            ),
+        ];
+        pairs
+            .into_iter()
+            .find(|(_, left, right)| left != right)
+            .map(|(field, left, right)| Difference { field, left, right })
+    }
+
+    /// FNV-1a of the descriptor's wire form, in every header.
+    pub fn digest(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut mix = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        mix(self.op as u8);
+        mix(self.dtype as u8);
+        self.elements.to_be_bytes().into_iter().for_each(&mut mix);
+        self.layout_hash
+            .to_be_bytes()
+            .into_iter()
+            .for_each(&mut mix);
+        hash
+    }
+}

@@ -1,0 +1,214 @@
+//! Rates, sizes and fractions.
+
+use crate::decimal;
+use std::fmt;
+use std::str::FromStr;
+
+/// A spelling that is no quantity of the wanted kind. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not {wanted}")]
+pub struct QuantityError {
+    /// The text as given.
+    pub value: String,
+    /// What would be accepted, with an example.
+    pub wanted: &'static str,
+}
+
+pub(crate) fn parse(
+    text: &str,
+    units: &[(u64, &str)],
+    wanted: &'static str,
+) -> Result<u64, QuantityError> {
+    let error = || QuantityError {
+        value: text.to_owned(),
+        wanted,
+    };
+    let (number, unit) = decimal::split(text).ok_or_else(error)?;
+    let (scale, _) = units
+        .iter()
+        .find(|(_, name)| *name == unit)
+        .ok_or_else(error)?;
+    decimal::times(number, *scale).ok_or_else(error)
+}
+
+/// A rate in bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(u64);
+
+const RATES: &[(u64, &str)] = &[
+    (1_000_000_000_000, "Tbit/s"),
+    (1_000_000_000, "Gbit/s"),
+    (1_000_000, "Mbit/s"),
+    (1_000, "kbit/s"),
+    (1, "bit/s"),
+];
+
+impl BitRate {
+    /// `bits` per second.
+    pub const fn from_bits_per_second(bits: u64) -> Self {
+        Self(bits)
+    }
+    /// Bits per second.
+    pub const fn bits_per_second(self) -> u64 {
+        self.0
+    }
+    /// Bytes per second, exactly.
+    pub fn bytes_per_second(self) -> f64 {
+        self.0 as f64 / 8.0
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ByteCount(u64);
+
+const SIZES: &[(u64, &str)] = &[
+    (1 << 40, "TiB"),
+    (1 << 30, "GiB"),
+    (1 << 20, "MiB"),
+    (1 << 10, "KiB"),
+    (1_000_000_000_000, "TB"),
+    (1_000_000_000, "GB"),
+    (1_000_000, "MB"),
+    (1_000, "kB"),
+    (1, "B"),
+];
+
+impl ByteCount {
+    /// `bytes` bytes.
+    pub const fn new(bytes: u64) -> Self {
+        Self(bytes)
+    }
+    /// The number of bytes.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A fraction from 0 to 1, in parts per billion, spelled in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fraction(u32);
+
+const ONE_PPB: u32 = 1_000_000_000;
+
+impl Fraction {
+    /// `ppb` parts per billion; `None` above 1.
+    pub const fn from_ppb(ppb: u32) -> Option<Self> {
+        if ppb <= ONE_PPB {
+            Some(Self(ppb))
+        } else {
+            None
+        }
+    }
+    /// Parts per billion.
+    pub const fn ppb(self) -> u32 {
+        self.0
+    }
+    /// As a floating-point number from 0 to 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(ONE_PPB)
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let wanted = "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)";
+        parse(text, RATES, wanted).map(Self)
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let wanted =
+            "a size such as \"64 MiB\" (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, TiB in 1024s)";
+        parse(text, SIZES, wanted).map(Self)
+    }
+}
+
+impl FromStr for Fraction {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let wanted = "a percentage such as \"0.1 %\", from 0 % to 100 %";
+        let error = || QuantityError {
+            value: text.to_owned(),
+            wanted,
+        };
+        let ppb = parse(text, &[(u64::from(ONE_PPB) / 100, "%")], wanted)?;
+        u32::try_from(ppb)
+            .ok()
+            .and_then(Self::from_ppb)
+            .ok_or_else(error)
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&decimal::print(self.0, RATES))
+    }
+}
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&decimal::print(self.0, SIZES))
+    }
+}
+
+impl fmt::Display for Fraction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = format!("{:.7}", f64::from(self.0) / 1e7);
+        let percent = percent.trim_end_matches('0').trim_end_matches('.');
+        f.pad(&format!("{percent} %"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_space_is_optional_and_units_are_exact() {
+        assert_eq!("500Mbit/s".parse(), Ok(BitRate(500_000_000)));
+        assert_eq!("0.5 Gbit/s".parse(), Ok(BitRate(500_000_000)));
+        assert_eq!("64 MiB".parse(), Ok(ByteCount(64 << 20)));
+        assert_eq!("1 MB".parse(), Ok(ByteCount(1_000_000)));
+        assert_eq!("0.1 %".parse(), Ok(Fraction(1_000_000)));
+        assert_eq!("100%".parse(), Ok(Fraction(ONE_PPB)));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in [
+            "",
+            "500",
+            "Mbit/s",
+            "-1 Mbit/s",
+            "1e3 bit/s",
+            "1.5 bit/s",
+            "1 mbit/s",
+            "1..2 kbit/s",
+        ] {
+            assert!(text.parse::<BitRate>().is_err(), "{text}");
+        }
+        for text in ["100.1 %", "0.1", "-1 %", "0.00000001 %"] {
+            assert!(text.parse::<Fraction>().is_err(), "{text}");
+        }
+        assert!("99999999999999999999 B".parse::<ByteCount>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_parses_back(bits: u64, bytes: u64, ppb in 0..=ONE_PPB) {
+            prop_assert_eq!(BitRate(bits).to_string().parse(), Ok(BitRate(bits)));
+            prop_assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
+            prop_assert_eq!(Fraction(ppb).to_string().parse(), Ok(Fraction(ppb)));
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = (text.parse::<BitRate>(), text.parse::<ByteCount>(), text.parse::<Fraction>());
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Instants and durations in integer nanoseconds.
+
+use crate::{QuantityError, decimal, quantity};
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// An instant: nanoseconds since an origin that the clock's owner chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TimeNs(u64);
+
+/// A length of time in nanoseconds, spelled with a unit ("80 ms").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(u64);
+
+const SPANS: &[(u64, &str)] = &[
+    (3_600_000_000_000, "h"),
+    (60_000_000_000, "min"),
+    (1_000_000_000, "s"),
+    (1_000_000, "ms"),
+    (1_000, "us"),
+    (1, "ns"),
+];
+
+impl TimeNs {
+    /// `ns` nanoseconds after the origin.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+    /// Nanoseconds since the origin.
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+    /// The span since `earlier`; zero when `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// `ns` nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+    /// `ms` milliseconds.
+    pub const fn from_ms(ms: u64) -> Self {
+        Self(ms * 1_000_000)
+    }
+    /// `s` seconds.
+    pub const fn from_secs(s: u64) -> Self {
+        Self(s * 1_000_000_000)
+    }
+    /// Nanoseconds.
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+    /// Seconds.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+    /// As the standard library's type.
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+impl Add<Span> for TimeNs {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for TimeNs {
+    type Output = Self;
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl FromStr for Span {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let wanted = "a time such as \"80 ms\" (ns, us, ms, s, min, h)";
+        quantity::parse(text, SPANS, wanted).map(Self)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&decimal::print(self.0, SPANS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spans_are_exact() {
+        assert_eq!("80ms".parse(), Ok(Span::from_ms(80)));
+        assert_eq!("1.5 s".parse(), Ok(Span::from_ms(1500)));
+        assert!("0.5 ns".parse::<Span>().is_err());
+        assert!("80".parse::<Span>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_parses_back(ns: u64) {
+            prop_assert_eq!(Span(ns).to_string().parse(), Ok(Span(ns)));
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = text.parse::<Span>();
+        }
+    }
+}

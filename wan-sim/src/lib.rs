@@ -1,0 +1,1 @@
+//! What a long-haul link does to packets.
