@@ -5,3 +5,5 @@
 
 pub mod descriptor;
 pub mod ids;
+pub mod post;
+pub mod topology;
