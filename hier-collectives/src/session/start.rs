@@ -6,6 +6,13 @@ use crate::ids::{SegmentIndex, TreeIndex};
 use crate::post::Timing;
 use crate::shard;
 
+/// What became of an attempt to start a local reduction.
+enum Started {
+    One,
+    AllOfPart,
+    NoRoom,
+}
+
 impl Session {
     /// Starts a collective that every local rank has posted.
     pub(super) fn activate_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
@@ -74,30 +81,34 @@ impl Session {
             .map(|(sequence, _)| *sequence)
             .collect();
         for sequence in running {
-            let trees = self.live[&sequence].parts.len();
+            let trees = self.live.get(&sequence).map_or(0, |c| c.parts.len());
             for tree in (0..trees).filter_map(|tree| u16::try_from(tree).ok()) {
-                while self.start_local(sequence, TreeIndex(tree), budget, now) {}
+                loop {
+                    match self.start_local(sequence, TreeIndex(tree), budget, now) {
+                        Started::One => {}
+                        Started::AllOfPart => break,
+                        // Never a later one instead: were the order not the same on every
+                        // gateway, each could hold what another waits for.
+                        Started::NoRoom => return,
+                    }
+                }
             }
         }
     }
 
-    pub(super) fn start_local(
+    fn start_local(
         &mut self,
         sequence: Sequence,
         tree: TreeIndex,
         budget: u64,
         now: TimeNs,
-    ) -> bool {
-        let Some(collective) = self.live.get_mut(&sequence) else {
-            return false;
-        };
-        let Some((_, descriptor)) = collective.descriptor else {
-            return false;
-        };
+    ) -> Started {
+        let Some(collective) = self.live.get_mut(&sequence) else { return Started::AllOfPart };
+        let Some((_, descriptor)) = collective.descriptor else { return Started::AllOfPart };
         let part = &mut collective.parts[usize::from(tree.0)];
         let index = part.next_local;
         if index >= part.count() {
-            return false;
+            return Started::AllOfPart;
         }
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
         let contribution = |(rank, weight): (&RankId, &f64)| Input {
@@ -109,12 +120,12 @@ impl Session {
             part.next_local += 1;
             part.segment(index).local = inputs.pop();
             self.advance(key, now);
-            return true;
+            return Started::One;
         }
         let range = part.part.segment(index);
         let bytes = range.end - range.start;
         if self.core.partial_bytes > 0 && self.core.partial_bytes + bytes > budget {
-            return false;
+            return Started::NoRoom;
         }
         part.next_local += 1;
         self.core.partial_bytes += bytes;
@@ -124,6 +135,6 @@ impl Session {
         let job = self.core.job(key, Job::Local);
         let (op, dtype) = (descriptor.op, descriptor.dtype);
         self.core.actions.push_back(Action::Reduce { job, op, dtype, inputs, out });
-        true
+        Started::One
     }
 }
