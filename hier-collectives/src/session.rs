@@ -500,5 +500,5 @@ fn acceptable(post: &Post) -> Result<(), String> {
 }
 
 #[cfg(test)]
-#[path = "../session_tests.rs"]
+#[path = "session_tests.rs"]
 mod tests;
