@@ -16,6 +16,7 @@ mod tests;
 pub use fabric_file::{FabricFile, LANES_MAX};
 pub use fault::{Fault, Faults};
 pub use region_file::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
+pub use values::is_name;
 
 use std::path::Path;
 

@@ -43,8 +43,8 @@ impl FromValue for Name {
     }
 }
 
-/// Whether a text can be a [`Name`].
-pub(super) fn is_name(text: &str) -> bool {
+/// Whether a text can name a fabric, region, gateway or job.
+pub fn is_name(text: &str) -> bool {
     let inner = text
         .bytes()
         .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
