@@ -1,1 +1,5 @@
 //! The Landbridge gateway.
+
+pub mod certs;
+pub mod config;
+pub mod wan;

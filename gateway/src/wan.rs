@@ -1,0 +1,3 @@
+//! The long haul: mutually authenticated QUIC connections between gateways.
+
+pub mod tls;
