@@ -2,4 +2,5 @@
 
 pub mod certs;
 pub mod config;
+pub mod observe;
 pub mod wan;

@@ -10,12 +10,9 @@ impl Stream {
     /// The stream called `label` under `seed`. Labels keep streams apart: a draw from one
     /// leaves the others alone.
     pub(crate) fn new(seed: u64, label: &str) -> Self {
-        let mut mixed = label
-            .bytes()
-            .fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
-        Self {
-            state: std::array::from_fn(|_| splitmix64(&mut mixed)),
-        }
+        let mut mixed =
+            label.bytes().fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
+        Self { state: std::array::from_fn(|_| splitmix64(&mut mixed)) }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -51,9 +48,7 @@ mod tests {
     #[test]
     fn xoshiro_matches_its_reference_vector() {
         // First outputs of the reference C code for the state 1, 2, 3, 4.
-        let mut stream = Stream {
-            state: [1, 2, 3, 4],
-        };
+        let mut stream = Stream { state: [1, 2, 3, 4] };
         assert_eq!(stream.next(), 41_943_041);
         assert_eq!(stream.next(), 58_720_359);
         assert_eq!(stream.next(), 3_588_806_011_781_223);

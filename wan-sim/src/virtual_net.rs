@@ -52,10 +52,7 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-            state: Arc::default(),
-        }
+        Self { origin: Instant::now(), state: Arc::default() }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -86,9 +83,7 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.lock();
-        state
-            .links
-            .insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
         state.links.insert((a, b), Link::new(a_to_b, seed));
     }
 
@@ -141,10 +136,7 @@ impl VirtualNet {
         act: impl FnOnce(&mut Link) -> T,
     ) -> Result<T, NoLink> {
         let mut state = self.lock();
-        let link = state
-            .links
-            .get_mut(&(from, to))
-            .ok_or(NoLink { from, to })?;
+        let link = state.links.get_mut(&(from, to)).ok_or(NoLink { from, to })?;
         Ok(act(link))
     }
 
@@ -155,9 +147,7 @@ impl VirtualNet {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves no half-made change: each is one step.
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends every segment of `transmit`, each with a fate of its own.
@@ -173,11 +163,7 @@ impl VirtualNet {
         let mut from = 0;
         while from < contents.len() {
             let to = contents.len().min(from + segment);
-            let packet = Packet {
-                source,
-                ecn: transmit.ecn,
-                payload: contents.slice(from..to),
-            };
+            let packet = Packet { source, ecn: transmit.ecn, payload: contents.slice(from..to) };
             state.route(now, transmit.destination, packet);
             from = to;
         }
@@ -233,13 +219,7 @@ impl State {
         let ip_bytes = ip_bytes(destination, packet.payload.len());
         let link = self.links.get_mut(&(packet.source.ip(), destination.ip()));
         let fate = link.map(|link| link.offer(now, ip_bytes));
-        self.trace.add(&TraceRecord {
-            now,
-            source: packet.source,
-            destination,
-            ip_bytes,
-            fate,
-        });
+        self.trace.add(&TraceRecord { now, source: packet.source, destination, ip_bytes, fate });
         let at = match fate {
             Some(Fate::Deliver { at }) => at,
             Some(Fate::Drop(_)) => return,

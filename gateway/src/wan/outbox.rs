@@ -121,11 +121,8 @@ impl Outbox {
         let mut bytes = 0;
         for (_, flight) in lost {
             bytes += flight.outgoing.payload.len();
-            let outgoing = Outgoing {
-                again: true,
-                cancel: CancellationToken::new(),
-                ..flight.outgoing
-            };
+            let outgoing =
+                Outgoing { again: true, cancel: CancellationToken::new(), ..flight.outgoing };
             state.queue.insert(order(&outgoing.header), outgoing);
         }
         drop(state);

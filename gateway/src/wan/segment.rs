@@ -23,8 +23,7 @@ pub(super) async fn send_all(
     loop {
         let outgoing = peer.outbox.pull(class, id).await;
         let bytes = outgoing.payload.len();
-        let counter =
-            if outgoing.again { &peer.sent_again_bytes } else { &peer.first_sent_bytes };
+        let counter = if outgoing.again { &peer.sent_again_bytes } else { &peer.first_sent_bytes };
         counter.fetch_add(bytes, Ordering::Relaxed);
         let cancel = outgoing.cancel.clone();
         let key = outgoing.header.key;

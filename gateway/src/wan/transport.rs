@@ -22,7 +22,12 @@ pub fn datagram_bytes(fabric: &Fabric, address: IpAddr) -> u16 {
 }
 
 /// The settings of one lane of a link.
-pub fn settings(fabric: &Fabric, link: &Link, segment_bytes: u64, address: IpAddr) -> TransportConfig {
+pub fn settings(
+    fabric: &Fabric,
+    link: &Link,
+    segment_bytes: u64,
+    address: IpAddr,
+) -> TransportConfig {
     let lanes = u64::from(plan::lanes(fabric));
     let bdp = plan::bdp(link).get();
     let stream = segment_bytes + 4096;

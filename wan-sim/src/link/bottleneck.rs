@@ -62,10 +62,7 @@ impl Bottleneck {
             }
             self.waiting_bytes = waiting_bytes;
             self.waiting_bytes_peak = self.waiting_bytes_peak.max(waiting_bytes);
-            self.waiting.push_back(Waiting {
-                sent_from: self.clear_at,
-                ip_bytes,
-            });
+            self.waiting.push_back(Waiting { sent_from: self.clear_at, ip_bytes });
         }
         self.send(ip_bytes);
         Some(self.clear_at)

@@ -65,10 +65,7 @@ impl LinkSpec {
     /// [`SpecError::JitterAboveDelay`].
     pub fn with_jitter(self, jitter: Span) -> Result<Self, SpecError> {
         if jitter > self.delay {
-            return Err(SpecError::JitterAboveDelay {
-                jitter,
-                delay: self.delay,
-            });
+            return Err(SpecError::JitterAboveDelay { jitter, delay: self.delay });
         }
         Ok(Self { jitter, ..self })
     }

@@ -11,9 +11,7 @@ fn ns(ns: u64) -> TimeNs {
 }
 
 fn at(ns: u64) -> Fate {
-    Fate::Deliver {
-        at: TimeNs::from_ns(ns),
-    }
+    Fate::Deliver { at: TimeNs::from_ns(ns) }
 }
 
 #[test]
@@ -47,18 +45,12 @@ fn the_queue_holds_its_bytes_beside_the_packet_being_sent() {
     assert_eq!(link.offer(ns(1_000_000), 1000), at(5_000_000));
     assert_eq!(link.queue_bytes_peak(), ByteCount::new(3000));
     let counters = link.counters();
-    assert_eq!(
-        (counters.packets, counters.ip_bytes, counters.drops_queue),
-        (6, 6002, 2)
-    );
+    assert_eq!((counters.packets, counters.ip_bytes, counters.drops_queue), (6, 6002, 2));
 }
 
 #[test]
 fn the_default_queue_is_one_round_trip_of_rate() {
-    assert_eq!(
-        spec("1 Gbit/s", "40 ms").queue(),
-        ByteCount::new(10_000_000)
-    );
+    assert_eq!(spec("1 Gbit/s", "40 ms").queue(), ByteCount::new(10_000_000));
 }
 
 #[test]
@@ -93,11 +85,7 @@ fn a_change_holds_for_later_packets() {
 fn what_cannot_be_is_refused() {
     let zero = LinkSpec::new(BitRate::from_bits_per_second(0), Span::ZERO);
     assert_eq!(zero, Err(SpecError::ZeroRate));
-    assert!(
-        spec("1 bit/s", "1 ms")
-            .with_jitter(Span::from_ms(2))
-            .is_err()
-    );
+    assert!(spec("1 bit/s", "1 ms").with_jitter(Span::from_ms(2)).is_err());
 }
 
 proptest! {
