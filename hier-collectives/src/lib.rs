@@ -7,6 +7,7 @@ pub mod descriptor;
 pub mod ids;
 pub mod plan;
 pub mod post;
+pub mod reduce;
 pub mod session;
 pub mod shard;
 pub mod topology;
