@@ -18,6 +18,7 @@ use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, Sequence};
+use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
     Action, Arrival, Discard, JobId, LeaseId, Note, PeerError, Session, SessionConfig,
 };
@@ -368,8 +369,14 @@ impl Engine {
                         cancel.cancel();
                     }
                 }
-                Action::Notify { rank, event } => self.ranks.notify(rank, event),
-                Action::Finished(sequence) => self.memory.finish(sequence),
+                Action::Notify { rank, event } => {
+                    if let RankEvent::ContributionFree { sequence }
+                    | RankEvent::Failed { sequence, .. } = event
+                    {
+                        self.memory.finish(sequence, rank);
+                    }
+                    self.ranks.notify(rank, event);
+                }
                 Action::Note(note) => self.note(note),
             }
         }

@@ -113,11 +113,13 @@ pub enum FailureCode {
     Stalled = 7,
     /// The gateway is shutting down.
     ShuttingDown = 8,
+    /// The connection to the gateway is gone; the trainer's client says so itself.
+    GatewayLost = 9,
 }
 
 impl FailureCode {
     /// Every code.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Disagreement,
         Self::BadPost,
         Self::TimedOut,
@@ -126,6 +128,7 @@ impl FailureCode {
         Self::EpochEnded,
         Self::Stalled,
         Self::ShuttingDown,
+        Self::GatewayLost,
     ];
     /// The code with wire number `code`.
     pub fn from_code(code: u8) -> Option<Self> {
@@ -144,6 +147,7 @@ impl std::fmt::Display for FailureCode {
             Self::EpochEnded => "epoch ended (peer)",
             Self::Stalled => "exchange stalled (link)",
             Self::ShuttingDown => "gateway shutting down (us)",
+            Self::GatewayLost => "gateway lost (us)",
         })
     }
 }

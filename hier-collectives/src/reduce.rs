@@ -50,7 +50,7 @@ pub fn reduce_slices(
     operands: &[(&[u8], f64)],
 ) -> Result<(), ReduceError> {
     let size = dtype.size();
-    let whole = out.len() as u64 % size == 0;
+    let whole = (out.len() as u64).is_multiple_of(size);
     if !whole || operands.iter().any(|(bytes, _)| bytes.len() != out.len()) {
         return Err(ReduceError::Length(size));
     }

@@ -178,7 +178,6 @@ impl Session {
             let event =
                 RankEvent::Failed { sequence: post.sequence, failure: Failure::new(code, text) };
             core.actions.push_back(Action::Notify { rank, event });
-            core.actions.push_back(Action::Finished(post.sequence));
         };
         let Some(local) = self.ranks.get_mut(&rank) else {
             return;
@@ -439,7 +438,6 @@ impl Session {
                 || self.ranks.values().all(|rank| rank.next > sequence));
         if told {
             self.live.remove(&sequence);
-            self.core.actions.push_back(Action::Finished(sequence));
         }
     }
 

@@ -187,7 +187,7 @@ impl World {
                     self.memory[usize::from(me.0)].remove(&Buffer::Scratch(scratch));
                 }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
-                Action::Receipted { .. } | Action::Finished(_) | Action::Note(_) => {}
+                Action::Receipted { .. } | Action::Note(_) => {}
             }
         }
     }

@@ -4,10 +4,13 @@
 //! facts that only grow (an epoch, a limit, a receipt), so that they may be repeated, and
 //! after a lost lane all of them are.
 
-use crate::descriptor::{Descriptor, Dtype, ReduceOp};
+use crate::codec::{
+    DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
+};
+use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::{Algorithm, Plan, Tree};
-use crate::post::{Failure, FailureCode};
+use crate::post::Failure;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
@@ -131,23 +134,6 @@ pub enum Message {
         /// Why.
         failure: Failure,
     },
-}
-
-/// Bytes that are no message. The peer's fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The bytes end too soon.
-    #[error("truncated")]
-    Truncated,
-    /// Bytes are left over.
-    #[error("bytes left over")]
-    TrailingBytes,
-    /// A code that stands for nothing.
-    #[error("unknown {0}")]
-    Unknown(&'static str),
-    /// A value out of its range.
-    #[error("invalid {0}")]
-    Invalid(&'static str),
 }
 
 impl SegmentHeader {
@@ -319,39 +305,10 @@ impl Message {
     }
 }
 
-fn put_u16(out: &mut Vec<u8>, value: u16) {
-    out.extend(value.to_be_bytes());
-}
-
-fn put_u32(out: &mut Vec<u8>, value: u32) {
-    out.extend(value.to_be_bytes());
-}
-
-fn put_u64(out: &mut Vec<u8>, value: u64) {
-    out.extend(value.to_be_bytes());
-}
-
 fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
     put_u64(out, key.sequence.0);
     put_u16(out, key.tree.0);
     put_u32(out, key.segment.0);
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
-    put_u16(out, u16::try_from(bytes.len()).unwrap_or(u16::MAX));
-    out.extend(bytes);
-}
-
-fn put_descriptor(out: &mut Vec<u8>, descriptor: &Descriptor) {
-    out.extend([descriptor.op as u8, descriptor.dtype as u8]);
-    put_u64(out, descriptor.elements);
-    put_u64(out, descriptor.layout_hash);
-}
-
-fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
-    out.push(failure.code as u8);
-    put_text(out, &failure.text);
 }
 
 fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
@@ -378,62 +335,18 @@ pub(crate) fn plan_bytes(plan: &Plan) -> Vec<u8> {
     out
 }
 
-/// Takes fields off the front. Every length is checked against what is there before
-/// anything is allocated for it.
-struct Reader<'a>(&'a [u8]);
+/// Fields of messages between gateways.
+trait Fields {
+    fn key(&mut self) -> Result<SegmentKey, DecodeError>;
+    fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
+    fn plan(&mut self) -> Result<Plan, DecodeError>;
+    fn tree(&mut self) -> Result<Tree, DecodeError>;
+}
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.0.split_at_checked(count).ok_or(DecodeError::Truncated)?;
-        self.0 = tail;
-        Ok(head)
-    }
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        Ok(self.array::<1>()?[0])
-    }
-    fn u16(&mut self) -> Result<u16, DecodeError> {
-        self.array().map(u16::from_be_bytes)
-    }
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(u32::from_be_bytes)
-    }
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(u64::from_be_bytes)
-    }
-    fn weight(&mut self) -> Result<f64, DecodeError> {
-        let weight = f64::from_bits(self.u64()?);
-        if weight.is_finite() && weight >= 0.0 {
-            Ok(weight)
-        } else {
-            Err(DecodeError::Invalid("weight"))
-        }
-    }
+impl Fields for Reader<'_> {
     fn key(&mut self) -> Result<SegmentKey, DecodeError> {
         let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
         Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
-    }
-    fn text(&mut self) -> Result<String, DecodeError> {
-        let length = usize::from(self.u16()?);
-        let text = std::str::from_utf8(self.take(length)?);
-        text.map(str::to_owned).map_err(|_| DecodeError::Invalid("text"))
-    }
-    fn failure(&mut self) -> Result<Failure, DecodeError> {
-        let code = FailureCode::from_code(self.u8()?).ok_or(DecodeError::Unknown("failure"))?;
-        let text = self.text()?;
-        if text.len() > Failure::MAX_TEXT_BYTES {
-            return Err(DecodeError::Invalid("text"));
-        }
-        Ok(Failure { code, text })
-    }
-    fn descriptor(&mut self) -> Result<Descriptor, DecodeError> {
-        let op = ReduceOp::from_code(self.u8()?).ok_or(DecodeError::Unknown("op"))?;
-        let dtype = Dtype::from_code(self.u8()?).ok_or(DecodeError::Unknown("dtype"))?;
-        Ok(Descriptor { op, dtype, elements: self.u64()?, layout_hash: self.u64()? })
     }
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
         let count = usize::from(self.u16()?);
@@ -464,9 +377,6 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(Tree { share, crown, parents })
-    }
-    fn end<T>(&self, value: T) -> Result<T, DecodeError> {
-        if self.0.is_empty() { Ok(value) } else { Err(DecodeError::TrailingBytes) }
     }
 }
 

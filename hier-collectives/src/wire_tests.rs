@@ -1,6 +1,8 @@
 //! Every message survives the wire; no bytes panic.
 
 use super::*;
+use crate::descriptor::{Dtype, ReduceOp};
+use crate::post::FailureCode;
 use proptest::prelude::*;
 
 fn plans() -> impl Strategy<Value = Plan> {

@@ -23,12 +23,10 @@ impl Memory {
         self.posted.insert(Buffer::Result(sequence, rank), result);
     }
 
-    /// The collective is over for every local rank.
-    pub fn finish(&mut self, sequence: Sequence) {
-        self.posted.retain(|buffer, _| match buffer {
-            Buffer::Contribution(of, _) | Buffer::Result(of, _) => *of != sequence,
-            Buffer::Scratch(_) => true,
-        });
+    /// The collective is over for a rank.
+    pub fn finish(&mut self, sequence: Sequence, rank: RankId) {
+        self.posted.remove(&Buffer::Contribution(sequence, rank));
+        self.posted.remove(&Buffer::Result(sequence, rank));
     }
 
     /// The memory of a view. Scratch comes into being here.
@@ -48,7 +46,7 @@ impl Memory {
     pub fn release(&mut self, scratch: ScratchId) {
         if let Some(slice) = self.scratch.remove(&scratch)
             && self.spare.len() < SPARE_MAX
-            && slice.len() > 0
+            && !slice.is_empty()
         {
             self.spare.push(slice);
         }

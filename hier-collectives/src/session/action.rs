@@ -113,15 +113,14 @@ pub enum Action {
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),
-    /// Tell a local rank.
+    /// Tell a local rank. After `ContributionFree` or `Failed` its slots are not used any
+    /// more.
     Notify {
         /// The rank.
         rank: RankId,
         /// What happened.
         event: RankEvent,
     },
-    /// The collective's posted memory is not used any more.
-    Finished(Sequence),
     /// For logs and metrics.
     Note(Note),
 }

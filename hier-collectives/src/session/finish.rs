@@ -51,7 +51,6 @@ impl Session {
             let event = RankEvent::ContributionFree { sequence };
             self.core.actions.push_back(Action::Notify { rank: *rank, event });
         }
-        self.core.actions.push_back(Action::Finished(sequence));
     }
 
     /// Gives back all gateway memory of a collective and all credit it holds.
