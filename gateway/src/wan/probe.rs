@@ -70,22 +70,36 @@ pub fn is_probe(connection: &Connection) -> bool {
 /// Takes what a peer's probe sends and throws it away, for a few seconds at most.
 pub async fn answer(connection: Connection) {
     connection.set_receive_window(VarInt::from_u32(PROBE_MAX_BYTES));
+    let budget = Arc::new(AtomicU64::new(u64::from(PROBE_MAX_BYTES)));
     let take_all = async {
-        let mut budget = u64::from(PROBE_MAX_BYTES);
-        // Streams are few and share one loop: the probe writes them side by side.
-        while let Ok(mut stream) = connection.accept_uni().await {
-            while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
-                let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
-                let Some(rest) = budget.checked_sub(length) else {
-                    return;
-                };
-                budget = rest;
-            }
+        // Read side by side, as they are written: else the windows of those that wait would fill.
+        let mut readers = tokio::task::JoinSet::new();
+        for _ in 0..STREAMS {
+            let Ok(stream) = connection.accept_uni().await else {
+                return;
+            };
+            readers.spawn(discard(stream, Arc::clone(&budget)));
         }
+        while readers.join_next().await.is_some() {}
+        connection.closed().await;
     };
     // A probe closes the connection itself; what stays longer is no probe.
     let _ = timeout(ANSWERED_WITHIN, take_all).await;
     connection.close(VarInt::from_u32(0), b"probe over");
+}
+
+/// Reads to the end, or until the connection's budget is spent: then the stream is refused.
+async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
+    while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
+        let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
+        let spend = |rest: u64| rest.checked_sub(length);
+        if budget
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
+            .is_err()
+        {
+            return;
+        }
+    }
 }
 
 /// Measures the path to the peer of that address and DNS name. Sends one second's worth of the
