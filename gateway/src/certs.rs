@@ -24,19 +24,13 @@ impl Validity {
     /// From an hour ago, for clocks that differ, for `days` days.
     pub fn days(days: u32) -> Self {
         let now = OffsetDateTime::now_utc();
-        Self {
-            not_before: now - CLOCK_SKEW,
-            not_after: now + Duration::days(days.into()),
-        }
+        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
     }
 
     /// Over since an hour ago, to prove that such a certificate is refused.
     pub fn over() -> Self {
         let now = OffsetDateTime::now_utc();
-        Self {
-            not_before: now - Duration::days(2),
-            not_after: now - CLOCK_SKEW,
-        }
+        Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW }
     }
 }
 
@@ -100,15 +94,10 @@ impl CertificateAuthority {
     /// # Errors
     /// A fabric name that no certificate can have.
     pub fn generate(fabric: &str) -> Result<Self, CertsError> {
-        let at_fault = |source| CertsError::Certificate {
-            what: fabric.to_owned(),
-            source,
-        };
+        let at_fault = |source| CertsError::Certificate { what: fabric.to_owned(), source };
         let mut params = CertificateParams::default();
         let common_name = format!("Landbridge CA of {fabric}");
-        params
-            .distinguished_name
-            .push(DnType::CommonName, common_name);
+        params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         set_validity(&mut params, Validity::days(CA_DAYS));
@@ -142,25 +131,17 @@ impl CertificateAuthority {
         validity: Validity,
     ) -> Result<Issued, CertsError> {
         let name = dns_name(gateway, fabric);
-        let at_fault = |source| CertsError::Certificate {
-            what: name.clone(),
-            source,
-        };
+        let at_fault = |source| CertsError::Certificate { what: name.clone(), source };
         let mut params = CertificateParams::new(vec![name.clone()]).map_err(at_fault)?;
         params.distinguished_name.push(DnType::CommonName, gateway);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, validity);
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
-        Ok(Issued {
-            certificate_pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        })
+        Ok(Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
     /// The CA's certificate, which every gateway is given.
@@ -171,11 +152,7 @@ impl CertificateAuthority {
     fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, rcgen::Error> {
         let key = KeyPair::from_pem(&key_pem)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key)?;
-        Ok(Self {
-            issuer,
-            certificate_pem,
-            key_pem,
-        })
+        Ok(Self { issuer, certificate_pem, key_pem })
     }
 }
 
@@ -213,21 +190,12 @@ pub fn make(fabric: &Fabric, out: &Path, order: &Order<'_>) -> Result<Vec<Outcom
     if let Some(job) = order.jobs.iter().find(|job| !crate::config::is_name(job)) {
         return Err(CertsError::JobName(job.clone()));
     }
-    std::fs::create_dir_all(out).map_err(|source| CertsError::Io {
-        file: out.to_owned(),
-        source,
-    })?;
-    let mut writer = Writer {
-        out,
-        force: order.force,
-        outcomes: Vec::new(),
-    };
+    std::fs::create_dir_all(out)
+        .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
+    let mut writer = Writer { out, force: order.force, outcomes: Vec::new() };
     let (authority, anew) = authority(fabric.name(), &mut writer)?;
     for gateway in fabric.gateways() {
-        let (certificate, key) = (
-            format!("{}.pem", gateway.name),
-            format!("{}.key", gateway.name),
-        );
+        let (certificate, key) = (format!("{}.pem", gateway.name), format!("{}.key", gateway.name));
         if !anew && writer.keep(&[&certificate, &key]) {
             continue;
         }
@@ -287,10 +255,7 @@ impl Writer<'_> {
     /// Writes beside the place and renames, so that no reader meets half a file or a wider mode.
     fn write(&mut self, name: &str, text: &str, access: Access) -> Result<(), CertsError> {
         let (file, fresh) = (self.out.join(name), self.out.join(format!(".{name}.new")));
-        let at_fault = |source| CertsError::Io {
-            file: file.clone(),
-            source,
-        };
+        let at_fault = |source| CertsError::Io { file: file.clone(), source };
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(at_fault(error));
@@ -302,12 +267,8 @@ impl Writer<'_> {
             Access::Owner => 0o600,
         };
         let mut options = std::fs::OpenOptions::new();
-        let mut handle = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&fresh)
-            .map_err(at_fault)?;
+        let mut handle =
+            options.write(true).create_new(true).mode(mode).open(&fresh).map_err(at_fault)?;
         handle.write_all(text.as_bytes()).map_err(at_fault)?;
         std::fs::rename(&fresh, &file).map_err(at_fault)?;
         self.outcomes.push(Outcome::Made(file));
@@ -326,10 +287,7 @@ fn token() -> String {
 }
 
 fn read(file: &Path) -> Result<String, CertsError> {
-    std::fs::read_to_string(file).map_err(|source| CertsError::Io {
-        file: file.to_owned(),
-        source,
-    })
+    std::fs::read_to_string(file).map_err(|source| CertsError::Io { file: file.to_owned(), source })
 }
 
 fn set_validity(params: &mut CertificateParams, validity: Validity) {
@@ -352,27 +310,16 @@ mod tests {
     const FABRIC: &str = include_str!("../../configs/two-region/fabric.toml");
 
     fn fabric(text: &str) -> Fabric {
-        FabricFile::parse(Path::new("fabric.toml"), text)
-            .expect("valid")
-            .fabric()
-            .clone()
+        FabricFile::parse(Path::new("fabric.toml"), text).expect("valid").fabric().clone()
     }
 
     fn order(jobs: &[String], force: bool) -> Order<'_> {
-        Order {
-            validity: Validity::days(30),
-            jobs,
-            force,
-        }
+        Order { validity: Validity::days(30), jobs, force }
     }
 
     fn made(outcomes: &[Outcome]) -> Vec<String> {
-        let name = |path: &PathBuf| {
-            path.file_name()
-                .expect("a file")
-                .to_string_lossy()
-                .into_owned()
-        };
+        let name =
+            |path: &PathBuf| path.file_name().expect("a file").to_string_lossy().into_owned();
         let made = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Made(path) => Some(name(path)),
             Outcome::Kept(_) => None,
@@ -396,19 +343,14 @@ mod tests {
         ];
         assert_eq!(made(&outcomes), files);
         for file in files {
-            let mode = std::fs::metadata(out.path().join(file))
-                .expect("there")
-                .permissions()
-                .mode();
+            let mode =
+                std::fs::metadata(out.path().join(file)).expect("there").permissions().mode();
             let wanted = if file.ends_with(".pem") { 0o644 } else { 0o600 };
             assert_eq!(mode & 0o777 & !wanted, 0, "{file}");
         }
         let token = std::fs::read_to_string(out.path().join("train.token")).expect("there");
         assert_eq!(token.trim_end().len(), 64);
-        assert_eq!(
-            std::fs::read_dir(out.path()).expect("there").count(),
-            files.len()
-        );
+        assert_eq!(std::fs::read_dir(out.path()).expect("there").count(), files.len());
     }
 
     #[test]
@@ -420,10 +362,7 @@ mod tests {
         let jobs = ["other".to_owned()];
         let outcomes = make(&wider, out.path(), &order(&jobs, false)).expect("made");
         assert_eq!(made(&outcomes), ["west-1.pem", "west-1.key", "other.token"]);
-        assert_eq!(
-            std::fs::read(out.path().join("east-0.pem")).expect("there"),
-            before
-        );
+        assert_eq!(std::fs::read(out.path().join("east-0.pem")).expect("there"), before);
     }
 
     #[test]
@@ -432,26 +371,16 @@ mod tests {
         make(&fabric(FABRIC), out.path(), &order(&[], false)).expect("made");
         std::fs::remove_file(out.path().join("ca.key")).expect("there");
         let refused = make(&fabric(FABRIC), out.path(), &order(&[], false)).expect_err("no key");
-        assert!(
-            matches!(refused, CertsError::KeyElsewhere { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused, CertsError::KeyElsewhere { .. }), "{refused}");
         let outcomes = make(&fabric(FABRIC), out.path(), &order(&[], true)).expect("forced");
-        assert_eq!(
-            made(&outcomes).len(),
-            6,
-            "all certificates are of the new CA"
-        );
+        assert_eq!(made(&outcomes).len(), 6, "all certificates are of the new CA");
     }
 
     #[test]
     fn names_that_would_hurt_are_refused() {
         let out = tempfile::tempdir().expect("a temporary directory");
         let ca = fabric(&FABRIC.replace("gateway.west-0", "gateway.ca"));
-        assert!(matches!(
-            make(&ca, out.path(), &order(&[], false)),
-            Err(CertsError::NameTaken)
-        ));
+        assert!(matches!(make(&ca, out.path(), &order(&[], false)), Err(CertsError::NameTaken)));
         let jobs = ["../train".to_owned()];
         let refused = make(&fabric(FABRIC), out.path(), &order(&jobs, false));
         assert!(matches!(refused, Err(CertsError::JobName(_))));

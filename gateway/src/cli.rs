@@ -35,11 +35,7 @@ pub fn main() -> Exit {
         Err(error) => {
             // Nothing is left to do when even this cannot be printed.
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Good
-            };
+            return if error.use_stderr() { Exit::Usage } else { Exit::Good };
         }
     };
     let outcome = match cli.command {

@@ -42,36 +42,19 @@ pub struct Finding {
 impl Finding {
     fn ok(check: &'static str, subject: impl ToString, found: impl ToString) -> Self {
         let (subject, found) = (subject.to_string(), found.to_string());
-        Self {
-            check,
-            subject,
-            verdict: Verdict::Ok,
-            found,
-            advice: None,
-        }
+        Self { check, subject, verdict: Verdict::Ok, found, advice: None }
     }
 
     fn warning(self, advice: impl ToString) -> Self {
-        Self {
-            verdict: Verdict::Warning,
-            advice: Some(advice.to_string()),
-            ..self
-        }
+        Self { verdict: Verdict::Warning, advice: Some(advice.to_string()), ..self }
     }
 
     fn failed(self, advice: impl ToString) -> Self {
-        Self {
-            verdict: Verdict::Failed,
-            advice: Some(advice.to_string()),
-            ..self
-        }
+        Self { verdict: Verdict::Failed, advice: Some(advice.to_string()), ..self }
     }
 
     fn skipped(self) -> Self {
-        Self {
-            verdict: Verdict::Skipped,
-            ..self
-        }
+        Self { verdict: Verdict::Skipped, ..self }
     }
 }
 

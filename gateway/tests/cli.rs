@@ -25,10 +25,7 @@ fn toml_files(directory: &Path, found: &mut Vec<String>) {
         let path = entry.expect("readable").path();
         if path.is_dir() {
             toml_files(&path, found);
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
             found.push(path.display().to_string());
         }
     }
@@ -41,38 +38,21 @@ fn every_example_config_is_good() {
     assert!(arguments.len() >= 5, "{arguments:?}");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = landbridge(&arguments);
-    assert_eq!(
-        (code(&output), &json(&output)["ok"]),
-        (0, &true.into()),
-        "{:?}",
-        json(&output)
-    );
+    assert_eq!((code(&output), &json(&output)["ok"]), (0, &true.into()), "{:?}", json(&output));
 }
 
 #[test]
 fn a_wrong_command_line_is_64_and_help_is_0() {
-    for wrong in [
-        &["fly"][..],
-        &[],
-        &["check"],
-        &["certs", "--days", "0"],
-        &["status", "--jsn"],
-    ] {
+    for wrong in [&["fly"][..], &[], &["check"], &["certs", "--days", "0"], &["status", "--jsn"]] {
         let output = landbridge(wrong);
         assert_eq!(code(&output), 64, "{wrong:?}");
-        assert!(
-            output.stdout.is_empty() && !output.stderr.is_empty(),
-            "{wrong:?}"
-        );
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
     for command in ["certs", "check", "doctor", "status"] {
         let output = landbridge(&[command, "--help"]);
         assert_eq!(code(&output), 0, "{command}");
         let help = String::from_utf8(output.stdout).expect("text");
-        assert!(
-            help.contains(&format!("Example: landbridge {command}")),
-            "{help}"
-        );
+        assert!(help.contains(&format!("Example: landbridge {command}")), "{help}");
     }
 }
 
@@ -93,37 +73,21 @@ fn check_reports_the_faults_of_all_files_once() {
     assert_eq!(code(&output), 64);
     let report = json(&output);
     let faults = report["faults"].as_array().expect("a list");
-    let keys: Vec<_> = faults
-        .iter()
-        .map(|fault| fault["key"].as_str().expect("text"))
-        .collect();
-    assert_eq!(
-        keys,
-        [
-            "gateway.east-0.memory",
-            "region.east.gateway.east-0.egress",
-            ""
-        ]
-    );
+    let keys: Vec<_> = faults.iter().map(|fault| fault["key"].as_str().expect("text")).collect();
+    assert_eq!(keys, ["gateway.east-0.memory", "region.east.gateway.east-0.egress", ""]);
 
     let output = landbridge(&["check", &files[0], &files[1], &files[2]]);
     assert_eq!(code(&output), 64);
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert_eq!(stderr.lines().count(), 3, "{stderr}");
-    assert!(
-        stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
 }
 
 #[test]
 fn certs_twice_keeps_what_is_there() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("keys").display().to_string();
-    let fabric = configs()
-        .join("two-region/fabric.toml")
-        .display()
-        .to_string();
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
     let run = || landbridge(&["certs", "--fabric", &fabric, "--out", &out, "--json"]);
     let first = run();
     assert_eq!(code(&first), 0);
@@ -137,11 +101,8 @@ fn certs_twice_keeps_what_is_there() {
 fn status_of_a_gateway_that_does_not_run_is_69() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for name in ["fabric.toml", "east.toml"] {
-        std::fs::copy(
-            configs().join("two-region").join(name),
-            directory.path().join(name),
-        )
-        .expect("copied");
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
     }
     let east = directory.path().join("east.toml");
     // A port that was just free: nothing answers there.
@@ -163,11 +124,8 @@ fn status_of_a_gateway_that_does_not_run_is_69() {
 fn a_doctor_without_certificates_fails_and_says_what_to_do() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for name in ["fabric.toml", "east.toml"] {
-        std::fs::copy(
-            configs().join("two-region").join(name),
-            directory.path().join(name),
-        )
-        .expect("copied");
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
     }
     let east = directory.path().join("east.toml").display().to_string();
     let output = landbridge(&["doctor", "--config", &east, "--json"]);
@@ -175,8 +133,5 @@ fn a_doctor_without_certificates_fails_and_says_what_to_do() {
     assert_eq!(json(&output)["ok"], false);
     let output = landbridge(&["doctor", "--config", &east]);
     let stdout = String::from_utf8(output.stdout).expect("text");
-    assert!(
-        stdout.contains("What to do:") && stdout.contains("landbridge certs"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("What to do:") && stdout.contains("landbridge certs"), "{stdout}");
 }

@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 /// host ca.pem, its own NAME.pem and NAME.key, and the tokens of its jobs; keep ca.key away from
 /// them.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example: landbridge certs --fabric configs/two-region/fabric.toml \
-    --out configs/two-region/keys"
-)]
+#[command(after_help = "Example: landbridge certs --fabric configs/two-region/fabric.toml \
+    --out configs/two-region/keys")]
 pub(super) struct Certs {
     /// The fabric whose gateways get certificates
     #[arg(long, value_name = "FILE")]
@@ -49,16 +47,9 @@ impl Certs {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let fabric = FabricFile::load(&self.fabric)?;
         let validity = Validity::days(self.days);
-        let order = Order {
-            validity,
-            jobs: &self.jobs,
-            force: self.force,
-        };
+        let order = Order { validity, jobs: &self.jobs, force: self.force };
         let outcomes = make(fabric.fabric(), &self.out, &order)?;
-        let mut report = Report {
-            made: vec![],
-            kept: vec![],
-        };
+        let mut report = Report { made: vec![], kept: vec![] };
         for outcome in &outcomes {
             match outcome {
                 Outcome::Made(file) => report.made.push(file),

@@ -50,21 +50,13 @@ impl Check {
                     ("FAULTY", format!("{count} fault{plural}"))
                 }
             };
-            files.push(Checked {
-                file,
-                kind,
-                summary,
-            });
+            files.push(Checked { file, kind, summary });
         }
         // A fabric is read for itself and for each region that names it: one report of each fault.
         let faults = Faults::collect(faults);
         if self.json {
             let listed = faults.iter().flat_map(Faults::iter).cloned().collect();
-            show_json(&Report {
-                ok: faults.is_none(),
-                files,
-                faults: listed,
-            });
+            show_json(&Report { ok: faults.is_none(), files, faults: listed });
         } else {
             let row = |checked: &Checked| {
                 let file = checked.file.display().to_string();
@@ -115,9 +107,5 @@ fn describe_region(file: &RegionFile) -> String {
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric().name();
-    format!(
-        "{} of {fabric}; jobs: {}",
-        gateways.join(", "),
-        jobs.join(", ")
-    )
+    format!("{} of {fabric}; jobs: {}", gateways.join(", "), jobs.join(", "))
 }

@@ -39,19 +39,11 @@ impl Doctor {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let findings = runtime.block_on(examine(&region, gateway));
-        let ok = findings
-            .iter()
-            .all(|finding| finding.verdict != Verdict::Failed);
+        let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
         if self.json {
-            show_json(&Report {
-                ok,
-                gateway: &gateway.name,
-                findings: &findings,
-            });
+            show_json(&Report { ok, gateway: &gateway.name, findings: &findings });
         } else {
             show(&describe(&findings));
         }
@@ -68,25 +60,16 @@ fn describe(findings: &[Finding]) -> String {
             Verdict::Skipped => "skipped",
         };
         let subject = finding.subject.clone();
-        [
-            verdict.to_owned(),
-            finding.check.to_owned(),
-            subject,
-            finding.found.clone(),
-        ]
+        [verdict.to_owned(), finding.check.to_owned(), subject, finding.found.clone()]
     };
     let rows: Vec<_> = findings.iter().map(row).collect();
     let mut text = table(["verdict", "check", "of", "found"], &rows);
-    let mut advised = findings
-        .iter()
-        .filter_map(|finding| Some((finding, finding.advice.as_ref()?)));
+    let mut advised =
+        findings.iter().filter_map(|finding| Some((finding, finding.advice.as_ref()?)));
     if let Some((finding, advice)) = advised.next() {
         text.push_str("\nWhat to do:\n");
         for (finding, advice) in std::iter::once((finding, advice)).chain(advised) {
-            text.push_str(&format!(
-                "* {} of {}: {advice}\n",
-                finding.check, finding.subject
-            ));
+            text.push_str(&format!("* {} of {}: {advice}\n", finding.check, finding.subject));
         }
     }
     text

@@ -39,9 +39,7 @@ impl Status {
 }
 
 fn describe(status: &observed::Status) -> String {
-    let epoch = status
-        .epoch
-        .map_or("none yet".to_owned(), |epoch| epoch.to_string());
+    let epoch = status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string());
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}, epoch {epoch}\n");
     if let Some(plan) = &status.plan {
@@ -49,26 +47,14 @@ fn describe(status: &observed::Status) -> String {
         text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
     }
     text.push('\n');
-    let header = [
-        "peer", "state", "lanes", "rtt", "sent", "received", "problem",
-    ];
-    text.push_str(&table(
-        header,
-        &status.peers.iter().map(peer).collect::<Vec<_>>(),
-    ));
+    let header = ["peer", "state", "lanes", "rtt", "sent", "received", "problem"];
+    text.push_str(&table(header, &status.peers.iter().map(peer).collect::<Vec<_>>()));
     text.push('\n');
     let header = ["link", "rate", "rtt", "loss"];
-    text.push_str(&table(
-        header,
-        &status.links.iter().map(link).collect::<Vec<_>>(),
-    ));
+    text.push_str(&table(header, &status.links.iter().map(link).collect::<Vec<_>>()));
     text.push('\n');
     let attached = |rank: &observed::RankStatus| {
-        let state = if rank.attached {
-            "attached"
-        } else {
-            "not attached"
-        };
+        let state = if rank.attached { "attached" } else { "not attached" };
         [rank.rank.to_string(), state.to_owned()]
     };
     let rows: Vec<_> = status.ranks.iter().map(attached).collect();
@@ -78,23 +64,8 @@ fn describe(status: &observed::Status) -> String {
         text.push_str("no collective under way\n");
         return text;
     }
-    let header = [
-        "collective",
-        "op",
-        "dtype",
-        "size",
-        "state",
-        "awaited ranks",
-        "since",
-    ];
-    text + &table(
-        header,
-        &status
-            .collectives
-            .iter()
-            .map(collective)
-            .collect::<Vec<_>>(),
-    )
+    let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
+    text + &table(header, &status.collectives.iter().map(collective).collect::<Vec<_>>())
 }
 
 fn peer(peer: &observed::PeerStatus) -> [String; 7] {
@@ -108,8 +79,7 @@ fn peer(peer: &observed::PeerStatus) -> [String; 7] {
         peer.gateway.clone(),
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
-        peer.rtt_ms
-            .map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
         size(peer.sent_bytes),
         size(peer.received_bytes),
         peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
@@ -132,11 +102,7 @@ fn collective(collective: &observed::CollectiveStatus) -> [String; 7] {
         observed::CollectiveState::Settling => "settling",
     };
     let awaited: Vec<String> = collective.awaited.iter().map(u32::to_string).collect();
-    let awaited = if awaited.is_empty() {
-        "-".to_owned()
-    } else {
-        awaited.join(", ")
-    };
+    let awaited = if awaited.is_empty() { "-".to_owned() } else { awaited.join(", ") };
     [
         collective.sequence.to_string(),
         collective.op.clone(),

@@ -8,10 +8,7 @@ pub(super) fn table<const COLUMNS: usize>(
     let header = header.map(str::to_uppercase);
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells
-            .chain([header[column].chars().count()])
-            .max()
-            .unwrap_or(0)
+        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
     let mut text = String::new();
@@ -32,10 +29,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [
-            ["a".to_owned(), "1".to_owned()],
-            ["long".to_owned(), "2".to_owned()],
-        ];
+        let rows = [["a".to_owned(), "1".to_owned()], ["long".to_owned(), "2".to_owned()]];
         assert_eq!(table(["x", "y"], &rows), "X     Y\na     1\nlong  2\n");
     }
 }

@@ -39,11 +39,7 @@ impl FabricFile {
         let (fabric, by_name) = Source::new(path, text).read(read_fabric)?;
         let of_gateway = |id| by_name.get(&fabric.gateway(id).name).copied();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
-        Ok(Self {
-            path: path.to_owned(),
-            fabric,
-            addresses,
-        })
+        Ok(Self { path: path.to_owned(), fabric, addresses })
     }
 
     /// The file it was read from.
@@ -58,21 +54,15 @@ impl FabricFile {
 
     /// Where a gateway's first lane is reached; `None` for one without a WAN port.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
-        self.addresses
-            .get(usize::from(gateway.0))
-            .copied()
-            .flatten()
+        self.addresses.get(usize::from(gateway.0)).copied().flatten()
     }
 
     /// SHA-256 of what all members must agree on before they meet: the fabric's name and MTU,
     /// and every region's and gateway's name, ranks and whether it has a WAN port. Rates,
     /// addresses and links are not part of it: they travel with the plan.
     pub fn identity(&self) -> [u8; 32] {
-        let mut text = format!(
-            "landbridge fabric 1\n{} {}\n",
-            self.fabric.name(),
-            self.fabric.mtu()
-        );
+        let mut text =
+            format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
         for region in self.fabric.regions() {
             text.push_str(&format!("region {}\n", region.name));
             for id in region.gateways.clone().map(GatewayId) {
@@ -141,10 +131,7 @@ fn read_region(
     let tables = section.tables("gateway");
     let several = tables.len() > 1;
     if tables.is_empty() && !section.has("gateway") {
-        section.missing(
-            "gateway",
-            "at least one table such as [region.east.gateway.east-0]",
-        );
+        section.missing("gateway", "at least one table such as [region.east.gateway.east-0]");
     }
     let mut gateways: Vec<GatewayEntry> = tables
         .into_iter()
@@ -170,25 +157,14 @@ fn read_region(
         let accepted = format!("an array of {count} positive numbers");
         source.fault_at(&section.key_of("speeds"), problem, accepted);
     }
-    let speeds = speeds
-        .filter(|speeds| speeds.len() == width)
-        .unwrap_or(vec![1.0; width]);
-    let spec = gateways
-        .iter()
-        .map(|gateway| (gateway.name.clone(), served(gateway), gateway.wan));
+    let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
+    let spec = gateways.iter().map(|gateway| (gateway.name.clone(), served(gateway), gateway.wan));
     let mut spec: Vec<_> = spec.collect();
     if spec.is_empty() {
         spec.push((format!("{name}-"), count, Some(PORT_AT_FAULT)));
     }
     section.close();
-    (
-        RegionSpec {
-            name,
-            speeds,
-            gateways: spec,
-        },
-        gateways,
-    )
+    (RegionSpec { name, speeds, gateways: spec }, gateways)
 }
 
 fn read_gateway(
@@ -206,17 +182,11 @@ fn read_gateway(
     };
     let ranks_at_fault = ranks.is_none() && (several || section.has("ranks"));
     let (mut wan, mut address) = (None, None);
-    let has_port = ["wan", "egress", "ingress"]
-        .iter()
-        .any(|name| section.has(name));
+    let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has(name));
     if has_port {
         address = section.required::<Peer>("wan").map(|peer| peer.0);
-        let egress = section
-            .required::<BitRate>("egress")
-            .unwrap_or(PORT_AT_FAULT.egress);
-        let ingress = section
-            .required::<BitRate>("ingress")
-            .unwrap_or(PORT_AT_FAULT.ingress);
+        let egress = section.required::<BitRate>("egress").unwrap_or(PORT_AT_FAULT.egress);
+        let ingress = section.required::<BitRate>("ingress").unwrap_or(PORT_AT_FAULT.ingress);
         wan = Some(WanPort { egress, ingress });
     } else {
         // Asked for all the same, so that a slip such as `wann` is told the known keys.
@@ -229,14 +199,7 @@ fn read_gateway(
         wan = wan.or(Some(PORT_AT_FAULT));
     }
     section.close();
-    GatewayEntry {
-        name,
-        key,
-        ranks: ranks.map(|ranks| ranks.0),
-        ranks_at_fault,
-        wan,
-        address,
-    }
+    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, address }
 }
 
 fn read_links(
@@ -246,18 +209,11 @@ fn read_links(
 ) -> Vec<LinkSpec> {
     let mut links = Vec::new();
     for (name, mut section) in root.tables("link") {
-        let rate = section
-            .required::<BitRate>("rate")
-            .unwrap_or(PORT_AT_FAULT.egress);
+        let rate = section.required::<BitRate>("rate").unwrap_or(PORT_AT_FAULT.egress);
         let rtt = section.required::<Span>("rtt").unwrap_or(Span::ZERO);
         let loss = section.optional::<Fraction>("loss").unwrap_or_default();
         match resolve(&name, regions).as_slice() {
-            [between] => links.push(LinkSpec {
-                between: between.clone(),
-                rate,
-                rtt,
-                loss,
-            }),
+            [between] => links.push(LinkSpec { between: between.clone(), rate, rtt, loss }),
             found => {
                 let problem = match found {
                     [] => "does not join two regions of the fabric".to_owned(),
@@ -279,13 +235,9 @@ fn read_links(
 /// All ways to read a link's name as two regions. Regions may have hyphens of their own.
 fn resolve(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
     let known = |name: &str| regions.iter().any(|region| region.name == name);
-    let splits = name
-        .match_indices('-')
-        .map(|(at, _)| (&name[..at], &name[at + 1..]));
+    let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
     let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);
-    joined
-        .map(|(one, other)| (one.to_owned(), other.to_owned()))
-        .collect()
+    joined.map(|(one, other)| (one.to_owned(), other.to_owned())).collect()
 }
 
 fn check_name(source: &Source<'_>, key: &str, name: &str) {
@@ -324,26 +276,23 @@ fn report(source: &Source<'_>, fault: &FabricError, gateways: &[GatewayEntry], l
             let key = last.map_or("region".to_owned(), |gateway| gateway.key.clone());
             (key, "gateway names that differ throughout the fabric")
         }
-        FabricError::RanksUnserved { region, .. } => (
-            format!("region.{region}.ranks"),
-            "the sum of its gateways' `ranks`",
-        ),
+        FabricError::RanksUnserved { region, .. } => {
+            (format!("region.{region}.ranks"), "the sum of its gateways' `ranks`")
+        }
         FabricError::NoRank(region) => (format!("region.{region}.ranks"), "at least 1"),
         FabricError::BadSpeed(region) => (format!("region.{region}.speeds"), "positive numbers"),
         FabricError::NoPort(region) => (
             format!("region.{region}"),
             "a gateway with `wan`, `egress` and `ingress` in each of several regions",
         ),
-        FabricError::BadLink(one, other) | FabricError::LinkTwice(one, other) => (
-            format!("link.{one}-{other}"),
-            "one link between two different regions",
-        ),
+        FabricError::BadLink(one, other) | FabricError::LinkTwice(one, other) => {
+            (format!("link.{one}-{other}"), "one link between two different regions")
+        }
         // A link that could not be read is the fault; that it leads nowhere follows.
         FabricError::Unreachable(..) if source.has_fault_under("link") => return,
-        FabricError::Unreachable(..) => (
-            "link".to_owned(),
-            "links by which every region reaches every other",
-        ),
+        FabricError::Unreachable(..) => {
+            ("link".to_owned(), "links by which every region reaches every other")
+        }
         FabricError::BadValue(text) => (key_of(text, gateways, links), "a value inside that range"),
     };
     source.fault_at(&key, fault.to_string(), accepted.to_owned());
@@ -354,11 +303,7 @@ fn key_of(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
     for gateway in gateways {
         if text.starts_with(&format!("gateway `{}`", gateway.name)) {
             let slow = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);
-            return format!(
-                "{}.{}",
-                gateway.key,
-                if slow { "ingress" } else { "egress" }
-            );
+            return format!("{}.{}", gateway.key, if slow { "ingress" } else { "egress" });
         }
     }
     for link in links {
@@ -368,9 +313,7 @@ fn key_of(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
             return format!("link.{name}.{field}");
         }
     }
-    text.split_once(' ')
-        .map_or(text, |(field, _)| field)
-        .to_owned()
+    text.split_once(' ').map_or(text, |(field, _)| field).to_owned()
 }
 
 /// IP MTU that every path of the public Internet is expected to carry.

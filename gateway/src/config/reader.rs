@@ -38,12 +38,7 @@ struct Place {
 impl<'a> Source<'a> {
     /// Nothing read yet.
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self {
-            path,
-            text,
-            faults: RefCell::default(),
-            places: RefCell::default(),
-        }
+        Self { path, text, faults: RefCell::default(), places: RefCell::default() }
     }
 
     /// Reads the whole file by `walk`, then reports the keys that nothing asked for.
@@ -58,13 +53,7 @@ impl<'a> Source<'a> {
         for error in errors {
             let line = error.span().map(|span| self.line(&span));
             let accepted = "TOML, as in the examples under configs/".to_owned();
-            self.push(
-                String::new(),
-                line,
-                None,
-                error.message().to_owned(),
-                accepted,
-            );
+            self.push(String::new(), line, None, error.message().to_owned(), accepted);
         }
         let mut section = Section {
             source: &self,
@@ -92,9 +81,7 @@ impl<'a> Source<'a> {
         let faults = self.faults.borrow();
         let mut below = faults.iter().map(|fault| fault.key.as_str());
         below.any(|fault| {
-            fault
-                .strip_prefix(key)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            fault.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
     }
 
@@ -119,14 +106,7 @@ impl<'a> Source<'a> {
         accepted: String,
     ) {
         let file = self.path.to_owned();
-        self.faults.borrow_mut().push(Fault {
-            file,
-            line,
-            key,
-            value,
-            problem,
-            accepted,
-        });
+        self.faults.borrow_mut().push(Fault { file, line, key, value, problem, accepted });
     }
 
     fn line(&self, span: &Range<usize>) -> usize {
@@ -144,9 +124,7 @@ impl<'a> Source<'a> {
 
     fn note(&self, key: &str, span: &Range<usize>, value: Option<String>) {
         let line = self.line(span);
-        self.places
-            .borrow_mut()
-            .insert(key.to_owned(), Place { line, value });
+        self.places.borrow_mut().insert(key.to_owned(), Place { line, value });
     }
 }
 
@@ -167,11 +145,7 @@ impl<'a> Section<'a> {
 
     /// Path of a key in this table.
     pub(super) fn key_of(&self, name: &str) -> String {
-        if self.key.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.key)
-        }
+        if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
     }
 
     /// Whether the table has this key, with any value.
@@ -181,9 +155,7 @@ impl<'a> Section<'a> {
 
     /// Whether the table has keys that nothing asked for yet.
     pub(super) fn has_unasked(&self) -> bool {
-        self.table
-            .keys()
-            .any(|name| !self.asked.contains(&name.get_ref().as_ref()))
+        self.table.keys().any(|name| !self.asked.contains(&name.get_ref().as_ref()))
     }
 
     /// A value that may be absent; `None` also when it is at fault, which is then recorded.
@@ -215,8 +187,7 @@ impl<'a> Section<'a> {
     pub(super) fn missing(&self, name: &str, accepted: &str) {
         let (key, line) = (self.key_of(name), Some(self.line));
         let problem = "is missing".to_owned();
-        self.source
-            .push(key, line, None, problem, accepted.to_owned());
+        self.source.push(key, line, None, problem, accepted.to_owned());
     }
 
     /// The tables `[name.X]`, in order of their places in the file. Nothing when there is none.
@@ -239,13 +210,7 @@ impl<'a> Section<'a> {
                 continue;
             };
             let line = self.source.line(&name.span());
-            let section = Section {
-                source: self.source,
-                key,
-                line,
-                table,
-                asked: Vec::new(),
-            };
+            let section = Section { source: self.source, key, line, table, asked: Vec::new() };
             sections.push((text.to_owned(), section));
         }
         sections
@@ -265,23 +230,17 @@ impl<'a> Section<'a> {
             };
             let line = self.source.line(&name.span());
             let problem = "is no key of this table".to_owned();
-            self.source
-                .push(self.key_of(text), Some(line), None, problem, accepted);
+            self.source.push(self.key_of(text), Some(line), None, problem, accepted);
         }
     }
 
     fn as_table(&self, key: &str, value: &'a Spanned<DeValue<'a>>) -> Option<&'a DeTable<'a>> {
         let table = value.get_ref().as_table();
-        let excerpt = if table.is_some() {
-            None
-        } else {
-            self.source.excerpt(&value.span())
-        };
+        let excerpt = if table.is_some() { None } else { self.source.excerpt(&value.span()) };
         self.source.note(key, &value.span(), excerpt);
         if table.is_none() {
             let problem = format!("is {}, not a table", value.get_ref().type_str());
-            self.source
-                .fault_at(key, problem, format!("a table, such as [{key}...]"));
+            self.source.fault_at(key, problem, format!("a table, such as [{key}...]"));
         }
         table
     }

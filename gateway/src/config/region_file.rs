@@ -100,20 +100,14 @@ impl RegionFile {
         let names = || self.gateways.keys().cloned().collect::<Vec<_>>().join(", ");
         let file = || self.path.clone();
         match name {
-            Some(name) => self
-                .gateways
-                .get(name)
-                .ok_or_else(|| GatewayChoiceError::Unknown {
-                    file: file(),
-                    name: name.to_owned(),
-                    known: names(),
-                }),
+            Some(name) => self.gateways.get(name).ok_or_else(|| GatewayChoiceError::Unknown {
+                file: file(),
+                name: name.to_owned(),
+                known: names(),
+            }),
             None => match self.gateways.values().collect::<Vec<_>>().as_slice() {
                 [only] => Ok(only),
-                _ => Err(GatewayChoiceError::Several {
-                    file: file(),
-                    known: names(),
-                }),
+                _ => Err(GatewayChoiceError::Several { file: file(), known: names() }),
             },
         }
     }
@@ -143,9 +137,7 @@ pub enum GatewayChoiceError {
 }
 
 fn read_region(path: &Path, source: &Source<'_>, root: &mut Section<'_>) -> Option<RegionFile> {
-    let fabric = root
-        .required::<PathBuf>("fabric")
-        .map(|path| source.resolve(&path));
+    let fabric = root.required::<PathBuf>("fabric").map(|path| source.resolve(&path));
     let fabric = fabric.and_then(|path| match FabricFile::load(&path) {
         Ok(fabric) => Some(fabric),
         Err(faults) => {
@@ -156,9 +148,7 @@ fn read_region(path: &Path, source: &Source<'_>, root: &mut Section<'_>) -> Opti
     let mut gateways = BTreeMap::new();
     let mut region = None;
     for (name, section) in some_tables(root, "gateway", "a table such as [gateway.east-0]") {
-        let id = fabric
-            .as_ref()
-            .and_then(|fabric| find(source, &section, fabric.fabric(), &name));
+        let id = fabric.as_ref().and_then(|fabric| find(source, &section, fabric.fabric(), &name));
         if let (Some(fabric), Some(id)) = (&fabric, id) {
             let of = fabric.fabric().gateway(id).region;
             if *region.get_or_insert(of) != of {
@@ -166,11 +156,7 @@ fn read_region(path: &Path, source: &Source<'_>, root: &mut Section<'_>) -> Opti
                 source.fault_at(section.key(), problem, "one file per region".to_owned());
             }
         }
-        let no_port = |id| {
-            fabric
-                .as_ref()
-                .is_some_and(|fabric| fabric.address(id).is_none())
-        };
+        let no_port = |id| fabric.as_ref().is_some_and(|fabric| fabric.address(id).is_none());
         let sidecar = id.is_some_and(no_port);
         let config = read_gateway(source, (&name, id), section, sidecar);
         gateways.extend(config.map(|config| (name, config)));
@@ -183,12 +169,7 @@ fn read_region(path: &Path, source: &Source<'_>, root: &mut Section<'_>) -> Opti
         }
         jobs.extend(read_job(source, &name, section).map(|job| (name, job)));
     }
-    Some(RegionFile {
-        path: path.to_owned(),
-        fabric: fabric?,
-        gateways,
-        jobs,
-    })
+    Some(RegionFile { path: path.to_owned(), fabric: fabric?, gateways, jobs })
 }
 
 fn some_tables<'a>(
@@ -211,11 +192,7 @@ fn find(
 ) -> Option<GatewayId> {
     let id = fabric.gateway_named(name);
     if id.is_none() {
-        let known: Vec<&str> = fabric
-            .gateways()
-            .iter()
-            .map(|known| known.name.as_str())
-            .collect();
+        let known: Vec<&str> = fabric.gateways().iter().map(|known| known.name.as_str()).collect();
         let accepted = format!("a gateway of the fabric: {}", known.join(", "));
         source.fault_at(section.key(), "is not in the fabric".to_owned(), accepted);
     }
@@ -228,11 +205,7 @@ fn read_gateway(
     mut section: Section<'_>,
     sidecar: bool,
 ) -> Option<GatewayConfig> {
-    let mut path = |name| {
-        section
-            .required::<PathBuf>(name)
-            .map(|path| source.resolve(&path))
-    };
+    let mut path = |name| section.required::<PathBuf>(name).map(|path| source.resolve(&path));
     let (socket, certificate, key, ca) =
         (path("socket"), path("certificate"), path("key"), path("ca"));
     let listen = section.optional::<LaneBind>("listen").map(|bind| bind.0);
@@ -240,21 +213,13 @@ fn read_gateway(
     let memory = section.required::<Budget>("memory");
     let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_MAX_BYTES;
     if let Some(long) = socket.as_ref().filter(too_long) {
-        let problem = format!(
-            "is {} bytes long as {}",
-            long.as_os_str().len(),
-            long.display()
-        );
+        let problem = format!("is {} bytes long as {}", long.as_os_str().len(), long.display());
         let accepted = format!("a path of at most {SOCKET_PATH_MAX_BYTES} bytes");
         source.fault_at(&section.key_of("socket"), problem, accepted);
     }
     if listen.is_some() && sidecar {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
-        source.fault_at(
-            &section.key_of("listen"),
-            problem,
-            "no `listen` key".to_owned(),
-        );
+        source.fault_at(&section.key_of("listen"), problem, "no `listen` key".to_owned());
     }
     section.close();
     Some(GatewayConfig {
@@ -271,16 +236,10 @@ fn read_gateway(
 }
 
 fn read_job(source: &Source<'_>, name: &str, mut section: Section<'_>) -> Option<JobConfig> {
-    let token = section
-        .required::<PathBuf>("token")
-        .map(|path| source.resolve(&path));
+    let token = section.required::<PathBuf>("token").map(|path| source.resolve(&path));
     let memory = section.required::<Budget>("memory");
     section.close();
-    Some(JobConfig {
-        name: name.to_owned(),
-        token: token?,
-        memory: memory?.0,
-    })
+    Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0 })
 }
 
 /// What `sockaddr_un` holds on Linux, less the terminating zero.

@@ -35,21 +35,11 @@ const EAST: &str = include_str!("../../../configs/two-region/east.toml");
 fn the_example_fabric_is_read_exactly() {
     let file = fabric(FABRIC).expect("valid");
     let fabric = file.fabric();
-    assert_eq!(
-        (fabric.name(), fabric.mtu(), fabric.world_size()),
-        ("two-region", 1500, 4)
-    );
+    assert_eq!((fabric.name(), fabric.mtu(), fabric.world_size()), ("two-region", 1500, 4));
     let east = fabric.gateway_named("east-0").expect("there");
-    assert_eq!(
-        file.address(east),
-        Some("127.0.0.1:7400".parse().expect("an address"))
-    );
+    assert_eq!(file.address(east), Some("127.0.0.1:7400".parse().expect("an address")));
     let link = &fabric.links()[0];
-    let printed = [
-        link.rate.to_string(),
-        link.rtt.to_string(),
-        link.loss.to_string(),
-    ];
+    let printed = [link.rate.to_string(), link.rtt.to_string(), link.loss.to_string()];
     assert_eq!(printed, ["500 Mbit/s", "80 ms", "0.1 %"]);
     assert_eq!(fabric.regions()[0].speeds, [1.0; 3]);
 }
@@ -80,25 +70,12 @@ fn every_fault_of_a_file_is_reported_with_its_place() {
     let mut wanted = expected.to_vec();
     wanted.sort_unstable();
     assert_eq!(found, wanted);
-    let ingress = faults
-        .iter()
-        .find(|fault| fault.key.ends_with("ingress"))
-        .expect("found above");
+    let ingress = faults.iter().find(|fault| fault.key.ends_with("ingress")).expect("found above");
     assert_eq!(ingress.value.as_deref(), Some("\"500 Mbits\""));
     assert!(ingress.accepted.contains("Mbit/s"), "{ingress}");
-    let line = 1 + FABRIC
-        .lines()
-        .position(|line| line.starts_with("ingress"))
-        .expect("there");
-    assert_eq!(
-        ingress.line,
-        Some(line + 2),
-        "two lines were added above it"
-    );
-    let slip = faults
-        .iter()
-        .find(|fault| fault.key.ends_with("egres"))
-        .expect("found above");
+    let line = 1 + FABRIC.lines().position(|line| line.starts_with("ingress")).expect("there");
+    assert_eq!(ingress.line, Some(line + 2), "two lines were added above it");
+    let slip = faults.iter().find(|fault| fault.key.ends_with("egres")).expect("found above");
     assert!(slip.accepted.contains("did you mean `egress`"), "{slip}");
 }
 
@@ -106,59 +83,19 @@ fn every_fault_of_a_file_is_reported_with_its_place() {
 fn one_slip_makes_one_fault() {
     for (from, to, key) in [
         ("ranks = 3", "ranks = \"3\"", "region.east.ranks"),
-        (
-            "ranks = 3",
-            "ranks = 3\nspeeds = [1.0, 0.5]",
-            "region.east.speeds",
-        ),
-        (
-            "ranks = 3",
-            "ranks = 3\nspeeds = [1, 1, 0]",
-            "region.east.speeds",
-        ),
+        ("ranks = 3", "ranks = 3\nspeeds = [1.0, 0.5]", "region.east.speeds"),
+        ("ranks = 3", "ranks = 3\nspeeds = [1, 1, 0]", "region.east.speeds"),
         ("[link.east-west]", "[link.east-south]", "link.east-south"),
         ("[link.east-west]", "[link.east-east]", "link.east-east"),
         ("gateway.west-0", "gateway.East", "region.west.gateway.East"),
-        (
-            "gateway.west-0",
-            "gateway.east-0",
-            "region.west.gateway.east-0",
-        ),
-        (
-            "127.0.0.1:7500",
-            "127.0.0.1:7410",
-            "region.west.gateway.west-0.wan",
-        ),
-        (
-            "127.0.0.1:7500",
-            "127.0.0.1:65521",
-            "region.west.gateway.west-0.wan",
-        ),
-        (
-            "127.0.0.1:7500",
-            "west.example:7500",
-            "region.west.gateway.west-0.wan",
-        ),
-        (
-            "127.0.0.1:7500",
-            "0.0.0.0:7500",
-            "region.west.gateway.west-0.wan",
-        ),
-        (
-            "wan = \"127.0.0.1:7500\"\n",
-            "",
-            "region.west.gateway.west-0.wan",
-        ),
-        (
-            "egress = \"500 Mbit/s\"",
-            "egress = \"5 kbit/s\"",
-            "region.east.gateway.east-0.egress",
-        ),
-        (
-            "rate = \"500 Mbit/s\"",
-            "rate = \"1 bit/s\"",
-            "link.east-west.rate",
-        ),
+        ("gateway.west-0", "gateway.east-0", "region.west.gateway.east-0"),
+        ("127.0.0.1:7500", "127.0.0.1:7410", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),
+        ("wan = \"127.0.0.1:7500\"\n", "", "region.west.gateway.west-0.wan"),
+        ("egress = \"500 Mbit/s\"", "egress = \"5 kbit/s\"", "region.east.gateway.east-0.egress"),
+        ("rate = \"500 Mbit/s\"", "rate = \"1 bit/s\"", "link.east-west.rate"),
         ("rtt = \"80 ms\"", "rtt = \"61 s\"", "link.east-west.rtt"),
         ("mtu = 1500", "mtu = 70000", "mtu"),
         ("name = \"two-region\"", "", "name"),
@@ -168,10 +105,7 @@ fn one_slip_makes_one_fault() {
         let more = to.contains("[east-west]");
         assert!(keys(&faults).contains(&key), "{to}: {faults:?}");
         assert_eq!(faults.len(), if more { 2 } else { 1 }, "{to}: {faults:?}");
-        assert!(
-            faults.iter().all(|fault| !fault.accepted.is_empty()),
-            "{to}: {faults:?}"
-        );
+        assert!(faults.iter().all(|fault| !fault.accepted.is_empty()), "{to}: {faults:?}");
     }
 }
 
@@ -182,10 +116,7 @@ fn several_gateways_say_their_ranks_and_a_sidecar_has_no_port() {
     let file = fabric(&text).expect("valid");
     let of = file.fabric();
     let east_1 = of.gateway_named("east-1").expect("there");
-    assert_eq!(
-        (file.address(east_1), of.gateway(east_1).ranks.clone()),
-        (None, 2..3)
-    );
+    assert_eq!((file.address(east_1), of.gateway(east_1).ranks.clone()), (None, 2..3));
     let text = text.replacen("ranks = 2", "", 1);
     let faults: Vec<Fault> = fabric(&text).expect_err("no ranks").into_iter().collect();
     assert_eq!(keys(&faults), ["region.east.gateway.east-0.ranks"]);
@@ -198,12 +129,7 @@ fn region_names_may_have_hyphens() {
         .replace("region.west", "region.us-west")
         .replace("link.east-west", "link.us-west-us-east");
     let file = fabric(&text).expect("valid");
-    let names: Vec<_> = file
-        .fabric()
-        .regions()
-        .iter()
-        .map(|region| &*region.name)
-        .collect();
+    let names: Vec<_> = file.fabric().regions().iter().map(|region| &*region.name).collect();
     assert_eq!(names, ["us-east", "us-west"]);
 }
 
@@ -229,20 +155,11 @@ fn a_region_file_resolves_its_paths() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = region_in(directory.path(), EAST).expect("valid");
     let gateway = file.gateway(None).expect("the only one");
-    assert_eq!(
-        gateway.certificate,
-        directory.path().join("keys/east-0.pem")
-    );
+    assert_eq!(gateway.certificate, directory.path().join("keys/east-0.pem"));
     assert_eq!(gateway.socket, PathBuf::from("/tmp/landbridge/east-0.sock"));
     assert_eq!(gateway.memory.to_string(), "1 GiB");
-    assert_eq!(
-        file.jobs().map(|job| &*job.name).collect::<Vec<_>>(),
-        ["train"]
-    );
-    assert!(matches!(
-        file.gateway(Some("east-1")),
-        Err(GatewayChoiceError::Unknown { .. })
-    ));
+    assert_eq!(file.jobs().map(|job| &*job.name).collect::<Vec<_>>(), ["train"]);
+    assert!(matches!(file.gateway(Some("east-1")), Err(GatewayChoiceError::Unknown { .. })));
 }
 
 #[test]
@@ -253,10 +170,8 @@ fn the_faults_of_region_and_fabric_come_together() {
         .replace("\"1 GiB\"", "\"0 B\"")
         .replace("status = \"127.0.0.1:9400\"", "status = \"127.0.0.1\"")
         .replace("token =", "tokens =");
-    let faults: Vec<Fault> = region_in(directory.path(), &text)
-        .expect_err("five")
-        .into_iter()
-        .collect();
+    let faults: Vec<Fault> =
+        region_in(directory.path(), &text).expect_err("five").into_iter().collect();
     let mut found = keys(&faults);
     found.sort_unstable();
     let wanted = [
@@ -277,21 +192,13 @@ fn the_faults_of_region_and_fabric_come_together() {
 #[test]
 fn a_file_that_is_not_there_is_a_fault() {
     let faults = ConfigFile::load(Path::new("no/such/file.toml")).expect_err("not there");
-    assert!(
-        faults
-            .to_string()
-            .starts_with("no/such/file.toml: cannot be read"),
-        "{faults}"
-    );
+    assert!(faults.to_string().starts_with("no/such/file.toml: cannot be read"), "{faults}");
 }
 
 #[test]
 fn two_syntax_errors_are_both_reported() {
     let faults = fabric("name = \nmtu = [1\nregion = 2020-13-45\n").expect_err("no TOML");
-    assert!(
-        faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2,
-        "{faults}"
-    );
+    assert!(faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2, "{faults}");
 }
 
 /// Fragments of real files in any order come nearer to the reader's branches than random text.

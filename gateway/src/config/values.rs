@@ -36,18 +36,13 @@ pub(super) struct Name(pub(super) String);
 impl FromValue for Name {
     const ACCEPTED: &'static str = "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \"east-0\"";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        value
-            .as_str()
-            .filter(|text| is_name(text))
-            .map(|text| Self(text.to_owned()))
+        value.as_str().filter(|text| is_name(text)).map(|text| Self(text.to_owned()))
     }
 }
 
 /// Whether a text can name a fabric, region, gateway or job.
 pub fn is_name(text: &str) -> bool {
-    let inner = text
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
 
@@ -58,9 +53,7 @@ pub(super) struct RankCount(pub(super) u32);
 impl FromValue for RankCount {
     const ACCEPTED: &'static str = "a whole number from 1 to 65536";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        integer(value)
-            .filter(|count| (1..=65_536).contains(count))
-            .map(Self)
+        integer(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
 }
 
@@ -78,10 +71,7 @@ pub(super) struct Speeds(pub(super) Vec<f64>);
 impl FromValue for Speeds {
     const ACCEPTED: &'static str = "an array of positive numbers, such as [1.0, 0.5]";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        let numbers = value
-            .as_array()?
-            .iter()
-            .map(|number| positive(number.get_ref()));
+        let numbers = value.as_array()?.iter().map(|number| positive(number.get_ref()));
         numbers.collect::<Option<Vec<f64>>>().map(Self)
     }
 }
@@ -107,10 +97,7 @@ impl FromValue for LaneBind {
     const ACCEPTED: &'static str = "an IP address and port to bind, such as \"0.0.0.0:7400\"; \
         lanes take the 16 ports from there, so at most 65520";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        Bind::read(value)
-            .map(|bind| bind.0)
-            .filter(|address| lanes_fit(*address))
-            .map(Self)
+        Bind::read(value).map(|bind| bind.0).filter(|address| lanes_fit(*address)).map(Self)
     }
 }
 

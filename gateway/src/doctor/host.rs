@@ -9,10 +9,7 @@ use std::path::Path;
 
 /// Whether lanes get the socket buffers that they ask for.
 pub(super) fn socket_buffers() -> Vec<Finding> {
-    ["net.core.rmem_max", "net.core.wmem_max"]
-        .into_iter()
-        .map(socket_buffer)
-        .collect()
+    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(socket_buffer).collect()
 }
 
 fn socket_buffer(setting: &'static str) -> Finding {
@@ -43,20 +40,12 @@ pub(super) fn local_socket(gateway: &GatewayConfig) -> Finding {
         }
         Err(_) => {}
     }
-    let Some(directory) = path
-        .ancestors()
-        .skip(1)
-        .find(|directory| directory.is_dir())
-    else {
+    let Some(directory) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else {
         return finding("no directory on its path is there").failed("make its directory");
     };
     // Writing is the one proof that counts: modes, mounts and ACLs all have their say.
     let probe = directory.join(format!(".landbridge-doctor-{}", std::process::id()));
-    match std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&probe)
-    {
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(&probe) {
         Ok(_) => {
             // It is empty and has a name of its own; left behind it would harm nobody.
             let _ = std::fs::remove_file(&probe);

@@ -27,11 +27,8 @@ fn trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
     match credentials.believes_itself() {
         Ok(()) => finding(&format!("signed by {}, fits its key", gateway.ca.display())),
-        Err(error) => finding(&format!(
-            "not believed by {}: {error}",
-            gateway.ca.display()
-        ))
-        .failed("make it again with `landbridge certs`, and give all gateways the same CA"),
+        Err(error) => finding(&format!("not believed by {}: {error}", gateway.ca.display()))
+            .failed("make it again with `landbridge certs`, and give all gateways the same CA"),
     }
 }
 
@@ -53,10 +50,7 @@ fn expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
         return finding("its dates cannot be read").failed(renew);
     };
     let validity = certificate.validity();
-    let (from, until) = (
-        validity.not_before.to_datetime(),
-        validity.not_after.to_datetime(),
-    );
+    let (from, until) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
     let now = OffsetDateTime::now_utc();
     let found = format!("believed from {} to {}", from.date(), until.date());
     if now < from {
@@ -64,11 +58,7 @@ fn expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     } else if now > until {
         finding(&format!("{found}: over")).failed(renew)
     } else if until - now < EXPIRES_SOON {
-        finding(&format!(
-            "{found}: {} days left",
-            (until - now).whole_days()
-        ))
-        .warning(renew)
+        finding(&format!("{found}: {} days left", (until - now).whole_days())).warning(renew)
     } else {
         finding(&found)
     }

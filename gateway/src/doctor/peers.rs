@@ -39,11 +39,7 @@ pub(super) async fn examine(
         let peer = fabric.gateway(id);
         let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
         let rate = link.rate.min(port.egress).min(ingress);
-        let want = Want {
-            rate,
-            rtt: link.rtt,
-            mtu: fabric.mtu(),
-        };
+        let want = Want { rate, rtt: link.rtt, mtu: fabric.mtu() };
         let name = dns_name(&peer.name, fabric.name());
         let subject = format!("{} at {address}", peer.name);
         match measure(&endpoint, credentials, (address, &name), want).await {
@@ -73,23 +69,15 @@ fn judge(subject: &str, link: &Link, want: Want, measured: &Measured) -> Vec<Fin
     let configured = link.rtt.duration();
     let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
-    findings.push(
-        if measured.rtt > configured + configured / 4 + Duration::from_millis(2) {
-            rtt.warning("set `rtt` of the link to what is measured: windows are sized by it")
-        } else {
-            rtt
-        },
-    );
-    let mtu = Finding::ok(
-        "MTU",
-        subject,
-        format!("{} bytes, fabric says {}", measured.mtu, want.mtu),
-    );
+    findings.push(if measured.rtt > configured + configured / 4 + Duration::from_millis(2) {
+        rtt.warning("set `rtt` of the link to what is measured: windows are sized by it")
+    } else {
+        rtt
+    });
+    let mtu =
+        Finding::ok("MTU", subject, format!("{} bytes, fabric says {}", measured.mtu, want.mtu));
     findings.push(if measured.mtu < want.mtu {
-        let advice = format!(
-            "set `mtu` to {} in the fabric, or mend the path",
-            measured.mtu
-        );
+        let advice = format!("set `mtu` to {} in the fabric, or mend the path", measured.mtu);
         mtu.failed(advice)
     } else {
         mtu
@@ -99,15 +87,8 @@ fn judge(subject: &str, link: &Link, want: Want, measured: &Measured) -> Vec<Fin
         None => Finding::ok("rate", subject, format!("{sent}, not all taken in time"))
             .warning("try again while no collective is under way"),
         Some(rate) => {
-            let (got, wanted) = (
-                rate.bits_per_second() as f64,
-                want.rate.bits_per_second() as f64,
-            );
-            let found = format!(
-                "{sent} at {:.0} Mbit/s, fabric says {}",
-                got / 1e6,
-                want.rate
-            );
+            let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
+            let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
             let finding = Finding::ok("rate", subject, found);
             if got < RATE_EXPECTED * wanted {
                 finding.warning("lower `rate`, `egress` or `ingress`, or mend the path")
@@ -122,12 +103,10 @@ fn judge(subject: &str, link: &Link, want: Want, measured: &Measured) -> Vec<Fin
 fn blame(subject: &str, address: SocketAddr, bind: IpAddr, error: &ProbeError) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
-        ProbeError::NoAnswer if nothing_listens(address, bind) => Finding::ok(
-            "UDP both ways",
-            subject,
-            "the host answers that nothing listens there",
-        )
-        .failed("the peer is not running: start it with `landbridge run`"),
+        ProbeError::NoAnswer if nothing_listens(address, bind) => {
+            Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
+                .failed("the peer is not running: start it with `landbridge run`")
+        }
         ProbeError::NoAnswer => finding.failed(format!(
             "start the peer with `landbridge run`, or let UDP to ports {}-{} through, both ways",
             address.port(),

@@ -27,17 +27,8 @@ fn deployment(west: SocketAddr) -> Deployment {
     std::fs::write(directory.path().join("east.toml"), east).expect("a temporary file");
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
-    let order = Order {
-        validity: Validity::days(60),
-        jobs: &jobs,
-        force: false,
-    };
-    make(
-        region.fabric().fabric(),
-        &directory.path().join("keys"),
-        &order,
-    )
-    .expect("certificates");
+    let order = Order { validity: Validity::days(60), jobs: &jobs, force: false };
+    make(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
     Deployment { directory, region }
 }
 
@@ -51,11 +42,7 @@ impl Deployment {
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        examine(
-            &self.region,
-            self.region.gateway(None).expect("the only one"),
-        )
-        .await
+        examine(&self.region, self.region.gateway(None).expect("the only one")).await
     }
 }
 
@@ -69,12 +56,7 @@ fn verdict(findings: &[Finding], check: &str) -> (Verdict, String) {
 fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
     let config = ServerConfig::with_crypto(credentials.server().expect("TLS"));
     let runtime = std::sync::Arc::new(quinn::TokioRuntime);
-    let endpoint = Endpoint::new(
-        quinn::EndpointConfig::default(),
-        Some(config),
-        socket,
-        runtime,
-    );
+    let endpoint = Endpoint::new(quinn::EndpointConfig::default(), Some(config), socket, runtime);
     let endpoint = endpoint.expect("a socket");
     let accepting = endpoint.clone();
     tokio::spawn(async move {
@@ -101,23 +83,12 @@ async fn a_sound_deployment_passes_every_check() {
     let deployment = deployment(address);
     let _west = serve(socket, &deployment.west(&deployment.key("ca.pem")));
     let findings = deployment.examine().await;
-    let failed: Vec<_> = findings
-        .iter()
-        .filter(|f| f.verdict == Verdict::Failed)
-        .collect();
+    let failed: Vec<_> = findings.iter().filter(|f| f.verdict == Verdict::Failed).collect();
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok);
-    assert_eq!(
-        verdict(&findings, "MTU"),
-        (Verdict::Ok, "1500 bytes, fabric says 1500".to_owned())
-    );
-    assert!(
-        verdict(&findings, "rate").1.contains("sent 1 MB at "),
-        "{findings:?}"
-    );
-    let left: Vec<_> = std::fs::read_dir(deployment.directory.path())
-        .expect("there")
-        .collect();
+    assert_eq!(verdict(&findings, "MTU"), (Verdict::Ok, "1500 bytes, fabric says 1500".to_owned()));
+    assert!(verdict(&findings, "rate").1.contains("sent 1 MB at "), "{findings:?}");
+    let left: Vec<_> = std::fs::read_dir(deployment.directory.path()).expect("there").collect();
     assert_eq!(left.len(), 3, "the doctor leaves nothing behind: {left:?}");
 }
 
@@ -153,35 +124,19 @@ async fn what_is_wrong_on_this_host_is_found() {
     std::fs::remove_file(deployment.key("train.token")).expect("there");
     let (ca, ca_key) = (deployment.key("ca.pem"), deployment.key("ca.key"));
     let authority = CertificateAuthority::load(&ca, &ca_key).expect("a CA");
-    let issued = authority
-        .issue("west-0", "two-region", Validity::over())
-        .expect("issued");
+    let issued = authority.issue("west-0", "two-region", Validity::over()).expect("issued");
     std::fs::write(deployment.key("east-0.pem"), issued.certificate_pem).expect("ours");
     std::fs::write(&key, issued.key_pem).expect("ours");
     let findings = deployment.examine().await;
-    for check in [
-        "key permissions",
-        "job token",
-        "certificate",
-        "name",
-        "expiry",
-    ] {
+    for check in ["key permissions", "job token", "certificate", "name", "expiry"] {
         let (verdict, found) = verdict(&findings, check);
         assert_eq!(verdict, Verdict::Failed, "{check}: {found}");
     }
-    let failed = findings
-        .iter()
-        .filter(|finding| finding.verdict == Verdict::Failed);
-    assert!(
-        failed.clone().all(|finding| finding.advice.is_some()),
-        "{findings:?}"
-    );
+    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Failed);
+    assert!(failed.clone().all(|finding| finding.advice.is_some()), "{findings:?}");
 
     std::fs::remove_file(&key).expect("there");
     let findings = deployment.examine().await;
-    assert!(
-        verdict(&findings, "certificate").1.contains("east-0.key"),
-        "{findings:?}"
-    );
+    assert!(verdict(&findings, "certificate").1.contains("east-0.key"), "{findings:?}");
     assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Skipped);
 }

@@ -151,10 +151,7 @@ impl Metrics {
 
     /// Collectives of an operation that ended so.
     pub fn collectives(&self, op: &'static str, outcome: Outcome) -> Counter {
-        self.collectives.get_or_create_owned(&CollectiveLabel {
-            op,
-            outcome: outcome.name(),
-        })
+        self.collectives.get_or_create_owned(&CollectiveLabel { op, outcome: outcome.name() })
     }
 
     /// Seconds from the last local post to the last local result, by operation.
@@ -164,23 +161,16 @@ impl Metrics {
 
     /// Segments that arrived and were not used.
     pub fn dropped_segments(&self, reason: DropReason) -> Counter {
-        self.dropped_segments.get_or_create_owned(&DropLabel {
-            reason: reason.name(),
-        })
+        self.dropped_segments.get_or_create_owned(&DropLabel { reason: reason.name() })
     }
 
     /// The counters of one peer; the same ones at each call.
     pub fn peer(&self, gateway: &str) -> PeerMetrics {
         let payload = |direction| {
-            let label = PayloadLabel {
-                peer: gateway.to_owned(),
-                direction,
-            };
+            let label = PayloadLabel { peer: gateway.to_owned(), direction };
             self.payload_bytes.get_or_create_owned(&label)
         };
-        let label = PeerLabel {
-            peer: gateway.to_owned(),
-        };
+        let label = PeerLabel { peer: gateway.to_owned() };
         PeerMetrics {
             sent_bytes: payload("sent"),
             received_bytes: payload("received"),
@@ -200,11 +190,7 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register(
-            "epoch",
-            "Epoch under way, 0 before the first",
-            self.epoch.clone(),
-        );
+        registry.register("epoch", "Epoch under way, 0 before the first", self.epoch.clone());
         let help = "Ranks whose post is awaited by collectives under way";
         registry.register("awaited_ranks", help, self.awaited_ranks.clone());
         registry.register("segments", "Segments in place", self.segments.clone());
@@ -218,11 +204,7 @@ impl Metrics {
         registry.register_with_unit("wan_payload", help, Unit::Bytes, self.payload_bytes.clone());
         let help = "Payload sent again after a lost lane";
         registry.register_with_unit("wan_resent", help, Unit::Bytes, self.resent_bytes.clone());
-        registry.register(
-            "lost_packets",
-            "Packets declared lost",
-            self.lost_packets.clone(),
-        );
+        registry.register("lost_packets", "Packets declared lost", self.lost_packets.clone());
         registry.register("lanes_up", "Lanes connected", self.lanes_up.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());

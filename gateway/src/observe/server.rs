@@ -37,11 +37,7 @@ pub async fn serve(listener: TcpListener, observed: Observed) -> io::Result<()> 
 }
 
 async fn metrics(State(observed): State<Observed>) -> Response {
-    (
-        [(header::CONTENT_TYPE, OPEN_METRICS)],
-        observed.metrics.render(),
-    )
-        .into_response()
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], observed.metrics.render()).into_response()
 }
 
 async fn status(State(observed): State<Observed>) -> Response {
@@ -56,10 +52,7 @@ async fn ready(State(observed): State<Observed>) -> (StatusCode, &'static str) {
     if observed.metrics.epoch.get() > 0 {
         (StatusCode::OK, "ready\n")
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "no epoch yet: not all members have met\n",
-        )
+        (StatusCode::SERVICE_UNAVAILABLE, "no epoch yet: not all members have met\n")
     }
 }
 
@@ -91,13 +84,8 @@ pub enum FetchError {
 pub fn fetch_status(address: SocketAddr) -> Result<Status, FetchError> {
     let answer =
         get_status(address).map_err(|source| FetchError::NothingAnswers { address, source })?;
-    let no_status = |problem: &str| FetchError::NoStatus {
-        address,
-        problem: problem.to_owned(),
-    };
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .ok_or_else(|| no_status("no HTTP"))?;
+    let no_status = |problem: &str| FetchError::NoStatus { address, problem: problem.to_owned() };
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| no_status("no HTTP"))?;
     let first = head.lines().next().unwrap_or_default();
     if first.split(' ').nth(1) != Some("200") {
         return Err(no_status(&format!("{first}: {}", body.trim_end())));

@@ -161,12 +161,10 @@ impl StatusDoor {
     /// The engine is busy or gone.
     pub async fn ask(&self) -> Result<Status, NoStatus> {
         let (answer, status) = oneshot::channel();
-        self.requests
-            .try_send(answer)
-            .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => NoStatus::Busy,
-                mpsc::error::TrySendError::Closed(_) => NoStatus::Gone,
-            })?;
+        self.requests.try_send(answer).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NoStatus::Busy,
+            mpsc::error::TrySendError::Closed(_) => NoStatus::Gone,
+        })?;
         match tokio::time::timeout(ANSWER_WITHIN, status).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(_)) => Err(NoStatus::Gone),

@@ -26,10 +26,7 @@ fn example() -> Status {
             problem: None,
         }],
         links: vec![],
-        ranks: vec![RankStatus {
-            rank: 0,
-            attached: true,
-        }],
+        ranks: vec![RankStatus { rank: 0, attached: true }],
         collectives: vec![CollectiveStatus {
             sequence: 7,
             op: "sum".to_owned(),
@@ -74,37 +71,22 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_collective_seconds_count{op=\"sum\"} 1",
         "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",
     ] {
-        assert!(
-            text.lines().any(|found| found == line),
-            "no `{line}` in\n{text}"
-        );
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }
 }
 
 /// A server on loopback, and the questions of its door.
-async fn server() -> (
-    SocketAddr,
-    Arc<Metrics>,
-    tokio::sync::mpsc::Receiver<StatusRequest>,
-) {
+async fn server() -> (SocketAddr, Arc<Metrics>, tokio::sync::mpsc::Receiver<StatusRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
     let metrics = Arc::new(Metrics::new());
     let (door, questions) = StatusDoor::new();
-    tokio::spawn(serve(
-        listener,
-        Observed {
-            metrics: Arc::clone(&metrics),
-            door,
-        },
-    ));
+    tokio::spawn(serve(listener, Observed { metrics: Arc::clone(&metrics), door }));
     (address, metrics, questions)
 }
 
 async fn fetch(address: SocketAddr) -> Result<Status, FetchError> {
-    tokio::task::spawn_blocking(move || fetch_status(address))
-        .await
-        .expect("no panic")
+    tokio::task::spawn_blocking(move || fetch_status(address)).await.expect("no panic")
 }
 
 #[tokio::test]
@@ -118,10 +100,7 @@ async fn status_is_what_the_engine_answers() {
     assert_eq!(status.expect("a status"), example());
     drop(questions);
     let gone = fetch(address).await.expect_err("no engine");
-    assert!(
-        gone.to_string().contains("503") && gone.to_string().contains("stopping"),
-        "{gone}"
-    );
+    assert!(gone.to_string().contains("503") && gone.to_string().contains("stopping"), "{gone}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,10 +120,7 @@ async fn nothing_answers_where_no_gateway_runs() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
     drop(listener);
-    assert!(matches!(
-        fetch(address).await,
-        Err(FetchError::NothingAnswers { .. })
-    ));
+    assert!(matches!(fetch(address).await, Err(FetchError::NothingAnswers { .. })));
 }
 
 #[tokio::test]
@@ -152,9 +128,7 @@ async fn readiness_follows_the_epoch() {
     let (address, metrics, _questions) = server().await;
     let head = |path: &'static str| async move {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(address)
-            .await
-            .expect("connected");
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();

@@ -61,9 +61,7 @@ impl From<CredentialsError> for ProbeError {
 
 /// Whether an accepted connection is a probe: then [`answer`] it.
 pub fn is_probe(connection: &Connection) -> bool {
-    let data = connection
-        .handshake_data()
-        .and_then(|data| data.downcast::<HandshakeData>().ok());
+    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.is_some_and(|data| data.protocol.as_deref() == Some(PROBE_ALPN))
 }
 
@@ -93,10 +91,7 @@ async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
         let spend = |rest: u64| rest.checked_sub(length);
-        if budget
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
-            .is_err()
-        {
+        if budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
             return;
         }
     }
@@ -140,21 +135,13 @@ pub async fn measure(
         Ok(Ok(took)) => {
             // The last acknowledgement takes one round trip that no byte waited for.
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
-            Some(BitRate::from_bits_per_second(
-                (size as f64 * 8.0 / seconds) as u64,
-            ))
+            Some(BitRate::from_bits_per_second((size as f64 * 8.0 / seconds) as u64))
         }
         Ok(Err(error)) => return Err(ProbeError::Refused(error)),
         Err(_) => None,
     };
     connection.close(VarInt::from_u32(0), b"probe over");
-    Ok(Measured {
-        handshake,
-        rtt,
-        mtu,
-        sent: ByteCount::new(size),
-        rate,
-    })
+    Ok(Measured { handshake, rtt, mtu, sent: ByteCount::new(size), rate })
 }
 
 fn transport(window: &Arc<AtomicU64>, want: Want, headers: u16) -> Arc<quinn::TransportConfig> {

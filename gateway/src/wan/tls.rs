@@ -95,16 +95,8 @@ impl Credentials {
         for root in read_chain(ca)? {
             roots.add(root).map_err(|source| refused(ca, source))?;
         }
-        let files = Files {
-            certificate: certificate.to_owned(),
-            ca: ca.to_owned(),
-        };
-        let credentials = Self {
-            chain,
-            key: key_der,
-            roots: Arc::new(roots),
-            files,
-        };
+        let files = Files { certificate: certificate.to_owned(), ca: ca.to_owned() };
+        let credentials = Self { chain, key: key_der, roots: Arc::new(roots), files };
         // A key that does not fit is found here, not at the first connection.
         credentials.server()?;
         Ok(credentials)
@@ -130,9 +122,7 @@ impl Credentials {
         config.send_tls13_tickets = 0;
         // Without AES instructions here, ChaCha20 also when the dialler prefers AES.
         config.ignore_client_order = !cpu_has_aes();
-        Ok(Arc::new(
-            QuicServerConfig::try_from(config).expect("both suites are offered"),
-        ))
+        Ok(Arc::new(QuicServerConfig::try_from(config).expect("both suites are offered")))
     }
 
     /// TLS for the dialling side; the name wanted, a [`dns_name`], is given to `connect`.
@@ -159,12 +149,9 @@ impl Credentials {
         let Some((own, between)) = self.chain.split_first() else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
-        let verifier = self
-            .verifier()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier
-            .verify_client_cert(own, between, UnixTime::now())
-            .map(|_| ())
+        let verifier =
+            self.verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_client_cert(own, between, UnixTime::now()).map(|_| ())
     }
 
     fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
@@ -207,15 +194,9 @@ pub fn proves(
     };
     let name = ServerName::try_from(claimed.as_str()).ok();
     let parsed = ParsedCertificate::try_from(own).ok();
-    match name
-        .zip(parsed)
-        .map(|(name, parsed)| verify_server_name(&parsed, &name))
-    {
+    match name.zip(parsed).map(|(name, parsed)| verify_server_name(&parsed, &name)) {
         Some(Ok(())) => Ok(()),
-        _ => Err(IdentityError::OtherName {
-            claimed,
-            proven: dns_names_of(own),
-        }),
+        _ => Err(IdentityError::OtherName { claimed, proven: dns_names_of(own) }),
     }
 }
 
@@ -228,14 +209,10 @@ pub fn dns_names_of(certificate: &CertificateDer<'_>) -> String {
     let Ok(Some(names)) = parsed.subject_alternative_name() else {
         return unreadable();
     };
-    let names = names
-        .value
-        .general_names
-        .iter()
-        .filter_map(|name| match name {
-            x509_parser::extensions::GeneralName::DNSName(name) => Some(format!("`{name}`")),
-            _ => None,
-        });
+    let names = names.value.general_names.iter().filter_map(|name| match name {
+        x509_parser::extensions::GeneralName::DNSName(name) => Some(format!("`{name}`")),
+        _ => None,
+    });
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -246,44 +223,26 @@ pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, Cr
         .map_err(|error| unreadable(file, &error))?;
     if certificates.is_empty() {
         let problem = "holds no certificate in PEM".to_owned();
-        return Err(CredentialsError::Unreadable {
-            file: file.to_owned(),
-            problem,
-        });
+        return Err(CredentialsError::Unreadable { file: file.to_owned(), problem });
     }
     Ok(certificates)
 }
 
 fn unreadable(file: &Path, error: &rustls::pki_types::pem::Error) -> CredentialsError {
-    CredentialsError::Unreadable {
-        file: file.to_owned(),
-        problem: error.to_string(),
-    }
+    CredentialsError::Unreadable { file: file.to_owned(), problem: error.to_string() }
 }
 
 fn refused(file: &Path, source: rustls::Error) -> CredentialsError {
-    CredentialsError::Refused {
-        file: file.to_owned(),
-        source,
-    }
+    CredentialsError::Refused { file: file.to_owned(), source }
 }
 
 /// AES-128-GCM where the CPU has instructions for it, else ChaCha20; the other one second, so
 /// that unlike hosts still meet.
 fn provider() -> Arc<CryptoProvider> {
-    let (aes, chacha) = (
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
-        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    );
-    let cipher_suites = if cpu_has_aes() {
-        vec![aes, chacha]
-    } else {
-        vec![chacha, aes]
-    };
-    Arc::new(CryptoProvider {
-        cipher_suites,
-        ..aws_lc_rs::default_provider()
-    })
+    let (aes, chacha) =
+        (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
+    let cipher_suites = if cpu_has_aes() { vec![aes, chacha] } else { vec![chacha, aes] };
+    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -10,9 +10,7 @@ fn authority() -> CertificateAuthority {
 }
 
 fn issue(authority: &CertificateAuthority, gateway: &str) -> Issued {
-    authority
-        .issue(gateway, FABRIC, Validity::days(1))
-        .expect("a certificate")
+    authority.issue(gateway, FABRIC, Validity::days(1)).expect("a certificate")
 }
 
 /// Loads from files, as a gateway does.
@@ -43,10 +41,7 @@ async fn meet(
     let address = server.local_addr().expect("bound");
     let dial = async {
         let connecting = client.connect_with(config, address, &dns_name(wanted, FABRIC));
-        let connection = connecting
-            .expect("a valid name")
-            .await
-            .map_err(|e| e.to_string())?;
+        let connection = connecting.expect("a valid name").await.map_err(|e| e.to_string())?;
         // A client's handshake ends before the server has judged its certificate.
         match connection.accept_uni().await {
             Ok(_) => Ok(connection),
@@ -69,9 +64,7 @@ async fn meet(
 
 fn chain(connection: &Connection) -> Vec<CertificateDer<'static>> {
     let identity = connection.peer_identity().expect("mutual TLS");
-    *identity
-        .downcast::<Vec<CertificateDer<'static>>>()
-        .expect("rustls's type")
+    *identity.downcast::<Vec<CertificateDer<'static>>>().expect("rustls's type")
 }
 
 #[tokio::test]
@@ -100,23 +93,14 @@ async fn a_certificate_of_another_ca_is_refused() {
     // Believes our CA, but is signed by another.
     let stranger = credentials(&issue(&theirs, "west-0"), &ours);
     let (dialled, answered) = meet(&stranger, &east, "east-0").await;
-    let reasons = (
-        dialled.expect_err("refused"),
-        answered.expect_err("refused"),
-    );
+    let reasons = (dialled.expect_err("refused"), answered.expect_err("refused"));
     assert!(
         reasons.1.contains("UnknownIssuer") || reasons.1.contains("BadSignature"),
         "{reasons:?}"
     );
-    assert!(
-        reasons.0.contains("the cryptographic handshake failed"),
-        "{reasons:?}"
-    );
+    assert!(reasons.0.contains("the cryptographic handshake failed"), "{reasons:?}");
     let (dialled, answered) = meet(&east, &stranger, "west-0").await;
-    let reasons = (
-        dialled.expect_err("refused"),
-        answered.expect_err("refused"),
-    );
+    let reasons = (dialled.expect_err("refused"), answered.expect_err("refused"));
     assert!(
         reasons.0.contains("UnknownIssuer") || reasons.0.contains("BadSignature"),
         "{reasons:?}"
@@ -127,22 +111,14 @@ async fn a_certificate_of_another_ca_is_refused() {
 async fn an_expired_certificate_is_refused_on_either_side() {
     let authority = authority();
     let east = credentials(&issue(&authority, "east-0"), &authority);
-    let expired = authority
-        .issue("west-0", FABRIC, Validity::over())
-        .expect("a certificate");
+    let expired = authority.issue("west-0", FABRIC, Validity::over()).expect("a certificate");
     let expired = credentials(&expired, &authority);
     let (dialled, answered) = meet(&expired, &east, "east-0").await;
-    let reasons = (
-        dialled.expect_err("refused"),
-        answered.expect_err("refused"),
-    );
+    let reasons = (dialled.expect_err("refused"), answered.expect_err("refused"));
     assert!(reasons.1.to_lowercase().contains("expired"), "{reasons:?}");
     assert!(reasons.0.to_lowercase().contains("expired"), "{reasons:?}");
     let (dialled, answered) = meet(&east, &expired, "west-0").await;
-    let reasons = (
-        dialled.expect_err("refused"),
-        answered.expect_err("refused"),
-    );
+    let reasons = (dialled.expect_err("refused"), answered.expect_err("refused"));
     assert!(reasons.0.to_lowercase().contains("expired"), "{reasons:?}");
     assert!(reasons.1.to_lowercase().contains("expired"), "{reasons:?}");
 }
@@ -167,12 +143,7 @@ fn files_at_fault_are_named() {
     std::fs::write(path("own.key"), &west.key_pem).expect("a temporary file");
     std::fs::write(path("ca.pem"), "no PEM").expect("a temporary file");
     let load = || Credentials::load(&path("own.pem"), &path("own.key"), &path("ca.pem"));
-    assert!(
-        load()
-            .expect_err("no CA")
-            .to_string()
-            .contains("ca.pem: holds no certificate")
-    );
+    assert!(load().expect_err("no CA").to_string().contains("ca.pem: holds no certificate"));
     std::fs::write(path("ca.pem"), authority.certificate_pem()).expect("a temporary file");
     let mismatch = load().expect_err("another key").to_string();
     assert!(mismatch.contains("own.pem"), "{mismatch}");
