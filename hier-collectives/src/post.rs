@@ -29,14 +29,15 @@ pub enum RankEvent {
         /// The first collective's number.
         next: Sequence,
     },
-    /// The result is in the rank's result slot.
+    /// The result is in the rank's result slot, to be read; the gateway may still forward
+    /// it from there.
     ResultReady {
         /// The collective.
         sequence: Sequence,
         /// When what happened.
         timing: Timing,
     },
-    /// The contribution slot may be written again: every receipt is in.
+    /// Both slots may be written again: every receipt is in.
     ContributionFree {
         /// The collective.
         sequence: Sequence,

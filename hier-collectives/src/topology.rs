@@ -151,13 +151,8 @@ impl Fabric {
             let text = format!("mtu {mtu} is outside 1280 to 65507");
             faults.push(FabricError::BadValue(text));
         }
-        let mut fabric = Self {
-            name: name.to_owned(),
-            mtu,
-            regions: vec![],
-            gateways: vec![],
-            links: vec![],
-        };
+        let mut fabric =
+            Self { name: name.to_owned(), mtu, regions: vec![], gateways: vec![], links: vec![] };
         let several = regions.len() > 1;
         for region in regions {
             check_region(&region, several, &mut faults);
@@ -165,18 +160,9 @@ impl Fabric {
         }
         let mut names: Vec<&str> = fabric.gateways.iter().map(|g| g.name.as_str()).collect();
         names.sort_unstable();
-        let regions = fabric
-            .regions
-            .windows(2)
-            .map(|pair| (&*pair[0].name, &*pair[1].name));
-        let twice = names
-            .windows(2)
-            .map(|pair| (pair[0], pair[1]))
-            .chain(regions);
-        let twice: Vec<String> = twice
-            .filter(|(a, b)| a == b)
-            .map(|(a, _)| a.to_owned())
-            .collect();
+        let regions = fabric.regions.windows(2).map(|pair| (&*pair[0].name, &*pair[1].name));
+        let twice = names.windows(2).map(|pair| (pair[0], pair[1])).chain(regions);
+        let twice: Vec<String> = twice.filter(|(a, b)| a == b).map(|(a, _)| a.to_owned()).collect();
         faults.extend(twice.into_iter().map(FabricError::NameTwice));
         for link in links {
             fabric.add_link(link, &mut faults);
@@ -184,11 +170,7 @@ impl Fabric {
         if faults.is_empty() {
             fabric.check_connected(&mut faults);
         }
-        if faults.is_empty() {
-            Ok(fabric)
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(fabric) } else { Err(faults) }
     }
 
     /// The fabric's name.
@@ -225,18 +207,12 @@ impl Fabric {
     }
     /// A gateway by name.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
-        let index = self
-            .gateways
-            .iter()
-            .position(|gateway| gateway.name == name)?;
+        let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
     /// The gateway that serves a rank.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
-        let index = self
-            .gateways
-            .iter()
-            .position(|gateway| gateway.ranks.contains(&rank.0))?;
+        let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)
     }
     /// The link between two regions.
@@ -258,12 +234,7 @@ impl Fabric {
         for (name, ranks, wan) in region.gateways {
             let served = rank..rank + ranks;
             rank = served.end;
-            self.gateways.push(Gateway {
-                name,
-                region: id,
-                ranks: served,
-                wan,
-            });
+            self.gateways.push(Gateway { name, region: id, ranks: served, wan });
         }
         let last_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
         self.regions.push(Region {
@@ -277,9 +248,7 @@ impl Fabric {
     fn add_link(&mut self, link: LinkSpec, faults: &mut Vec<FabricError>) {
         let find = |name: &str| {
             let index = self.regions.iter().position(|region| region.name == name);
-            index
-                .and_then(|index| u16::try_from(index).ok())
-                .map(RegionId)
+            index.and_then(|index| u16::try_from(index).ok()).map(RegionId)
         };
         let (one, other) = link.between;
         let (Some(from), Some(to)) = (find(&one), find(&other)) else {
@@ -304,13 +273,7 @@ impl Fabric {
             faults.push(FabricError::BadValue(text));
         }
         let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
-        self.links.push(Link {
-            a: from.min(to),
-            b: from.max(to),
-            rate,
-            rtt,
-            loss,
-        });
+        self.links.push(Link { a: from.min(to), b: from.max(to), rate, rtt, loss });
     }
 
     fn check_connected(&self, faults: &mut Vec<FabricError>) {
@@ -340,17 +303,9 @@ fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError
         faults.push(FabricError::NoRank(name()));
     }
     if ranks != served {
-        faults.push(FabricError::RanksUnserved {
-            region: name(),
-            ranks,
-            served,
-        });
+        faults.push(FabricError::RanksUnserved { region: name(), ranks, served });
     }
-    if region
-        .speeds
-        .iter()
-        .any(|speed| !(speed.is_finite() && *speed > 0.0))
-    {
+    if region.speeds.iter().any(|speed| !(speed.is_finite() && *speed > 0.0)) {
         faults.push(FabricError::BadSpeed(name()));
     }
     if several && region.gateways.iter().all(|(_, _, wan)| wan.is_none()) {
@@ -358,12 +313,7 @@ fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError
     }
     for (gateway, _, wan) in &region.gateways {
         let Some(wan) = wan else { continue };
-        if wan
-            .egress
-            .bits_per_second()
-            .min(wan.ingress.bits_per_second())
-            < 8_000
-        {
+        if wan.egress.bits_per_second().min(wan.ingress.bits_per_second()) < 8_000 {
             let text = format!("gateway `{gateway}`: a port below 8 kbit/s");
             faults.push(FabricError::BadValue(text));
         }
@@ -376,10 +326,7 @@ mod tests {
 
     fn region(name: &str, ranks: u32) -> RegionSpec {
         let port = BitRate::from_bits_per_second(500_000_000);
-        let wan = Some(WanPort {
-            egress: port,
-            ingress: port,
-        });
+        let wan = Some(WanPort { egress: port, ingress: port });
         let speeds = vec![1.0; usize::try_from(ranks).expect("small")];
         RegionSpec {
             name: name.to_owned(),
@@ -417,20 +364,13 @@ mod tests {
         assert!(faults.contains(&FabricError::NameTwice("east".to_owned())));
         assert!(faults.contains(&FabricError::NoRank("east".to_owned())));
         assert!(faults.contains(&FabricError::BadLink("east".to_owned(), "south".to_owned())));
-        assert!(
-            faults
-                .iter()
-                .any(|fault| matches!(fault, FabricError::BadValue(_)))
-        );
+        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue(_))));
     }
 
     #[test]
     fn an_island_is_refused() {
         let regions = vec![region("a", 1), region("b", 1), region("c", 1)];
         let faults = Fabric::new("gap", 1500, regions, vec![link("a", "b")]).expect_err("c");
-        assert_eq!(
-            faults,
-            [FabricError::Unreachable("c".to_owned(), "a".to_owned())]
-        );
+        assert_eq!(faults, [FabricError::Unreachable("c".to_owned(), "a".to_owned())]);
     }
 }

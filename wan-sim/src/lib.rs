@@ -1,1 +1,19 @@
 //! What a long-haul link does to packets.
+//!
+//! [`Link`] is one direction of a link as a sans-IO machine: each packet is offered with
+//! its time and gets its fate at once. Time and seeds are arguments, so equal arrivals and
+//! seeds give equal fates in every front end.
+//!
+//! Front ends, by feature:
+//! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+
+mod link;
+mod rng;
+mod trace;
+#[cfg(feature = "virtual-net")]
+mod virtual_net;
+
+pub use link::{Counters, DELAY_MAX, Fate, Link, LinkSpec, Reason, SpecError};
+pub use trace::{TraceHash, TraceRecord};
+#[cfg(feature = "virtual-net")]
+pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};

@@ -1,5 +1,6 @@
 //! The one table of metric names. A handle is an atomic: take it once, then count with it.
 
+use hier_collectives::session::Discard;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -22,19 +23,6 @@ pub enum Outcome {
     Failed,
 }
 
-/// Why an arriving segment was not used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DropReason {
-    /// Of an epoch that is over, or not here yet.
-    OtherEpoch,
-    /// Its range is here already.
-    Duplicate,
-    /// Beyond what was granted.
-    NotGranted,
-    /// Bytes that are no segment.
-    Malformed,
-}
-
 impl Outcome {
     const fn name(self) -> &'static str {
         match self {
@@ -45,14 +33,12 @@ impl Outcome {
     }
 }
 
-impl DropReason {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::OtherEpoch => "other_epoch",
-            Self::Duplicate => "duplicate",
-            Self::NotGranted => "not_granted",
-            Self::Malformed => "malformed",
-        }
+const fn reason(discard: Discard) -> &'static str {
+    match discard {
+        Discard::Epoch => "other_epoch",
+        Discard::Duplicate => "duplicate",
+        Discard::Failed => "failed_collective",
+        Discard::Disagreement => "disagreement",
     }
 }
 
@@ -160,8 +146,8 @@ impl Metrics {
     }
 
     /// Segments that arrived and were not used.
-    pub fn dropped_segments(&self, reason: DropReason) -> Counter {
-        self.dropped_segments.get_or_create_owned(&DropLabel { reason: reason.name() })
+    pub fn dropped_segments(&self, discard: Discard) -> Counter {
+        self.dropped_segments.get_or_create_owned(&DropLabel { reason: reason(discard) })
     }
 
     /// The counters of one peer; the same ones at each call.

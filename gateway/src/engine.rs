@@ -1,0 +1,419 @@
+//! The engine: one task that owns the session, feeds it events and carries out its actions.
+//!
+//! It handles segments, never bytes, and never waits for a send: lanes pull, jobs report
+//! back, ranks are told over queues that cannot fill.
+
+mod memory;
+mod peers;
+mod ranks;
+mod view;
+
+pub use view::{EngineView, PeerView, RankView};
+
+use crate::host::Host;
+use crate::local::arena::{MemSlice, Operand};
+use crate::local::server::LocalEvent;
+use crate::observe::metrics::Metrics;
+use crate::wan::outbox::ConnectionId;
+use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::{GatewayId, Sequence};
+use hier_collectives::session::{
+    Action, Arrival, Discard, JobId, LeaseId, Note, PeerError, Session, SessionConfig,
+};
+use hier_collectives::wire::{Message, SegmentHeader};
+use memory::Memory;
+use peers::Peers;
+use ranks::Ranks;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use units::TimeNs;
+
+/// Events that may wait for the engine; lanes and trainers wait beyond that.
+pub const EVENTS_MAX: usize = 4096;
+
+/// Where lanes and others put events.
+pub type EventSender = mpsc::Sender<Event>;
+
+/// What the engine hears of.
+#[derive(Debug)]
+pub enum Event {
+    /// From a trainer.
+    Local(LocalEvent),
+    /// A lane to a peer is up.
+    LaneUp {
+        /// Who is at its other end.
+        seen: PeerSeen,
+        /// Our hold on it.
+        handle: LaneHandle,
+    },
+    /// A lane is lost.
+    LaneDown {
+        /// Who was at its other end.
+        peer: GatewayId,
+        /// Which lane.
+        lane: u16,
+        /// Its connection.
+        id: ConnectionId,
+        /// Why.
+        why: String,
+    },
+    /// A lane could not be brought up.
+    DialFailed {
+        /// The peer.
+        peer: GatewayId,
+        /// The lane.
+        lane: u16,
+        /// Why.
+        why: String,
+    },
+    /// A control message.
+    Message {
+        /// The peer.
+        from: GatewayId,
+        /// The connection it came on.
+        id: ConnectionId,
+        /// The message.
+        message: Message,
+    },
+    /// A segment's header arrived.
+    Arrival {
+        /// The peer.
+        from: GatewayId,
+        /// The connection it came on.
+        id: ConnectionId,
+        /// The header.
+        header: SegmentHeader,
+        /// Where its bytes go.
+        reply: oneshot::Sender<Placement>,
+    },
+    /// A segment's stream ended.
+    ArrivalEnd {
+        /// Its permission to write.
+        lease: LeaseId,
+        /// Whether all of it is in place.
+        whole: bool,
+    },
+    /// A reduction or copy is done.
+    JobDone(JobId),
+    /// Somebody wants to see.
+    Look(oneshot::Sender<EngineView>),
+    /// End the epoch and tell the peers.
+    Shutdown(oneshot::Sender<()>),
+}
+
+/// [`Arrival`] with memory in place of names.
+#[derive(Debug)]
+pub enum Placement {
+    /// Combine with what is here.
+    Combine {
+        /// The permission.
+        lease: LeaseId,
+        /// The operation.
+        op: ReduceOp,
+        /// The element type.
+        dtype: Dtype,
+        /// The operand here and its weight.
+        local: (MemSlice, f64),
+        /// The weight of the arriving one.
+        net_weight: f64,
+        /// Whether the arriving one comes first.
+        net_first: bool,
+        /// The destination.
+        out: MemSlice,
+        /// Ends the permission.
+        cancel: CancellationToken,
+    },
+    /// Write as it is.
+    Land {
+        /// The permission.
+        lease: LeaseId,
+        /// The destination.
+        into: MemSlice,
+        /// Ends the permission.
+        cancel: CancellationToken,
+    },
+    /// Stop the stream.
+    Discard(Discard),
+}
+
+/// See the module.
+pub struct Engine {
+    host: Arc<dyn Host>,
+    session: Session,
+    memory: Memory,
+    peers: Peers,
+    ranks: Ranks,
+    metrics: Arc<Metrics>,
+    leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
+    events: EventSender,
+    inbox: mpsc::Receiver<Event>,
+}
+
+impl Engine {
+    /// An engine for a session, with the peers' links.
+    pub fn new(
+        host: Arc<dyn Host>,
+        session: SessionConfig,
+        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+        metrics: Arc<Metrics>,
+        channel: (EventSender, mpsc::Receiver<Event>),
+    ) -> Self {
+        let (events, inbox) = channel;
+        let fabric = Arc::clone(&session.fabric);
+        Self {
+            session: Session::new(session),
+            memory: Memory::default(),
+            peers: Peers::new(fabric, links),
+            ranks: Ranks::default(),
+            metrics,
+            leases: BTreeMap::new(),
+            host,
+            events,
+            inbox,
+        }
+    }
+
+    /// Runs until everybody who could send an event is gone, or a shutdown.
+    pub async fn run(mut self) {
+        self.session.handle_start(self.host.now());
+        self.act();
+        loop {
+            let deadline = self.session.poll_timeout();
+            let event = tokio::select! {
+                biased;
+                event = self.inbox.recv() => event,
+                () = sleep_until(&self.host, deadline) => {
+                    self.session.handle_timeout(self.host.now());
+                    self.act();
+                    continue;
+                }
+            };
+            match event {
+                Some(Event::Shutdown(done)) => {
+                    self.session.handle_shutdown(self.host.now());
+                    self.act();
+                    let _ = done.send(());
+                    return;
+                }
+                Some(event) => self.handle(event),
+                None => return,
+            }
+            self.act();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.host.now();
+        match event {
+            Event::Local(event) => self.handle_local(event, now),
+            Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
+            Event::LaneDown { peer, lane, id, why } => self.handle_lane_down(peer, lane, id, &why, now),
+            Event::DialFailed { peer, lane, why } => self.peers.dial_failed(peer, lane, why),
+            Event::Message { from, id, message } => {
+                if self.peers.is_current(from, id)
+                    && let Err(error) = self.session.handle_message(from, message, now)
+                {
+                    self.accuse(from, id, &error);
+                }
+            }
+            Event::Arrival { from, id, header, reply } => {
+                let placement = self.place(from, id, &header);
+                if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
+                    reply.send(placement)
+                {
+                    self.end_lease(lease, false, now);
+                }
+            }
+            Event::ArrivalEnd { lease, whole } => self.end_lease(lease, whole, now),
+            Event::JobDone(job) => self.session.handle_job_done(job, now),
+            Event::Look(reply) => {
+                let _ = reply.send(self.look());
+            }
+            Event::Shutdown(_) => unreachable!("taken by the loop"),
+        }
+    }
+
+    fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
+        match event {
+            LocalEvent::Attach { rank, attachment, events } => {
+                info!("rank {rank} attached");
+                self.ranks.attach(rank, attachment, events);
+                self.session.handle_attach(rank, now);
+            }
+            LocalEvent::Post { rank, attachment, post, contribution, result } => {
+                if self.ranks.is_current(rank, attachment) {
+                    self.memory.post(post.sequence, rank, contribution, result);
+                    self.session.handle_post(rank, post, now);
+                }
+            }
+            LocalEvent::Detach { rank, attachment } => {
+                if self.ranks.detach(rank, attachment) {
+                    info!("rank {rank} detached");
+                    self.session.handle_detach(rank, now);
+                }
+            }
+        }
+    }
+
+    fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
+        // A new boot id is a restart: whatever the old connections still say is of the past.
+        if self.peers.restarted(seen) {
+            for (lane, id) in self.peers.lanes_of(seen.peer) {
+                self.handle_lane_down(seen.peer, lane, id, "the peer restarted", now);
+            }
+        }
+        if let Some(old) = self.peers.connection_on(seen.peer, seen.lane) {
+            self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
+        }
+        if self.peers.lane_up(seen, handle) {
+            self.session.handle_peer_up(seen.peer, now);
+        }
+        self.metrics.lanes_up(seen.peer, self.peers.count(seen.peer));
+    }
+
+    fn handle_lane_down(
+        &mut self,
+        peer: GatewayId,
+        lane: u16,
+        id: ConnectionId,
+        why: &str,
+        now: TimeNs,
+    ) {
+        let Some(left) = self.peers.lane_down(peer, lane, id, why) else { return };
+        self.metrics.lanes_up(peer, left);
+        if left == 0 {
+            self.session.handle_peer_down(peer, why, now);
+        } else {
+            self.session.handle_lane_lost(peer);
+        }
+    }
+
+    fn accuse(&self, peer: GatewayId, id: ConnectionId, error: &PeerError) {
+        warn!("gateway {}: {error}; closing its connection", self.peers.name(peer));
+        self.peers.accuse(peer, id, &error.to_string());
+    }
+
+    fn place(&mut self, from: GatewayId, id: ConnectionId, header: &SegmentHeader) -> Placement {
+        if !self.peers.is_current(from, id) {
+            return Placement::Discard(Discard::Epoch);
+        }
+        let sequence = header.key.sequence;
+        let cancel = CancellationToken::new();
+        match self.session.handle_arrival(from, header) {
+            Ok(Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out }) => {
+                self.leases.insert(lease, (sequence, cancel.clone()));
+                let local = (self.memory.view(&local.view), local.weight);
+                let out = self.memory.view(&out);
+                Placement::Combine { lease, op, dtype, local, net_weight, net_first, out, cancel }
+            }
+            Ok(Arrival::Land { lease, into }) => {
+                self.leases.insert(lease, (sequence, cancel.clone()));
+                Placement::Land { lease, into: self.memory.view(&into), cancel }
+            }
+            Ok(Arrival::Discard(why)) => {
+                self.metrics.segment_discarded(why);
+                debug!("segment {:?} from {} discarded: {why:?}", header.key, self.peers.name(from));
+                Placement::Discard(why)
+            }
+            Err(error) => {
+                self.accuse(from, id, &error);
+                Placement::Discard(Discard::Failed)
+            }
+        }
+    }
+
+    fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
+        self.leases.remove(&lease);
+        self.session.handle_arrival_end(lease, whole, now);
+    }
+
+    /// Carries out everything the session asks for.
+    fn act(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                Action::Message { to, message } => self.peers.send(to, &message),
+                Action::Send { to, header, source } => {
+                    let payload = self.memory.view(&source);
+                    self.peers.push(to, header, payload);
+                }
+                Action::Reduce { job, op, dtype, inputs, out } => {
+                    let memory = &mut self.memory;
+                    let operands: Vec<Operand<'static>> = inputs
+                        .iter()
+                        .map(|input| Operand::Memory(memory.view(&input.view), input.weight))
+                        .collect();
+                    let out = memory.view(&out);
+                    self.compute(job, Box::new(move || out.reduce(op, dtype, &operands)));
+                }
+                Action::Copy { job, from, to } => {
+                    let from = self.memory.view(&from);
+                    let to: Vec<MemSlice> = to.iter().map(|view| self.memory.view(view)).collect();
+                    self.compute(job, Box::new(move || {
+                        to.iter().for_each(|slice| from.copy_to_slice(slice));
+                    }));
+                }
+                Action::Release(scratch) => self.memory.release(scratch),
+                Action::Receipted { from, key } => self.peers.receipted(from, key),
+                Action::Cancel(sequence) => {
+                    self.peers.cancel(sequence);
+                    let of_it = self.leases.values().filter(|(other, _)| *other == sequence);
+                    of_it.for_each(|(_, cancel)| cancel.cancel());
+                }
+                Action::CancelLease(lease) => {
+                    if let Some((_, cancel)) = self.leases.get(&lease) {
+                        cancel.cancel();
+                    }
+                }
+                Action::Notify { rank, event } => self.ranks.notify(rank, event),
+                Action::Finished(sequence) => self.memory.finish(sequence),
+                Action::Note(note) => self.note(note),
+            }
+        }
+    }
+
+    fn compute(&self, job: JobId, work: crate::host::Job) {
+        let (done, events) = (self.host.compute(work), self.events.clone());
+        self.host.spawn(Box::pin(async move {
+            done.await;
+            let _ = events.send(Event::JobDone(job)).await;
+        }));
+    }
+
+    fn note(&self, note: Note) {
+        match note {
+            Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
+                self.metrics.epoch(epoch);
+                info!("epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}");
+            }
+            Note::EpochEnded { epoch, failure } => warn!("epoch {epoch} ended: {failure}"),
+            Note::Completed { sequence, op, bytes } => {
+                self.metrics.completed(op, bytes);
+                debug!("collective {sequence} completed: {op}, {bytes} bytes");
+            }
+            Note::Failed { sequence, failure } => {
+                self.metrics.failed(failure.code);
+                warn!("collective {sequence} failed: {failure}");
+            }
+        }
+    }
+
+    fn look(&self) -> EngineView {
+        EngineView {
+            session: self.session.status(),
+            peers: self.peers.look(),
+            ranks: self.ranks.look(),
+            now: self.host.now(),
+        }
+    }
+}
+
+async fn sleep_until(host: &Arc<dyn Host>, deadline: Option<TimeNs>) {
+    match deadline {
+        Some(at) => host.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

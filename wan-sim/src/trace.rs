@@ -1,0 +1,71 @@
+//! A running hash over everything a network did.
+
+use crate::{Fate, Reason};
+use std::net::SocketAddr;
+use units::TimeNs;
+
+/// One packet and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceRecord {
+    /// When it was offered.
+    pub now: TimeNs,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// For whom.
+    pub destination: SocketAddr,
+    /// Its length with IP and UDP headers.
+    pub ip_bytes: u32,
+    /// What became of it; `None` where no link leads to its destination.
+    pub fate: Option<Fate>,
+}
+
+/// FNV-1a over the records in order. Equal hashes: the same packets, times and fates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceHash(u64);
+
+impl Default for TraceHash {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl TraceHash {
+    /// Adds `record`.
+    pub fn add(&mut self, record: &TraceRecord) {
+        self.word(record.now.ns());
+        self.address(record.source);
+        self.address(record.destination);
+        self.word(u64::from(record.ip_bytes));
+        match record.fate {
+            None => self.byte(0),
+            Some(Fate::Drop(Reason::Loss)) => self.byte(1),
+            Some(Fate::Drop(Reason::Queue)) => self.byte(2),
+            Some(Fate::Drop(Reason::Blackhole)) => self.byte(3),
+            Some(Fate::Deliver { at }) => {
+                self.byte(4);
+                self.word(at.ns());
+            }
+        }
+    }
+
+    /// The hash so far.
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    fn address(&mut self, address: SocketAddr) {
+        match address {
+            SocketAddr::V4(v4) => v4.ip().octets().into_iter().for_each(|b| self.byte(b)),
+            SocketAddr::V6(v6) => v6.ip().octets().into_iter().for_each(|b| self.byte(b)),
+        }
+        self.word(u64::from(address.port()));
+    }
+
+    fn word(&mut self, word: u64) {
+        word.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
+    }
+
+    fn byte(&mut self, byte: u8) {
+        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+}

@@ -1,0 +1,272 @@
+//! An in-memory UDP network under tokio's clock.
+//!
+//! Deterministic on a current-thread runtime with a paused clock: state lives in ordered
+//! maps, packets due at one instant arrive in the order they were sent. tokio rounds timers
+//! up to whole milliseconds, so a waiting reader wakes up to 1 ms late.
+
+mod socket;
+
+use crate::{Counters, Fate, Link, LinkSpec, TraceHash, TraceRecord};
+use bytes::Bytes;
+use quinn::AsyncUdpSocket;
+use quinn::udp::{EcnCodepoint, Transmit};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use tokio::time::Instant;
+use units::{ByteCount, TimeNs};
+
+/// A handle to the network; clones are the same network.
+///
+/// Packets between two IP addresses go through the [`Link`] of that direction, whatever
+/// their ports. Where none leads they vanish and are counted, as on a real network.
+#[derive(Debug, Clone)]
+pub struct VirtualNet {
+    origin: Instant,
+    state: Arc<Mutex<State>>,
+}
+
+/// An address that no socket can have. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// A virtual host has no wildcard address.
+    #[error("cannot bind {0}: name one address of the virtual host")]
+    Unspecified(SocketAddr),
+    /// Another socket has it.
+    #[error("cannot bind {0}: in use")]
+    InUse(SocketAddr),
+}
+
+/// No link leads this way. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no link from {from} to {to}: connect them first")]
+pub struct NoLink {
+    /// The sending side.
+    pub from: IpAddr,
+    /// The receiving side.
+    pub to: IpAddr,
+}
+
+impl VirtualNet {
+    /// An empty network whose time starts now, by tokio's clock.
+    #[expect(clippy::new_without_default, reason = "it reads the clock")]
+    pub fn new() -> Self {
+        Self { origin: Instant::now(), state: Arc::default() }
+    }
+
+    /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing is bound then.
+    pub fn bind(&self, address: SocketAddr) -> Result<Arc<dyn AsyncUdpSocket>, BindError> {
+        if address.ip().is_unspecified() {
+            return Err(BindError::Unspecified(address));
+        }
+        let mut state = self.lock();
+        let address = match address.port() {
+            0 => (EPHEMERAL_PORTS_FROM..=u16::MAX)
+                .map(|port| SocketAddr::new(address.ip(), port))
+                .find(|candidate| !state.inboxes.contains_key(candidate))
+                .ok_or(BindError::InUse(address))?,
+            _ => address,
+        };
+        if state.inboxes.contains_key(&address) {
+            return Err(BindError::InUse(address));
+        }
+        state.inboxes.insert(address, Inbox::default());
+        drop(state);
+        Ok(Arc::new(socket::Socket::new(self.clone(), address)))
+    }
+
+    /// Links `a` and `b`, which may be one address. Replaces an earlier link, its counters
+    /// and its packets' fates to come; what is under way arrives.
+    pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
+        let mut state = self.lock();
+        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state.links.insert((a, b), Link::new(a_to_b, seed));
+    }
+
+    /// What the link from `from` to `to` has seen.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn counters(&self, from: IpAddr, to: IpAddr) -> Result<Counters, NoLink> {
+        self.with_link(from, to, |link| link.counters())
+    }
+
+    /// The most bytes that ever waited before the link from `from` to `to`.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn queue_bytes_peak(&self, from: IpAddr, to: IpAddr) -> Result<ByteCount, NoLink> {
+        self.with_link(from, to, |link| link.queue_bytes_peak())
+    }
+
+    /// Changes the link from `from` to `to` for packets sent from now on.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn set_spec(&self, from: IpAddr, to: IpAddr, spec: LinkSpec) -> Result<(), NoLink> {
+        self.with_link(from, to, |link| link.set_spec(spec))
+    }
+
+    /// Cuts the link from `from` to `to`, or joins it again.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn set_blackhole(&self, from: IpAddr, to: IpAddr, cut: bool) -> Result<(), NoLink> {
+        self.with_link(from, to, |link| link.set_blackhole(cut))
+    }
+
+    /// What vanished without meeting a link's impairments, by cause.
+    pub fn undelivered(&self) -> Undelivered {
+        self.lock().undelivered
+    }
+
+    /// A hash over every packet so far: time, addresses, size and fate.
+    pub fn trace_hash(&self) -> u64 {
+        self.lock().trace.value()
+    }
+
+    fn with_link<T>(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        act: impl FnOnce(&mut Link) -> T,
+    ) -> Result<T, NoLink> {
+        let mut state = self.lock();
+        let link = state.links.get_mut(&(from, to)).ok_or(NoLink { from, to })?;
+        Ok(act(link))
+    }
+
+    fn now(&self) -> TimeNs {
+        let elapsed = Instant::now().duration_since(self.origin);
+        TimeNs::from_ns(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves no half-made change: each is one step.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Sends every segment of `transmit`, each with a fate of its own.
+    fn send(&self, source: SocketAddr, transmit: &Transmit<'_>) {
+        if transmit.contents.len() > UDP_PAYLOAD_MAX {
+            self.lock().undelivered.too_big += 1;
+            return;
+        }
+        let contents = Bytes::copy_from_slice(transmit.contents);
+        let segment = transmit.segment_size.unwrap_or(contents.len()).max(1);
+        let now = self.now();
+        let mut state = self.lock();
+        let mut from = 0;
+        while from < contents.len() {
+            let to = contents.len().min(from + segment);
+            let packet = Packet { source, ecn: transmit.ecn, payload: contents.slice(from..to) };
+            state.route(now, transmit.destination, packet);
+            from = to;
+        }
+        let waker = state.waker_for(transmit.destination);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Packets that met no link or no reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Undelivered {
+    /// No link from the sender's address to the destination's.
+    pub no_link: u64,
+    /// A link, but no socket at its end when it was sent.
+    pub no_socket: u64,
+    /// The socket already held [`INBOX_BYTES_MAX`].
+    pub inbox_full: u64,
+    /// Transmits, all segments together, of more than a kernel takes: it refuses these
+    /// with EMSGSIZE, which quinn ignores.
+    pub too_big: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    links: BTreeMap<(IpAddr, IpAddr), Link>,
+    inboxes: BTreeMap<SocketAddr, Inbox>,
+    sent: u64,
+    undelivered: Undelivered,
+    trace: TraceHash,
+}
+
+/// A socket's packets, by delivery time and then by order of sending.
+#[derive(Debug, Default)]
+struct Inbox {
+    packets: BTreeMap<(TimeNs, u64), Packet>,
+    bytes: usize,
+    /// Who waits, and until when it sleeps by itself.
+    reader: Option<(Waker, Option<TimeNs>)>,
+}
+
+#[derive(Debug)]
+struct Packet {
+    source: SocketAddr,
+    ecn: Option<EcnCodepoint>,
+    payload: Bytes,
+}
+
+impl State {
+    fn route(&mut self, now: TimeNs, destination: SocketAddr, packet: Packet) {
+        let ip_bytes = ip_bytes(destination, packet.payload.len());
+        let link = self.links.get_mut(&(packet.source.ip(), destination.ip()));
+        let fate = link.map(|link| link.offer(now, ip_bytes));
+        self.trace.add(&TraceRecord { now, source: packet.source, destination, ip_bytes, fate });
+        let at = match fate {
+            Some(Fate::Deliver { at }) => at,
+            Some(Fate::Drop(_)) => return,
+            None => {
+                self.undelivered.no_link += 1;
+                return;
+            }
+        };
+        let Some(inbox) = self.inboxes.get_mut(&destination) else {
+            self.undelivered.no_socket += 1;
+            return;
+        };
+        if inbox.bytes + packet.payload.len() > INBOX_BYTES_MAX {
+            self.undelivered.inbox_full += 1;
+            return;
+        }
+        self.sent += 1;
+        inbox.bytes += packet.payload.len();
+        inbox.packets.insert((at, self.sent), packet);
+    }
+
+    /// The reader at `address`, if it would sleep past its first packet.
+    fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
+        let inbox = self.inboxes.get_mut(&address)?;
+        let ((due, _), _) = inbox.packets.first_key_value()?;
+        let (_, until) = inbox.reader.as_ref()?;
+        if until.is_some_and(|until| until <= *due) {
+            return None;
+        }
+        inbox.reader.take().map(|(waker, _)| waker)
+    }
+}
+
+fn ip_bytes(destination: SocketAddr, payload: usize) -> u32 {
+    let headers = if destination.is_ipv4() { 28 } else { 48 };
+    // A transmit is at most 64 KiB.
+    u32::try_from(payload).unwrap_or(u32::MAX - headers) + headers
+}
+
+/// Makes the two directions of a connection draw differently under one seed.
+const BACKWARD: u64 = 0x6261_636b_7761_7264;
+
+/// First port given to a socket that asks for any.
+const EPHEMERAL_PORTS_FROM: u16 = 49_152;
+
+/// Most bytes of one transmit, as in Linux.
+const UDP_PAYLOAD_MAX: usize = 65_507;
+
+/// Most payload bytes under way to one socket: a second of 64 Gbit/s.
+pub const INBOX_BYTES_MAX: usize = 8 << 30;

@@ -1,0 +1,136 @@
+//! One socket of the virtual network, as quinn wants it.
+
+use super::VirtualNet;
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, UdpPoller};
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::time::Sleep;
+use units::TimeNs;
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    net: VirtualNet,
+    address: SocketAddr,
+    sleep: Mutex<Option<Pin<Box<Sleep>>>>,
+}
+
+impl Socket {
+    pub(super) fn new(net: VirtualNet, address: SocketAddr) -> Self {
+        Self { net, address, sleep: Mutex::new(None) }
+    }
+
+    /// Takes what is due; else says when the next packet is.
+    fn take_due(
+        &self,
+        cx: &Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Result<usize, Option<TimeNs>> {
+        let now = self.net.now();
+        let mut state = self.net.lock();
+        let Some(inbox) = state.inboxes.get_mut(&self.address) else {
+            return Err(None);
+        };
+        let mut taken = 0;
+        for (buffer, meta) in buffers.iter_mut().zip(metas) {
+            match inbox.packets.first_entry() {
+                Some(entry) if entry.key().0 <= now => {
+                    let packet = entry.remove();
+                    inbox.bytes -= packet.payload.len();
+                    // Like a kernel, cut what the reader left no room for.
+                    let len = packet.payload.len().min(buffer.len());
+                    buffer[..len].copy_from_slice(&packet.payload[..len]);
+                    *meta = RecvMeta::default();
+                    meta.addr = packet.source;
+                    meta.len = len;
+                    meta.stride = len;
+                    meta.ecn = packet.ecn;
+                    meta.dst_ip = Some(self.address.ip());
+                    taken += 1;
+                }
+                _ => break,
+            }
+        }
+        if taken > 0 {
+            return Ok(taken);
+        }
+        let due = inbox.packets.first_key_value().map(|((at, _), _)| *at);
+        inbox.reader = Some((cx.waker().clone(), due));
+        Err(due)
+    }
+
+    fn sleep_until(&self, at: TimeNs, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.net.origin + std::time::Duration::from_nanos(at.ns());
+        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(AlwaysWritable)
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.net.send(self.address, transmit);
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.take_due(cx, buffers, metas) {
+                Ok(taken) => return Poll::Ready(Ok(taken)),
+                Err(None) => return Poll::Pending,
+                Err(Some(due)) => ready!(self.sleep_until(due, cx)),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        GSO_SEGMENTS
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        1
+    }
+
+    fn may_fragment(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.net.lock().inboxes.remove(&self.address);
+    }
+}
+
+/// A link's queue drops; it never blocks its sender.
+#[derive(Debug)]
+struct AlwaysWritable;
+
+impl UdpPoller for AlwaysWritable {
+    fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// As many segments as quinn puts into one transmit at most.
+const GSO_SEGMENTS: usize = 10;
