@@ -3,25 +3,25 @@
 //! It handles segments, never bytes, and never waits for a send: lanes pull, jobs report
 //! back, ranks are told over queues that cannot fill.
 
+mod look;
 mod memory;
 mod peers;
 mod ranks;
-mod view;
-
-pub use view::{EngineView, PeerView, RankView};
 
 use crate::host::Host;
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, Outcome};
+use crate::observe::status::StatusRequest;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, Sequence};
-use hier_collectives::post::RankEvent;
+use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, Discard, JobId, LeaseId, Note, PeerError, Session, SessionConfig,
 };
+use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader};
 use memory::Memory;
 use peers::Peers;
@@ -100,8 +100,6 @@ pub enum Event {
     },
     /// A reduction or copy is done.
     JobDone(JobId),
-    /// Somebody wants to see.
-    Look(oneshot::Sender<EngineView>),
     /// End the epoch and tell the peers.
     Shutdown(oneshot::Sender<()>),
 }
@@ -144,6 +142,8 @@ pub enum Placement {
 /// See the module.
 pub struct Engine {
     host: Arc<dyn Host>,
+    fabric: Arc<Fabric>,
+    me: GatewayId,
     session: Session,
     memory: Memory,
     peers: Peers,
@@ -152,6 +152,7 @@ pub struct Engine {
     leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
     events: EventSender,
     inbox: mpsc::Receiver<Event>,
+    questions: mpsc::Receiver<StatusRequest>,
 }
 
 impl Engine {
@@ -160,15 +161,19 @@ impl Engine {
         host: Arc<dyn Host>,
         session: SessionConfig,
         links: BTreeMap<GatewayId, Arc<PeerLink>>,
-        metrics: Arc<Metrics>,
+        observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
         channel: (EventSender, mpsc::Receiver<Event>),
     ) -> Self {
+        let (metrics, questions) = observed;
         let (events, inbox) = channel;
         let fabric = Arc::clone(&session.fabric);
         Self {
+            me: session.me,
             session: Session::new(session),
             memory: Memory::default(),
-            peers: Peers::new(fabric, links),
+            peers: Peers::new(Arc::clone(&fabric), links),
+            fabric,
+            questions,
             ranks: Ranks::default(),
             metrics,
             leases: BTreeMap::new(),
@@ -187,6 +192,11 @@ impl Engine {
             let event = tokio::select! {
                 biased;
                 event = self.inbox.recv() => event,
+                Some(question) = self.questions.recv() => {
+                    self.peers.measure();
+                    let _ = question.send(self.look());
+                    continue;
+                }
                 () = sleep_until(&self.host, deadline) => {
                     self.session.handle_timeout(self.host.now());
                     self.act();
@@ -231,9 +241,6 @@ impl Engine {
             }
             Event::ArrivalEnd { lease, whole } => self.end_lease(lease, whole, now),
             Event::JobDone(job) => self.session.handle_job_done(job, now),
-            Event::Look(reply) => {
-                let _ = reply.send(self.look());
-            }
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }
     }
@@ -273,7 +280,6 @@ impl Engine {
         if self.peers.lane_up(seen, handle) {
             self.session.handle_peer_up(seen.peer, now);
         }
-        self.metrics.lanes_up(seen.peer, self.peers.count(seen.peer));
     }
 
     fn handle_lane_down(
@@ -285,7 +291,6 @@ impl Engine {
         now: TimeNs,
     ) {
         let Some(left) = self.peers.lane_down(peer, lane, id, why) else { return };
-        self.metrics.lanes_up(peer, left);
         if left == 0 {
             self.session.handle_peer_down(peer, why, now);
         } else {
@@ -316,7 +321,7 @@ impl Engine {
                 Placement::Land { lease, into: self.memory.view(&into), cancel }
             }
             Ok(Arrival::Discard(why)) => {
-                self.metrics.segment_discarded(why);
+                self.metrics.dropped_segments(why).inc();
                 debug!("segment {:?} from {} discarded: {why:?}", header.key, self.peers.name(from));
                 Placement::Discard(why)
             }
@@ -393,27 +398,20 @@ impl Engine {
     fn note(&self, note: Note) {
         match note {
             Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
-                self.metrics.epoch(epoch);
+                self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 info!("epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}");
             }
             Note::EpochEnded { epoch, failure } => warn!("epoch {epoch} ended: {failure}"),
             Note::Completed { sequence, op, bytes } => {
-                self.metrics.completed(op, bytes);
+                self.metrics.collectives(op.name(), Outcome::Completed).inc();
                 debug!("collective {sequence} completed: {op}, {bytes} bytes");
             }
-            Note::Failed { sequence, failure } => {
-                self.metrics.failed(failure.code);
+            Note::Failed { sequence, op, failure } => {
+                let disagreed = failure.code == FailureCode::Disagreement;
+                let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
+                self.metrics.collectives(op.map_or("unknown", ReduceOp::name), outcome).inc();
                 warn!("collective {sequence} failed: {failure}");
             }
-        }
-    }
-
-    fn look(&self) -> EngineView {
-        EngineView {
-            session: self.session.status(),
-            peers: self.peers.look(),
-            ranks: self.ranks.look(),
-            now: self.host.now(),
         }
     }
 }

@@ -5,6 +5,7 @@ mod connection;
 mod lane;
 pub mod link_share;
 pub mod outbox;
+pub mod probe;
 pub mod rate;
 mod segment;
 pub mod tls;

@@ -147,7 +147,7 @@ pub fn early_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
 /// a receipt cost nothing.
-fn segment_bytes(fabric: &Fabric) -> ByteCount {
+pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
     let wanted = (largest / (4 * u64::from(lanes(fabric)))).clamp(256 << 10, 4 << 20);
     ByteCount::new(1 << wanted.ilog2())

@@ -199,6 +199,9 @@ impl Session {
         self.core.progress = now;
         let collective =
             self.live.entry(post.sequence).or_insert_with(|| Collective::new(self.epoch));
+        if collective.posts.is_empty() {
+            collective.begun = now;
+        }
         collective.posts.insert(rank, post.weight);
         if let Some(failure) = collective.failure.clone() {
             if collective.phase == Phase::Failed {
@@ -415,6 +418,7 @@ impl Session {
         collective.failure = Some(failure.clone());
         collective.phase = Phase::Failing;
         let epoch = collective.epoch;
+        let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
         self.core.actions.push_back(Action::Cancel(sequence));
         self.release_memory(sequence);
         if epoch == self.epoch && self.active.is_some() {
@@ -423,7 +427,7 @@ impl Session {
                 self.core.actions.push_back(Action::Message { to, message });
             }
         }
-        self.core.actions.push_back(Action::Note(Note::Failed { sequence, failure }));
+        self.core.actions.push_back(Action::Note(Note::Failed { sequence, op, failure }));
         self.settle(sequence, now);
     }
 

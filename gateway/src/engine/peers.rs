@@ -1,6 +1,5 @@
 //! Peers and the lanes to them.
 
-use super::view::PeerView;
 use crate::local::arena::MemSlice;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
@@ -9,8 +8,19 @@ use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tracing::{info, warn};
+use units::Span;
+
+/// A peer and its lanes, to be shown.
+#[derive(Debug, Default)]
+pub(super) struct PeerView {
+    pub lanes_up: u16,
+    pub rtt: Option<Span>,
+    /// Why the last lane was lost or could not be had.
+    pub trouble: Option<String>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
 
 /// See the module.
 pub(super) struct Peers {
@@ -131,21 +141,25 @@ impl Peers {
         self.peers.values().for_each(|peer| peer.link.outbox.cancel(sequence));
     }
 
-    pub fn look(&self) -> Vec<PeerView> {
-        let look = |(id, peer): (&GatewayId, &Peer)| {
-            let packets = peer.lanes.values().map(LaneHandle::packets);
-            let (sent, lost) = packets.fold((0, 0), |sum, (s, l)| (sum.0 + s, sum.1 + l));
-            PeerView {
-                gateway: *id,
-                lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
-                rtt: peer.lanes.values().next().map(LaneHandle::rtt),
-                trouble: peer.trouble.clone(),
-                first_sent_bytes: peer.link.first_sent_bytes.load(Ordering::Relaxed),
-                sent_again_bytes: peer.link.sent_again_bytes.load(Ordering::Relaxed),
-                packets_sent: sent,
-                packets_lost: lost,
+    pub fn look(&self, peer: GatewayId) -> PeerView {
+        let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
+        PeerView {
+            lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
+            rtt: peer.lanes.values().next().map(LaneHandle::rtt),
+            trouble: peer.trouble.clone(),
+            sent_bytes: peer.link.metrics.sent_bytes.get(),
+            received_bytes: peer.link.metrics.received_bytes.get(),
+        }
+    }
+
+    /// Brings the gauges up to date; counters count by themselves.
+    pub fn measure(&self) {
+        for peer in self.peers.values() {
+            let metrics = &peer.link.metrics;
+            metrics.lanes_up.set(i64::try_from(peer.lanes.len()).unwrap_or(i64::MAX));
+            if let Some(rtt) = peer.lanes.values().map(LaneHandle::rtt).min() {
+                metrics.rtt_seconds.set(rtt.as_secs_f64());
             }
-        };
-        self.peers.iter().map(look).collect()
+        }
     }
 }

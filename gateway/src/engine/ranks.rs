@@ -1,6 +1,5 @@
 //! Attached trainers.
 
-use super::view::RankView;
 use crate::local::server::{AttachmentId, RankEvents};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::RankEvent;
@@ -37,9 +36,5 @@ impl Ranks {
         if let Some((_, events)) = self.attached.get(&rank) {
             events.send(event);
         }
-    }
-
-    pub fn look(&self) -> Vec<RankView> {
-        self.attached.keys().map(|rank| RankView { rank: *rank }).collect()
     }
 }

@@ -1,6 +1,7 @@
-use super::metrics::{DropReason, Metrics, Outcome};
+use super::metrics::{Metrics, Outcome};
 use super::server::{FetchError, Observed, fetch_status, serve};
 use super::status::*;
+use hier_collectives::session::Discard;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -55,7 +56,7 @@ fn metrics_have_the_names_that_dashboards_use() {
     metrics.segments.inc();
     metrics.collectives("sum", Outcome::Completed).inc();
     metrics.seconds("sum").observe(0.5);
-    metrics.dropped_segments(DropReason::OtherEpoch).inc();
+    metrics.dropped_segments(Discard::Epoch).inc();
     let text = metrics.render();
     for line in [
         "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"sent\"} 7",

@@ -2,7 +2,7 @@
 
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::{CLOSING, PROTOCOL, REFUSED, segment, tls};
+use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, tls};
 use crate::engine::Event;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
@@ -93,12 +93,6 @@ impl LaneHandle {
         Span::from_ns(u64::try_from(self.connection.rtt().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Packets sent, and those of them given up as lost.
-    pub fn packets(&self) -> (u64, u64) {
-        let path = self.connection.stats().path;
-        (path.sent_packets, path.lost_packets)
-    }
-
     fn close(&self, code: u32, why: &str) {
         self.connection.close(code.into(), why.as_bytes());
     }
@@ -107,6 +101,9 @@ impl LaneHandle {
 /// Serves a connection to its end.
 pub(super) async fn serve(connected: Connected) {
     let Connected { spec, lane, connection, dialled } = connected;
+    if dialled.is_none() && probe::is_probe(&connection) {
+        return probe::answer(connection).await;
+    }
     let from = connection.remote_address();
     let met = tokio::select! {
         biased;

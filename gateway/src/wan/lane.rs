@@ -7,14 +7,14 @@ use super::rate::LinkRate;
 use super::tls::{self, Credentials};
 use super::transport;
 use crate::engine::{Event, EventSender};
-use crate::host::Host;
+use crate::host::{BoxFuture, Host};
+use crate::observe::metrics::PeerMetrics;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -43,10 +43,8 @@ pub struct PeerLink {
     pub outbox: Outbox,
     /// The link's limit.
     pub rate: LinkRate,
-    /// Payload bytes handed to a lane for the first time.
-    pub first_sent_bytes: AtomicU64,
-    /// Payload bytes handed to a lane again, after one was lost.
-    pub sent_again_bytes: AtomicU64,
+    /// What is counted of it.
+    pub metrics: PeerMetrics,
 }
 
 /// What every lane of a gateway knows.
@@ -103,7 +101,7 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     for lane in 0..plan::lanes(&spec.fabric) {
         let (up, is_up) = tokio::sync::oneshot::channel();
         let lane_spec = Arc::clone(&spec);
-        let body = move || -> crate::host::BoxFuture<()> {
+        let body = move || -> BoxFuture<()> {
             Box::pin(async move {
                 match endpoint(&lane_spec, lane) {
                     Ok(endpoint) => {

@@ -9,7 +9,6 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream, SendStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 /// Pulls segments of a class and sends them until the connection ends; returns why.

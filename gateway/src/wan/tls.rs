@@ -10,13 +10,17 @@ use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The protocol and version that both ends must speak.
 pub const ALPN: &[u8] = b"landbridge/1";
+
+/// The protocol of a [`probe`](super::probe), which carries no collective.
+pub const PROBE_ALPN: &[u8] = b"landbridge-probe/1";
 
 /// The DNS name that a gateway's certificate proves.
 pub fn dns_name(gateway: &str, fabric: &str) -> String {
@@ -103,20 +107,17 @@ impl Credentials {
     /// # Errors
     /// A certificate, key or CA that TLS refuses.
     pub fn server(&self) -> Result<Arc<QuicServerConfig>, CredentialsError> {
-        let provider = provider();
-        let roots = Arc::clone(&self.roots);
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-        let verifier = verifier
+        let verifier = self
+            .verifier()
             .map_err(|error| refused(&self.files.ca, rustls::Error::General(error.to_string())))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_client_cert_verifier(verifier);
                 builder.with_single_cert(self.chain.clone(), self.key.clone_key())
             })
             .map_err(|source| refused(&self.files.certificate, source))?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![ALPN.to_vec(), PROBE_ALPN.to_vec()];
         // Each connection proves its name afresh: no tickets, so nothing outlives a certificate.
         config.send_tls13_tickets = 0;
         // Without AES instructions here, ChaCha20 also when the dialler prefers AES.
@@ -129,6 +130,35 @@ impl Credentials {
     /// # Errors
     /// A certificate or key that TLS refuses.
     pub fn client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler(ALPN)
+    }
+
+    /// As [`client`](Self::client), for a probe.
+    ///
+    /// # Errors
+    /// A certificate or key that TLS refuses.
+    pub fn probe_client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler(PROBE_ALPN)
+    }
+
+    /// Whether a peer with the same CA would believe this gateway's own certificate now.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn believes_itself(&self) -> Result<(), rustls::Error> {
+        let Some((own, between)) = self.chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let verifier =
+            self.verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_client_cert(own, between, UnixTime::now()).map(|_| ())
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.roots), provider()).build()
+    }
+
+    fn dialler(&self, protocol: &[u8]) -> Result<Arc<QuicClientConfig>, CredentialsError> {
         let mut config = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
@@ -136,9 +166,10 @@ impl Credentials {
                 builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             })
             .map_err(|source| refused(&self.files.certificate, source))?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
-        Ok(Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered")))
+        let config = QuicClientConfig::try_from(config).expect("both suites are offered");
+        Ok(Arc::new(config))
     }
 
     /// The certificate chain, own certificate first.

@@ -159,6 +159,8 @@ pub enum Note {
     Failed {
         /// The collective.
         sequence: Sequence,
+        /// Its operation, if some rank had posted it.
+        op: Option<ReduceOp>,
         /// Why.
         failure: Failure,
     },

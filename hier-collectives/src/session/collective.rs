@@ -17,6 +17,8 @@ pub(super) struct Collective {
     pub descriptor: Option<(RankId, Descriptor)>,
     /// Local ranks that posted, with their weights.
     pub posts: BTreeMap<RankId, f64>,
+    /// The first local post.
+    pub begun: TimeNs,
     /// When the first of the posters' timeouts ends.
     pub expiry: Option<TimeNs>,
     pub failure: Option<Failure>,
@@ -52,6 +54,7 @@ impl Collective {
             phase: Phase::Waiting,
             descriptor: None,
             posts: BTreeMap::new(),
+            begun: TimeNs::default(),
             expiry: None,
             failure: None,
             timing: Timing::default(),

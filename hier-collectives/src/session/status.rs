@@ -42,8 +42,8 @@ pub struct CollectiveStatus {
     pub awaited_ranks: Vec<RankId>,
     /// Gateways some of whose ranks have not posted, as far as is known.
     pub awaited_gateways: Vec<GatewayId>,
-    /// When every local rank had posted; zero before.
-    pub posted: TimeNs,
+    /// When the first local rank posted.
+    pub begun: TimeNs,
 }
 
 impl Session {
@@ -65,7 +65,7 @@ impl Session {
             },
             awaited_ranks: self.awaited_ranks(c),
             awaited_gateways: self.awaited_gateways(c),
-            posted: c.timing.posted,
+            begun: c.begun,
         };
         SessionStatus {
             epoch: self.epoch,
