@@ -78,7 +78,9 @@ pub enum AttachError {
     #[error(transparent)]
     Memory(#[from] ArenaError),
     /// The gateways have not met.
-    #[error("attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`")]
+    #[error(
+        "attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`"
+    )]
     NoEpoch(Span),
 }
 
@@ -101,12 +103,11 @@ pub struct ArenaFull {
 }
 
 /// An attached rank.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     rank: RankId,
     world_size: u32,
@@ -187,12 +188,8 @@ impl Client {
             other => return Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
         };
         let (reader, writer) = tokio::io::split(stream);
-        let state = State {
-            epoch: Epoch(0),
-            next: Sequence(0),
-            operations: BTreeMap::new(),
-            ended: None,
-        };
+        let state =
+            State { epoch: Epoch(0), next: Sequence(0), operations: BTreeMap::new(), ended: None };
         let inner = Arc::new(Inner {
             rank: attach.rank,
             world_size,
@@ -501,4 +498,10 @@ fn read(slice: &MemSlice) -> Vec<u8> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("rank", &self.inner.rank).finish_non_exhaustive()
+    }
 }

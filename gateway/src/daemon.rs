@@ -108,13 +108,7 @@ impl Gateway {
             engine.run().await;
             let _ = ended.send(());
         }));
-        let serve = server::serve(
-            Arc::clone(&host),
-            door,
-            local,
-            events.clone(),
-            shutdown.clone(),
-        );
+        let serve = server::serve(Arc::clone(&host), door, local, events.clone(), shutdown.clone());
         host.spawn(Box::pin(serve));
         Ok(Self { events, shutdown, engine: engine_ended, peers })
     }

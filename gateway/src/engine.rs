@@ -222,7 +222,9 @@ impl Engine {
         match event {
             Event::Local(event) => self.handle_local(event, now),
             Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
-            Event::LaneDown { peer, lane, id, why } => self.handle_lane_down(peer, lane, id, &why, now),
+            Event::LaneDown { peer, lane, id, why } => {
+                self.handle_lane_down(peer, lane, id, &why, now)
+            }
             Event::DialFailed { peer, lane, why } => self.peers.dial_failed(peer, lane, why),
             Event::Message { from, id, message } => {
                 if self.peers.is_current(from, id)
@@ -322,7 +324,11 @@ impl Engine {
             }
             Ok(Arrival::Discard(why)) => {
                 self.metrics.dropped_segments(why).inc();
-                debug!("segment {:?} from {} discarded: {why:?}", header.key, self.peers.name(from));
+                debug!(
+                    "segment {:?} from {} discarded: {why:?}",
+                    header.key,
+                    self.peers.name(from)
+                );
                 Placement::Discard(why)
             }
             Err(error) => {
@@ -358,9 +364,12 @@ impl Engine {
                 Action::Copy { job, from, to } => {
                     let from = self.memory.view(&from);
                     let to: Vec<MemSlice> = to.iter().map(|view| self.memory.view(view)).collect();
-                    self.compute(job, Box::new(move || {
-                        to.iter().for_each(|slice| from.copy_to_slice(slice));
-                    }));
+                    self.compute(
+                        job,
+                        Box::new(move || {
+                            to.iter().for_each(|slice| from.copy_to_slice(slice));
+                        }),
+                    );
                 }
                 Action::Release(scratch) => self.memory.release(scratch),
                 Action::Receipted { from, key } => self.peers.receipted(from, key),

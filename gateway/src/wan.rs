@@ -12,7 +12,7 @@ pub mod tls;
 mod transport;
 
 pub use connection::{LaneHandle, PeerSeen};
-pub use lane::{LaneSpec, PeerLink, start};
+pub use lane::{LaneError, LaneSpec, PeerLink, start};
 
 /// Application error codes on streams and connections; docs/protocol.md section 4.
 const CANCELLED: u32 = 1;

@@ -46,9 +46,8 @@ fn ports(fabric: &Fabric, region: RegionId) -> (f64, f64) {
     let wans: Vec<_> = wans.filter_map(|gateway| gateway.wan).collect();
     let links = fabric.links().iter().filter(|link| link.a == region || link.b == region);
     let linked: u64 = links.map(|link| link.rate.bits_per_second()).sum();
-    let port = |bits: u64| {
-        payload_rate(BitRate::from_bits_per_second(bits.min(linked)), fabric.mtu())
-    };
+    let port =
+        |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(linked)), fabric.mtu());
     let out = wans.iter().map(|wan| wan.egress.bits_per_second()).sum();
     let inward = wans.iter().map(|wan| wan.ingress.bits_per_second()).sum();
     (port(out), port(inward))

@@ -18,7 +18,13 @@ pub(super) struct Memory {
 
 impl Memory {
     /// A rank's slots for one collective.
-    pub fn post(&mut self, sequence: Sequence, rank: RankId, contribution: MemSlice, result: MemSlice) {
+    pub fn post(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        contribution: MemSlice,
+        result: MemSlice,
+    ) {
         self.posted.insert(Buffer::Contribution(sequence, rank), contribution);
         self.posted.insert(Buffer::Result(sequence, rank), result);
     }

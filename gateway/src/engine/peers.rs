@@ -67,11 +67,6 @@ impl Peers {
         peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
     }
 
-    pub fn count(&self, peer: GatewayId) -> u16 {
-        let lanes = self.peers.get(&peer).map_or(0, |peer| peer.lanes.len());
-        u16::try_from(lanes).unwrap_or(u16::MAX)
-    }
-
     /// True when it is the peer's first lane.
     pub fn lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };

@@ -69,7 +69,7 @@ impl Host for RealHost {
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }
 
-    fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
+    fn quic_runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(quinn::TokioRuntime)
     }
 

@@ -89,9 +89,8 @@ impl Arena {
         }
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags)
-        };
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
         Self::mapped(start.map_err(io::Error::from)?, length)
     }
 
@@ -151,13 +150,15 @@ impl Arena {
         MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
     }
 
-    fn map_shared(memory: std::os::fd::BorrowedFd<'_>, length: usize) -> Result<Arc<Self>, ArenaError> {
+    fn map_shared(
+        memory: std::os::fd::BorrowedFd<'_>,
+        length: usize,
+    ) -> Result<Arc<Self>, ArenaError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
-        let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0)
-        };
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
         Self::mapped(start.map_err(io::Error::from)?, length)
     }
 

@@ -215,7 +215,10 @@ impl Response {
 ///
 /// # Errors
 /// The connection is gone.
-pub async fn write_message(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> io::Result<()> {
+pub async fn write_message(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &[u8],
+) -> io::Result<()> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     stream.write_all(&[&length.to_be_bytes(), message].concat()).await?;
     stream.flush().await

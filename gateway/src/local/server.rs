@@ -213,7 +213,9 @@ impl Server {
         let budget = proved.ok_or_else(|| format!("job `{job}`: no such job, or a wrong token"))?;
         if !self.spec.ranks.contains(&rank.0) {
             let Range { start, end } = self.spec.ranks;
-            return Err(format!("rank {rank} is not served here; this gateway serves {start}..{end}"));
+            return Err(format!(
+                "rank {rank} is not served here; this gateway serves {start}..{end}"
+            ));
         }
         let arena = memory.open(arena_bytes).map_err(|error| error.to_string())?;
         let mut in_use = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -360,7 +362,10 @@ fn slots(
         let end = bytes.and_then(|bytes| offset.checked_add(bytes));
         let end = end.filter(|end| *end <= whole.len());
         let end = end.ok_or_else(|| {
-            format!("the {which} slot at {offset} reaches beyond the arena of {} bytes", whole.len())
+            format!(
+                "the {which} slot at {offset} reaches beyond the arena of {} bytes",
+                whole.len()
+            )
         })?;
         if offset.is_multiple_of(ALIGN_BYTES) {
             Ok(whole.slice(offset..end))
@@ -382,7 +387,8 @@ async fn tell(
     posted: &Posted,
 ) -> String {
     while let Some(event) = told.recv().await {
-        if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } = event {
+        if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } = event
+        {
             posted.lock().unwrap_or_else(PoisonError::into_inner).remove(&sequence);
         }
         if let Err(error) = write_message(writer, &Response::Event(event).encode()).await {

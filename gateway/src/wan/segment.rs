@@ -22,8 +22,8 @@ pub(super) async fn send_all(
     loop {
         let outgoing = peer.outbox.pull(class, id).await;
         let bytes = outgoing.payload.len();
-        let counter = if outgoing.again { &peer.sent_again_bytes } else { &peer.first_sent_bytes };
-        counter.fetch_add(bytes, Ordering::Relaxed);
+        let counters = &peer.metrics;
+        if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
         let cancel = outgoing.cancel.clone();
         let key = outgoing.header.key;
         let mut stream = tokio::select! {

@@ -1,0 +1,3 @@
+//! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
+
+mod rate;
