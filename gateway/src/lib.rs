@@ -1,1 +1,3 @@
 //! The Landbridge gateway.
+
+pub mod quickstart;
