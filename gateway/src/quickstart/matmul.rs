@@ -1,13 +1,19 @@
 //! Matrix products in f32, in register tiles that compilers turn into vector code.
 
-/// A matrix in a slice: element (r, c) stands at `r * row_stride + c * column_stride`.
+/// A matrix in a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     data: &'a [f32],
     rows: usize,
     columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    /// What lies side by side in the slice.
+    contiguous: Line,
+}
+
+#[derive(Clone, Copy)]
+enum Line {
+    Row,
+    Column,
 }
 
 impl<'a> Matrix<'a> {
@@ -18,8 +24,7 @@ impl<'a> Matrix<'a> {
             data,
             rows: data.len() / columns,
             columns,
-            row_stride: columns,
-            column_stride: 1,
+            contiguous: Line::Row,
         }
     }
 
@@ -29,13 +34,11 @@ impl<'a> Matrix<'a> {
             data: self.data,
             rows: self.columns,
             columns: self.rows,
-            row_stride: self.column_stride,
-            column_stride: self.row_stride,
+            contiguous: match self.contiguous {
+                Line::Row => Line::Column,
+                Line::Column => Line::Row,
+            },
         }
-    }
-
-    fn at(&self, row: usize, column: usize) -> f32 {
-        self.data[row * self.row_stride + column * self.column_stride]
     }
 }
 
@@ -65,9 +68,19 @@ pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
 fn pack<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
     let columns = N.min(b.columns - first);
     let mut panel = vec![[0.0; N]; b.rows];
-    for (row, packed) in panel.iter_mut().enumerate() {
-        for (column, element) in packed[..columns].iter_mut().enumerate() {
-            *element = b.at(row, first + column);
+    match b.contiguous {
+        Line::Row => {
+            for (packed, row) in panel.iter_mut().zip(b.data.chunks_exact(b.columns)) {
+                packed[..columns].copy_from_slice(&row[first..first + columns]);
+            }
+        }
+        Line::Column => {
+            for index in 0..columns {
+                let column = &b.data[(first + index) * b.rows..][..b.rows];
+                for (packed, element) in panel.iter_mut().zip(column) {
+                    packed[index] = *element;
+                }
+            }
         }
     }
     panel
@@ -96,6 +109,15 @@ const TILE_COLUMNS: usize = 8;
 mod tests {
     use super::super::rng::Rng;
     use super::*;
+
+    impl Matrix<'_> {
+        fn at(&self, row: usize, column: usize) -> f32 {
+            match self.contiguous {
+                Line::Row => self.data[row * self.columns + column],
+                Line::Column => self.data[column * self.rows + row],
+            }
+        }
+    }
 
     fn naive(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
         let cells = (0..a.rows).flat_map(|r| (0..b.columns).map(move |c| (r, c)));

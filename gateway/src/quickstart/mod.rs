@@ -7,9 +7,9 @@
 pub mod digits;
 pub mod mlp;
 pub mod reference;
-//Rpub mod report;
+pub mod report;
 pub mod training;
 
-//Bmod binomial;
+mod binomial;
 mod matmul;
 mod rng;
