@@ -20,7 +20,7 @@ pub const EXCHANGED_ELEMENTS: usize = PARAMETERS + 1;
 pub(super) const PARAMETER_SEED: u64 = 672;
 /// Seed of the order of samples, equal on all ranks and in the reference.
 pub(super) const ORDER_SEED: u64 = 97;
-/// With the momentum, 0.967 test accuracy after [`STEPS_DEFAULT`] steps, and 4e-7 from the
+/// With the momentum, 0.967 test accuracy after [`STEPS_DEFAULT`] steps, and 5e-8 from the
 /// reference (the first test below prints both).
 pub(super) const LEARNING_RATE: f32 = 0.05;
 pub(super) const MOMENTUM: f32 = 0.9;
@@ -97,6 +97,9 @@ pub async fn train<E>(
     mut progress: impl FnMut(u32, f32),
 ) -> Result<Trained, E> {
     let mut parameters = mlp::initial_parameters(PARAMETER_SEED);
+    // The optimiser's state is in f64, as the reference's: in f32 its rounding alone would
+    // take a run of 2,000 steps 8e-6 from the reference.
+    let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
     let mut velocity = vec![0.0; PARAMETERS];
     let mut exchanged = vec![0.0; EXCHANGED_ELEMENTS];
     let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
@@ -109,17 +112,20 @@ pub async fn train<E>(
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
         loss[0] = mlp::gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
-        descend(&mut parameters, &mut velocity, &exchanged[..PARAMETERS]);
+        descend(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
+        for (parameter, exact) in parameters.iter_mut().zip(&exact) {
+            *parameter = *exact as f32;
+        }
         progress(step, exchanged[PARAMETERS]);
     }
     let loss = exchanged[PARAMETERS];
     Ok(Trained { parameters, loss })
 }
 
-fn descend(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
+fn descend(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f32]) {
     for ((parameter, velocity), gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
-        *velocity = MOMENTUM * *velocity + gradient;
-        *parameter -= LEARNING_RATE * *velocity;
+        *velocity = f64::from(MOMENTUM) * *velocity + f64::from(*gradient);
+        *parameter -= f64::from(LEARNING_RATE) * *velocity;
     }
 }
 
@@ -210,7 +216,7 @@ mod tests {
             "difference {difference:e}, accuracy {accuracy}, loss {}",
             ranks[0].loss
         );
-        assert!(difference < 3e-6, "{difference:e}");
+        assert!(difference < 1e-6, "{difference:e}");
         assert!((f64::from(ranks[0].loss) - f64::from(reference.loss)).abs() < 1e-5);
         assert!(accuracy >= 0.93, "{accuracy}");
     }
