@@ -15,4 +15,5 @@ pub mod engine;
 pub mod host;
 pub mod local;
 pub mod observe;
+pub mod quickstart;
 pub mod wan;
