@@ -6,8 +6,13 @@
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+//! * `relay`: the same links before real UDP sockets, without privileges.
 
+#[cfg(feature = "cli")]
+pub mod cli;
 mod link;
+#[cfg(feature = "relay")]
+pub mod relay;
 mod rng;
 mod trace;
 #[cfg(feature = "virtual-net")]
