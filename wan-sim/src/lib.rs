@@ -18,7 +18,10 @@ mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
 
-pub use link::{Counters, DELAY_MAX, Fate, Link, LinkSpec, Reason, SpecError};
+pub use link::{
+    Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
+    Offered, Order, Packet, QueueSize, Reason, Reorder, Script, Shape, SpecError,
+};
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};

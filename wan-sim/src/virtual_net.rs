@@ -6,7 +6,7 @@
 
 mod socket;
 
-use crate::{Counters, Fate, Link, LinkSpec, TraceHash, TraceRecord};
+use crate::{Counters, Delivery, Link, LinkSpec, Packet, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::AsyncUdpSocket;
 use quinn::udp::{EcnCodepoint, Transmit};
@@ -173,12 +173,13 @@ impl VirtualNet {
         let mut from = 0;
         while from < contents.len() {
             let to = contents.len().min(from + segment);
-            let packet = Packet {
+            let payload = contents.slice(from..to);
+            let datagram = Datagram {
                 source,
                 ecn: transmit.ecn,
-                payload: contents.slice(from..to),
+                payload,
             };
-            state.route(now, transmit.destination, packet);
+            state.route(now, transmit.destination, datagram);
             from = to;
         }
         let waker = state.waker_for(transmit.destination);
@@ -212,59 +213,88 @@ struct State {
     trace: TraceHash,
 }
 
-/// A socket's packets, by delivery time and then by order of sending.
+/// A socket's datagrams, by delivery time and then by order of sending.
 #[derive(Debug, Default)]
 struct Inbox {
-    packets: BTreeMap<(TimeNs, u64), Packet>,
+    datagrams: BTreeMap<(TimeNs, u64), Datagram>,
     bytes: usize,
     /// Who waits, and until when it sleeps by itself.
     reader: Option<(Waker, Option<TimeNs>)>,
 }
 
-#[derive(Debug)]
-struct Packet {
+#[derive(Debug, Clone)]
+struct Datagram {
     source: SocketAddr,
     ecn: Option<EcnCodepoint>,
     payload: Bytes,
 }
 
+impl Datagram {
+    /// With what the link did to it.
+    fn after(mut self, delivery: Delivery) -> Self {
+        if delivery.marked {
+            self.ecn = Some(EcnCodepoint::Ce);
+        }
+        if let Some(bit) = delivery.corrupt_bit
+            && !self.payload.is_empty()
+        {
+            let mut payload = self.payload.to_vec();
+            let bit = bit as usize % (payload.len() * 8);
+            payload[bit / 8] ^= 1 << (bit % 8);
+            self.payload = payload.into();
+        }
+        self
+    }
+}
+
 impl State {
-    fn route(&mut self, now: TimeNs, destination: SocketAddr, packet: Packet) {
-        let ip_bytes = ip_bytes(destination, packet.payload.len());
-        let link = self.links.get_mut(&(packet.source.ip(), destination.ip()));
-        let fate = link.map(|link| link.offer(now, ip_bytes));
+    fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
+        let ip_bytes = ip_bytes(destination, datagram.payload.len());
+        let packet = Packet {
+            ip_bytes,
+            ecn_capable: datagram.ecn.is_some(),
+        };
+        let link = self
+            .links
+            .get_mut(&(datagram.source.ip(), destination.ip()));
+        let offered = link.map(|link| link.offer(now, packet));
+        let source = datagram.source;
         self.trace.add(&TraceRecord {
             now,
-            source: packet.source,
+            source,
             destination,
             ip_bytes,
-            fate,
+            offered,
         });
-        let at = match fate {
-            Some(Fate::Deliver { at }) => at,
-            Some(Fate::Drop(_)) => return,
-            None => {
-                self.undelivered.no_link += 1;
-                return;
-            }
+        let Some(offered) = offered else {
+            self.undelivered.no_link += 1;
+            return;
         };
+        for delivery in offered.deliveries() {
+            self.put(destination, datagram.clone(), delivery);
+        }
+    }
+
+    fn put(&mut self, destination: SocketAddr, datagram: Datagram, delivery: Delivery) {
         let Some(inbox) = self.inboxes.get_mut(&destination) else {
             self.undelivered.no_socket += 1;
             return;
         };
-        if inbox.bytes + packet.payload.len() > INBOX_BYTES_MAX {
+        if inbox.bytes + datagram.payload.len() > INBOX_BYTES_MAX {
             self.undelivered.inbox_full += 1;
             return;
         }
         self.sent += 1;
-        inbox.bytes += packet.payload.len();
-        inbox.packets.insert((at, self.sent), packet);
+        inbox.bytes += datagram.payload.len();
+        inbox
+            .datagrams
+            .insert((delivery.at, self.sent), datagram.after(delivery));
     }
 
     /// The reader at `address`, if it would sleep past its first packet.
     fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
         let inbox = self.inboxes.get_mut(&address)?;
-        let ((due, _), _) = inbox.packets.first_key_value()?;
+        let ((due, _), _) = inbox.datagrams.first_key_value()?;
         let (_, until) = inbox.reader.as_ref()?;
         if until.is_some_and(|until| until <= *due) {
             return None;

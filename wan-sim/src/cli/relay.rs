@@ -4,7 +4,7 @@ mod control;
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
-use crate::{Counters, LinkSpec, SpecError};
+use crate::{Counters, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
@@ -32,9 +32,10 @@ pub struct RelayArgs {
     /// Spread of the one-way delay, either side; packets keep their order.
     #[arg(long, default_value = "0 ms", allow_hyphen_values = true)]
     pub jitter: Span,
-    /// Room for packets that wait for the rate; default: rate times round-trip time.
+    /// Room for packets that wait for the rate, such as 5 MB, 20 ms or 1 BDP; default: 1 BDP,
+    /// which is rate times round-trip time.
     #[arg(long, allow_hyphen_values = true)]
-    pub queue: Option<ByteCount>,
+    pub queue: Option<QueueSize>,
     /// Decides every random draw.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -161,7 +162,7 @@ struct Settings {
     rate: BitRate,
     loss: Fraction,
     jitter: Span,
-    queue: Option<ByteCount>,
+    queue: Option<QueueSize>,
 }
 
 impl Settings {
@@ -186,7 +187,10 @@ impl Settings {
     fn spec(&self) -> Result<LinkSpec, SpecError> {
         let spec = LinkSpec::new(self.rate, Span::from_ns(self.rtt.ns() / 2))?
             .with_loss(self.loss)
-            .with_jitter(self.jitter)?;
+            .with_jitter(Jitter {
+                spread: self.jitter,
+                ..Jitter::NONE
+            })?;
         Ok(self.queue.map_or(spec, |queue| spec.with_queue(queue)))
     }
 }

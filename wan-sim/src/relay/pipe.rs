@@ -1,5 +1,6 @@
 //! Packets on their way, in order of delivery, joined into batches for one send each.
 
+use crate::Delivery;
 use quinn_udp::EcnCodepoint;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
@@ -31,26 +32,38 @@ pub(super) struct Batch {
 pub(super) struct FlowId(pub(super) u64);
 
 impl Pipe {
-    /// Adds a datagram that arrives `at`, not before those added earlier. Returns whether
-    /// it began a batch.
+    /// Adds a datagram that arrives as `delivery` says. Returns whether it began a batch.
     pub(super) fn push(
         &mut self,
         flow: FlowId,
         ecn: Option<EcnCodepoint>,
         datagram: &[u8],
-        at: TimeNs,
+        delivery: Delivery,
     ) -> bool {
+        let at = delivery.at;
+        let ecn = if delivery.marked {
+            Some(EcnCodepoint::Ce)
+        } else {
+            ecn
+        };
+        let bit = delivery.corrupt_bit;
         if let Some(last) = self.batches.back_mut()
             && last.takes(flow, ecn, datagram.len(), at)
         {
-            last.data.extend_from_slice(datagram);
+            append(&mut last.data, datagram, bit);
             last.due = at;
             last.closed = datagram.len() < last.segment_bytes;
             return false;
         }
         let mut data = self.spare.pop().unwrap_or_default();
-        data.extend_from_slice(datagram);
-        self.batches.push_back(Batch {
+        append(&mut data, datagram, bit);
+        // At the end, except where packets overtake.
+        let place = self
+            .batches
+            .iter()
+            .rposition(|batch| batch.due <= at)
+            .map_or(0, |p| p + 1);
+        let batch = Batch {
             flow,
             ecn,
             segment_bytes: datagram.len(),
@@ -58,7 +71,8 @@ impl Pipe {
             due: at,
             first_due: at,
             closed: datagram.is_empty(),
-        });
+        };
+        self.batches.insert(place, batch);
         true
     }
 
@@ -91,7 +105,20 @@ impl Batch {
             && (1..=self.segment_bytes).contains(&bytes)
             && self.data.len() + bytes <= BATCH_BYTES_MAX
             && self.data.len() / self.segment_bytes < BATCH_SEGMENTS_MAX
+            && at >= self.due
             && at.since(self.first_due) <= BATCH_SPAN_MAX
+    }
+}
+
+/// Adds `datagram`, with its bit number `corrupt_bit` flipped.
+fn append(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
+    let from = data.len();
+    data.extend_from_slice(datagram);
+    if let Some(bit) = corrupt_bit
+        && !datagram.is_empty()
+    {
+        let bit = bit as usize % (datagram.len() * 8);
+        data[from + bit / 8] ^= 1 << (bit % 8);
     }
 }
 
@@ -112,8 +139,16 @@ mod tests {
 
     const US: u64 = 1000;
 
+    fn delivery(at: u64) -> Delivery {
+        Delivery {
+            at: TimeNs::from_ns(at),
+            marked: false,
+            corrupt_bit: None,
+        }
+    }
+
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
-        pipe.push(FlowId(flow), None, &vec![0; bytes], TimeNs::from_ns(at))
+        pipe.push(FlowId(flow), None, &vec![0; bytes], delivery(at))
     }
 
     #[test]
@@ -138,7 +173,30 @@ mod tests {
         assert!(push(&mut pipe, 2, 10, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
-        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ce), &[0], TimeNs::from_ns(0)));
+        let marked = Delivery {
+            marked: true,
+            ..delivery(0)
+        };
+        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], marked));
+        assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
+    }
+
+    #[test]
+    fn packets_overtake_and_bits_flip() {
+        let mut pipe = Pipe::default();
+        push(&mut pipe, 1, 1000, 500 * US);
+        push(&mut pipe, 1, 1000, 100 * US);
+        let flipped = Delivery {
+            corrupt_bit: Some(16 + 3),
+            ..delivery(100 * US)
+        };
+        assert!(pipe.push(FlowId(1), None, &[0, 0], flipped));
+        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US)));
+        let first = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
+        assert_eq!(first.data.len(), 1000);
+        let second = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
+        assert_eq!(second.data, [8, 0]);
+        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(500 * US)));
     }
 
     #[test]

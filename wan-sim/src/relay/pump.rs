@@ -5,7 +5,7 @@
 use super::pipe::{FlowId, Pipe};
 use super::socket::{Destination, Outgoing, Port};
 use super::{FLOWS_MAX, Shared, lock};
-use crate::{Fate, Link};
+use crate::{Link, Packet};
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
@@ -210,10 +210,13 @@ impl Pump {
             let datagram = &data[from..data.len().min(from + meta.stride)];
             // A datagram is at most 64 KiB.
             let ip_bytes = datagram.len() as u32 + headers;
-            if let Fate::Deliver { at } = link.offer(now, ip_bytes)
-                && pipe.push(id, meta.ecn, datagram, at)
-            {
-                flow.batches_under_way += 1;
+            let packet = Packet {
+                ip_bytes,
+                ecn_capable: meta.ecn.is_some(),
+            };
+            for delivery in link.offer(now, packet).deliveries() {
+                let began = pipe.push(id, meta.ecn, datagram, delivery);
+                flow.batches_under_way += u32::from(began);
             }
         }
     }
