@@ -11,6 +11,7 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 mod link;
+pub mod netem;
 #[cfg(feature = "relay")]
 pub mod relay;
 mod rng;

@@ -28,7 +28,7 @@ impl FromStr for QueueSize {
             let seconds: Span = format!("{} s", number.trim())
                 .parse()
                 .map_err(|_| error())?;
-            if seconds.ns() % 1_000_000 != 0 {
+            if !seconds.ns().is_multiple_of(1_000_000) {
                 return Err(error());
             }
             let thousandths = u32::try_from(seconds.ns() / 1_000_000).map_err(|_| error())?;
