@@ -6,14 +6,23 @@
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+//! * `relay`: the same links before real UDP sockets, without privileges.
 
+#[cfg(feature = "cli")]
+pub mod cli;
 mod link;
+pub mod netem;
+#[cfg(feature = "relay")]
+pub mod relay;
 mod rng;
 mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
 
-pub use link::{Counters, DELAY_MAX, Fate, Link, LinkSpec, Reason, SpecError};
+pub use link::{
+    Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
+    Offered, Order, Packet, QueueSize, Reason, Reorder, Script, Shape, SpecError,
+};
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};

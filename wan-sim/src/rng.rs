@@ -1,5 +1,7 @@
 //! Random streams with a frozen algorithm: recorded hashes depend on every draw.
 
+use units::Fraction;
+
 /// xoshiro256++, seeded through splitmix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
@@ -32,7 +34,54 @@ impl Stream {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
+
+    /// True with this probability.
+    pub(crate) fn happens(&mut self, probability: Fraction) -> bool {
+        self.below(PPB) < u64::from(probability.ppb())
+    }
+
+    /// Standard normal, drawn again while further than `reach` from zero.
+    ///
+    /// Marsaglia's polar method, in operations that IEEE 754 rounds alike everywhere.
+    pub(crate) fn normal_within(&mut self, reach: f64) -> f64 {
+        loop {
+            let (x, y) = (self.symmetric(), self.symmetric());
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                let normal = x * (-2.0 * ln(square) / square).sqrt();
+                if normal.abs() <= reach {
+                    return normal;
+                }
+            }
+        }
+    }
+
+    /// Uniform in -1..1, in steps of 2^-52.
+    fn symmetric(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
 }
+
+/// Natural logarithm of a positive normal number, from additions, multiplications and
+/// divisions alone: a library's may differ in its last bit from machine to machine.
+fn ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let exponent = (bits >> 52) as i32 - 1023;
+    let mantissa = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 1023 << 52);
+    let (mantissa, exponent) = if mantissa > std::f64::consts::SQRT_2 {
+        (mantissa / 2.0, exponent + 1)
+    } else {
+        (mantissa, exponent)
+    };
+    // ln m = 2 artanh t, whose series ends below rounding error for |t| < 0.172.
+    let t = (mantissa - 1.0) / (mantissa + 1.0);
+    let series = (0..11)
+        .rev()
+        .fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
+    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
+}
+
+const PPB: u64 = 1_000_000_000;
 
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -59,6 +108,19 @@ mod tests {
         let mut state = 1_234_567;
         assert_eq!(splitmix64(&mut state), 6_457_827_717_110_365_317);
         assert_eq!(splitmix64(&mut state), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn the_logarithm_is_one() {
+        for i in 1..=10_000 {
+            let x = f64::from(i) / 10_000.0;
+            for x in [x, x / 1e6, x * 1e-15] {
+                assert!(
+                    (ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16,
+                    "{x}"
+                );
+            }
+        }
     }
 
     #[test]

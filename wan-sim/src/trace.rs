@@ -1,6 +1,6 @@
 //! A running hash over everything a network did.
 
-use crate::{Fate, Reason};
+use crate::{Fate, Offered, Reason};
 use std::net::SocketAddr;
 use units::TimeNs;
 
@@ -16,7 +16,7 @@ pub struct TraceRecord {
     /// Its length with IP and UDP headers.
     pub ip_bytes: u32,
     /// What became of it; `None` where no link leads to its destination.
-    pub fate: Option<Fate>,
+    pub offered: Option<Offered>,
 }
 
 /// FNV-1a over the records in order. Equal hashes: the same packets, times and fates.
@@ -36,21 +36,40 @@ impl TraceHash {
         self.address(record.source);
         self.address(record.destination);
         self.word(u64::from(record.ip_bytes));
-        match record.fate {
-            None => self.byte(0),
-            Some(Fate::Drop(Reason::Loss)) => self.byte(1),
-            Some(Fate::Drop(Reason::Queue)) => self.byte(2),
-            Some(Fate::Drop(Reason::Blackhole)) => self.byte(3),
-            Some(Fate::Deliver { at }) => {
-                self.byte(4);
-                self.word(at.ns());
-            }
+        let Some(offered) = record.offered else {
+            return self.byte(0);
+        };
+        self.fate(offered.fate);
+        if let Some(copy) = offered.copy {
+            self.byte(b'+');
+            self.fate(copy);
         }
     }
 
     /// The hash so far.
     pub fn value(self) -> u64 {
         self.0
+    }
+
+    fn fate(&mut self, fate: Fate) {
+        match fate {
+            Fate::Drop(Reason::Loss) => self.byte(1),
+            Fate::Drop(Reason::Queue) => self.byte(2),
+            Fate::Drop(Reason::Blackhole) => self.byte(3),
+            Fate::Drop(Reason::Script) => self.byte(5),
+            Fate::Drop(Reason::Limit) => self.byte(6),
+            Fate::Deliver(delivery) => {
+                self.byte(4);
+                self.word(delivery.at.ns());
+                if delivery.marked {
+                    self.byte(b'm');
+                }
+                if let Some(bit) = delivery.corrupt_bit {
+                    self.byte(b'c');
+                    self.word(u64::from(bit));
+                }
+            }
+        }
     }
 
     fn address(&mut self, address: SocketAddr) {

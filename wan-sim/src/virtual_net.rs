@@ -6,7 +6,7 @@
 
 mod socket;
 
-use crate::{Counters, Fate, Link, LinkSpec, TraceHash, TraceRecord};
+use crate::{Counters, Delivery, Link, LinkSpec, Packet, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::AsyncUdpSocket;
 use quinn::udp::{EcnCodepoint, Transmit};
@@ -52,7 +52,10 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self { origin: Instant::now(), state: Arc::default() }
+        Self {
+            origin: Instant::now(),
+            state: Arc::default(),
+        }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -83,7 +86,9 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.lock();
-        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state
+            .links
+            .insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
         state.links.insert((a, b), Link::new(a_to_b, seed));
     }
 
@@ -136,7 +141,10 @@ impl VirtualNet {
         act: impl FnOnce(&mut Link) -> T,
     ) -> Result<T, NoLink> {
         let mut state = self.lock();
-        let link = state.links.get_mut(&(from, to)).ok_or(NoLink { from, to })?;
+        let link = state
+            .links
+            .get_mut(&(from, to))
+            .ok_or(NoLink { from, to })?;
         Ok(act(link))
     }
 
@@ -147,7 +155,9 @@ impl VirtualNet {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves no half-made change: each is one step.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends every segment of `transmit`, each with a fate of its own.
@@ -163,8 +173,13 @@ impl VirtualNet {
         let mut from = 0;
         while from < contents.len() {
             let to = contents.len().min(from + segment);
-            let packet = Packet { source, ecn: transmit.ecn, payload: contents.slice(from..to) };
-            state.route(now, transmit.destination, packet);
+            let payload = contents.slice(from..to);
+            let datagram = Datagram {
+                source,
+                ecn: transmit.ecn,
+                payload,
+            };
+            state.route(now, transmit.destination, datagram);
             from = to;
         }
         let waker = state.waker_for(transmit.destination);
@@ -198,53 +213,88 @@ struct State {
     trace: TraceHash,
 }
 
-/// A socket's packets, by delivery time and then by order of sending.
+/// A socket's datagrams, by delivery time and then by order of sending.
 #[derive(Debug, Default)]
 struct Inbox {
-    packets: BTreeMap<(TimeNs, u64), Packet>,
+    datagrams: BTreeMap<(TimeNs, u64), Datagram>,
     bytes: usize,
     /// Who waits, and until when it sleeps by itself.
     reader: Option<(Waker, Option<TimeNs>)>,
 }
 
-#[derive(Debug)]
-struct Packet {
+#[derive(Debug, Clone)]
+struct Datagram {
     source: SocketAddr,
     ecn: Option<EcnCodepoint>,
     payload: Bytes,
 }
 
+impl Datagram {
+    /// With what the link did to it.
+    fn after(mut self, delivery: Delivery) -> Self {
+        if delivery.marked {
+            self.ecn = Some(EcnCodepoint::Ce);
+        }
+        if let Some(bit) = delivery.corrupt_bit
+            && !self.payload.is_empty()
+        {
+            let mut payload = self.payload.to_vec();
+            let bit = bit as usize % (payload.len() * 8);
+            payload[bit / 8] ^= 1 << (bit % 8);
+            self.payload = payload.into();
+        }
+        self
+    }
+}
+
 impl State {
-    fn route(&mut self, now: TimeNs, destination: SocketAddr, packet: Packet) {
-        let ip_bytes = ip_bytes(destination, packet.payload.len());
-        let link = self.links.get_mut(&(packet.source.ip(), destination.ip()));
-        let fate = link.map(|link| link.offer(now, ip_bytes));
-        self.trace.add(&TraceRecord { now, source: packet.source, destination, ip_bytes, fate });
-        let at = match fate {
-            Some(Fate::Deliver { at }) => at,
-            Some(Fate::Drop(_)) => return,
-            None => {
-                self.undelivered.no_link += 1;
-                return;
-            }
+    fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
+        let ip_bytes = ip_bytes(destination, datagram.payload.len());
+        let packet = Packet {
+            ip_bytes,
+            ecn_capable: datagram.ecn.is_some(),
         };
+        let link = self
+            .links
+            .get_mut(&(datagram.source.ip(), destination.ip()));
+        let offered = link.map(|link| link.offer(now, packet));
+        let source = datagram.source;
+        self.trace.add(&TraceRecord {
+            now,
+            source,
+            destination,
+            ip_bytes,
+            offered,
+        });
+        let Some(offered) = offered else {
+            self.undelivered.no_link += 1;
+            return;
+        };
+        for delivery in offered.deliveries() {
+            self.put(destination, datagram.clone(), delivery);
+        }
+    }
+
+    fn put(&mut self, destination: SocketAddr, datagram: Datagram, delivery: Delivery) {
         let Some(inbox) = self.inboxes.get_mut(&destination) else {
             self.undelivered.no_socket += 1;
             return;
         };
-        if inbox.bytes + packet.payload.len() > INBOX_BYTES_MAX {
+        if inbox.bytes + datagram.payload.len() > INBOX_BYTES_MAX {
             self.undelivered.inbox_full += 1;
             return;
         }
         self.sent += 1;
-        inbox.bytes += packet.payload.len();
-        inbox.packets.insert((at, self.sent), packet);
+        inbox.bytes += datagram.payload.len();
+        inbox
+            .datagrams
+            .insert((delivery.at, self.sent), datagram.after(delivery));
     }
 
     /// The reader at `address`, if it would sleep past its first packet.
     fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
         let inbox = self.inboxes.get_mut(&address)?;
-        let ((due, _), _) = inbox.packets.first_key_value()?;
+        let ((due, _), _) = inbox.datagrams.first_key_value()?;
         let (_, until) = inbox.reader.as_ref()?;
         if until.is_some_and(|until| until <= *due) {
             return None;

@@ -4,17 +4,15 @@ use super::LinkSpec;
 use std::collections::VecDeque;
 use units::{BitRate, ByteCount, TimeNs};
 
-/// One sender working at a fixed rate. Sending times carry their remainder, so that a
-/// thousand packets take exactly as long as their bits.
+/// One sender working at a rate. Sending times carry their remainder, so that a thousand
+/// packets take exactly as long as their bits.
 #[derive(Debug)]
 pub(super) struct Bottleneck {
-    rate: BitRate,
-    queue: ByteCount,
     /// When everything accepted so far has been sent, rounded down.
     clear_at: TimeNs,
-    /// What the rounding left, in ns / rate.
-    remainder: u64,
-    /// Packets whose sending has not begun: at most `queue` bytes of them.
+    /// Work done after `clear_at` and before the rounding, in bits / 10^9.
+    spent: u64,
+    /// Packets whose sending has not begun: at most the queue's bytes of them.
     waiting: VecDeque<Waiting>,
     waiting_bytes: u64,
     waiting_bytes_peak: u64,
@@ -26,46 +24,63 @@ struct Waiting {
     ip_bytes: u32,
 }
 
+/// A packet that the bottleneck took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Accepted {
+    /// When its last bit leaves.
+    pub(super) sent: TimeNs,
+    /// Bytes that wait now, itself included.
+    pub(super) waiting_bytes: u64,
+}
+
 impl Bottleneck {
-    pub(super) fn new(spec: &LinkSpec) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            rate: spec.rate(),
-            queue: spec.queue(),
             clear_at: TimeNs::default(),
-            remainder: 0,
+            spent: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             waiting_bytes_peak: 0,
         }
     }
 
-    /// Rate and queue for packets accepted from now on.
-    pub(super) fn set(&mut self, spec: &LinkSpec) {
-        if self.rate != spec.rate() {
-            self.rate = spec.rate();
-            self.remainder = 0;
-        }
-        self.queue = spec.queue();
-    }
-
-    /// When the packet's last bit leaves; `None` when the queue has no room for it.
-    pub(super) fn accept(&mut self, now: TimeNs, ip_bytes: u32) -> Option<TimeNs> {
+    /// Takes a packet, or `None` when the queue has no room for it. `later` are the changes
+    /// of the rate after `now`, in order of time.
+    pub(super) fn accept(
+        &mut self,
+        now: TimeNs,
+        ip_bytes: u32,
+        spec: &LinkSpec,
+        later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
+    ) -> Option<Accepted> {
         self.forget_sent(now);
         if now > self.clear_at {
             self.clear_at = now;
-            self.remainder = 0;
+            self.spent = 0;
         }
         if self.clear_at > now {
             let waiting_bytes = self.waiting_bytes + u64::from(ip_bytes);
-            if waiting_bytes > self.queue.get() {
+            if waiting_bytes > spec.queue().get() {
                 return None;
             }
             self.waiting_bytes = waiting_bytes;
             self.waiting_bytes_peak = self.waiting_bytes_peak.max(waiting_bytes);
             self.waiting.push_back(Waiting { sent_from: self.clear_at, ip_bytes });
         }
-        self.send(ip_bytes);
-        Some(self.clear_at)
+        self.send(
+            u64::from(ip_bytes) + u64::from(spec.overhead_bytes()),
+            spec.rate(),
+            later,
+        );
+        Some(Accepted {
+            sent: self.clear_at,
+            waiting_bytes: self.waiting_bytes,
+        })
+    }
+
+    /// The rate changed without notice: what was rounded off is of the old one.
+    pub(super) fn forget_remainder(&mut self) {
+        self.spent = 0;
     }
 
     pub(super) fn waiting_bytes(&mut self, now: TimeNs) -> ByteCount {
@@ -86,12 +101,36 @@ impl Bottleneck {
         }
     }
 
-    fn send(&mut self, ip_bytes: u32) {
-        let rate = u128::from(self.rate.bits_per_second());
-        let bit_ns = u128::from(ip_bytes) * 8 * 1_000_000_000 + u128::from(self.remainder);
-        self.remainder = (bit_ns % rate) as u64;
-        // At most 2^32 bytes at 1 bit/s: below 2^65 ns, so saturate rather than wrap.
-        let ns = u64::try_from(bit_ns / rate).unwrap_or(u64::MAX);
+    fn send(
+        &mut self,
+        bytes: u64,
+        mut rate: Option<BitRate>,
+        later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
+    ) {
+        let mut work = u128::from(bytes) * 8 * NS + u128::from(self.spent);
+        for (at, next) in later {
+            if at > self.clear_at {
+                let Some(rate) = rate else { break };
+                let until_then =
+                    u128::from(rate.bits_per_second()) * u128::from(at.since(self.clear_at).ns());
+                if work <= until_then {
+                    break;
+                }
+                work -= until_then;
+                self.clear_at = at;
+            }
+            rate = next;
+        }
+        let Some(rate) = rate else {
+            self.spent = 0;
+            return;
+        };
+        let rate = u128::from(rate.bits_per_second());
+        // 2^32 bytes at 1 bit/s take more than 2^64 ns: forever, then.
+        let ns = u64::try_from(work / rate).unwrap_or(u64::MAX);
+        self.spent = (work % rate) as u64;
         self.clear_at = TimeNs::from_ns(self.clear_at.ns().saturating_add(ns));
     }
 }
+
+const NS: u128 = 1_000_000_000;

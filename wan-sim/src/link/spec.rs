@@ -1,18 +1,26 @@
 //! What one direction of a link is like.
 
-use std::num::NonZeroU64;
+use super::{Jitter, Loss, QueueSize, Reorder};
+use std::num::{NonZeroU32, NonZeroU64};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// One direction of a link. Valid by construction.
 ///
-/// Defaults: no jitter, no loss, a queue of one bandwidth-delay product of the round trip.
+/// Defaults: nothing impaired, and a queue of one bandwidth-delay product of the round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSpec {
-    rate_bits_per_second: NonZeroU64,
-    delay: Span,
-    jitter: Span,
-    loss: Fraction,
+    rate_bits_per_second: Option<NonZeroU64>,
+    overhead_bytes: u16,
     queue: ByteCount,
+    mark_above: Option<ByteCount>,
+    limit_packets: Option<NonZeroU32>,
+    delay: Span,
+    jitter: Jitter,
+    reorder: Option<Reorder>,
+    loss: Loss,
+    mark_losses: bool,
+    duplicate: Fraction,
+    corrupt: Fraction,
 }
 
 /// A link that cannot be. The caller's fault.
@@ -27,11 +35,11 @@ pub enum SpecError {
         /// The one-way delay.
         delay: Span,
     },
-    /// Jitter larger than the delay it varies.
-    #[error("a jitter of {jitter} around a delay of {delay} would arrive before it left")]
+    /// Jitter that reaches further than the delay it varies.
+    #[error("a jitter that reaches {reach} below a delay of {delay} would arrive before it left")]
     JitterAboveDelay {
-        /// The jitter asked for.
-        jitter: Span,
+        /// The most that it shortens a delay.
+        reach: Span,
         /// The one-way delay.
         delay: Span,
     },
@@ -43,62 +51,141 @@ impl LinkSpec {
     /// # Errors
     /// [`SpecError::ZeroRate`], [`SpecError::DelayTooLong`].
     pub fn new(rate: BitRate, delay: Span) -> Result<Self, SpecError> {
+        let rate = NonZeroU64::new(rate.bits_per_second()).ok_or(SpecError::ZeroRate)?;
+        let spec = Self {
+            rate_bits_per_second: Some(rate),
+            ..Self::unlimited(delay)?
+        };
+        Ok(spec.with_queue(QueueSize::ThousandthsOfBdp(1000)))
+    }
+
+    /// A link without a limit of its rate, hence without a queue.
+    ///
+    /// # Errors
+    /// [`SpecError::DelayTooLong`].
+    pub fn unlimited(delay: Span) -> Result<Self, SpecError> {
         if delay > DELAY_MAX {
             return Err(SpecError::DelayTooLong { delay });
         }
-        let rate_bits_per_second =
-            NonZeroU64::new(rate.bits_per_second()).ok_or(SpecError::ZeroRate)?;
-        let spec = Self {
-            rate_bits_per_second,
-            delay,
-            jitter: Span::ZERO,
-            loss: Fraction::default(),
+        Ok(Self {
+            rate_bits_per_second: None,
+            overhead_bytes: 0,
             queue: ByteCount::default(),
-        };
-        Ok(spec.with_queue(spec.bandwidth_delay_product()))
+            mark_above: None,
+            limit_packets: None,
+            delay,
+            jitter: Jitter::NONE,
+            reorder: None,
+            loss: Loss::Random(Fraction::default()),
+            mark_losses: false,
+            duplicate: Fraction::default(),
+            corrupt: Fraction::default(),
+        })
     }
 
-    /// The same link with each packet's delay uniform within `jitter` either side; packets
-    /// keep their order.
+    /// The same link, each packet taking `bytes` more of the rate than its length.
+    pub fn with_overhead(self, bytes: u16) -> Self {
+        Self {
+            overhead_bytes: bytes,
+            ..self
+        }
+    }
+
+    /// The same link with room for `queue` of waiting IP packets, not counting the one being
+    /// sent nor those under way.
+    pub fn with_queue(self, queue: impl Into<QueueSize>) -> Self {
+        let in_time = |time: Span, thousandths: u32| {
+            let rate = u128::from(self.rate_bits_per_second.map_or(0, NonZeroU64::get));
+            let bits = rate * u128::from(time.ns()) * u128::from(thousandths) / (NS * 1000);
+            ByteCount::new(u64::try_from(bits / 8).unwrap_or(u64::MAX))
+        };
+        let queue = match queue.into() {
+            QueueSize::Bytes(bytes) => bytes,
+            QueueSize::Time(time) => in_time(time, 1000),
+            QueueSize::ThousandthsOfBdp(thousandths) => {
+                in_time(self.delay + self.delay, thousandths)
+            }
+        };
+        Self { queue, ..self }
+    }
+
+    /// The same link marking packets that can be marked while more than `bytes` wait.
+    pub fn with_marking_above(self, bytes: ByteCount) -> Self {
+        Self {
+            mark_above: Some(bytes),
+            ..self
+        }
+    }
+
+    /// The same link holding at most `packets`, waiting or under way, as netem's `limit`
+    /// has it.
+    pub fn with_limit(self, packets: NonZeroU32) -> Self {
+        Self {
+            limit_packets: Some(packets),
+            ..self
+        }
+    }
+
+    /// The same link with a delay that varies.
     ///
     /// # Errors
     /// [`SpecError::JitterAboveDelay`].
-    pub fn with_jitter(self, jitter: Span) -> Result<Self, SpecError> {
-        if jitter > self.delay {
-            return Err(SpecError::JitterAboveDelay { jitter, delay: self.delay });
+    pub fn with_jitter(self, jitter: Jitter) -> Result<Self, SpecError> {
+        let reach = jitter.reach();
+        if reach > self.delay {
+            return Err(SpecError::JitterAboveDelay {
+                reach,
+                delay: self.delay,
+            });
         }
         Ok(Self { jitter, ..self })
     }
 
+    /// The same link with some packets overtaking all others.
+    pub fn with_reorder(self, reorder: Reorder) -> Self {
+        Self {
+            reorder: Some(reorder),
+            ..self
+        }
+    }
+
     /// The same link losing each packet with probability `loss`, independently.
     pub fn with_loss(self, loss: Fraction) -> Self {
+        self.with_loss_model(Loss::Random(loss))
+    }
+
+    /// The same link losing packets as `loss` has it.
+    pub fn with_loss_model(self, loss: Loss) -> Self {
         Self { loss, ..self }
     }
 
-    /// The same link with room for `queue` bytes of IP packets waiting to be sent, not
-    /// counting the one being sent nor those under way.
-    pub fn with_queue(self, queue: ByteCount) -> Self {
-        Self { queue, ..self }
+    /// The same link marking, instead of losing at random, packets that can be marked.
+    pub fn with_losses_marked(self) -> Self {
+        Self {
+            mark_losses: true,
+            ..self
+        }
     }
 
-    /// Rate in bits of IP packets a second.
-    pub fn rate(&self) -> BitRate {
-        BitRate::from_bits_per_second(self.rate_bits_per_second.get())
+    /// The same link making a copy of each packet with probability `duplicate`.
+    pub fn with_duplicate(self, duplicate: Fraction) -> Self {
+        Self { duplicate, ..self }
     }
 
-    /// One-way delay, without queueing and sending time.
-    pub fn delay(&self) -> Span {
-        self.delay
+    /// The same link flipping one bit of each packet with probability `corrupt`.
+    pub fn with_corrupt(self, corrupt: Fraction) -> Self {
+        Self { corrupt, ..self }
     }
 
-    /// Half the width of the delay's uniform spread.
-    pub fn jitter(&self) -> Span {
-        self.jitter
+    /// Rate in bits of IP packets a second; `None` without a limit.
+    pub fn rate(&self) -> Option<BitRate> {
+        self.rate_bits_per_second
+            .map(|rate| BitRate::from_bits_per_second(rate.get()))
     }
 
-    /// Probability of losing a packet.
-    pub fn loss(&self) -> Fraction {
-        self.loss
+    /// Bytes that each packet takes of the rate beyond its length.
+    pub fn overhead_bytes(&self) -> u16 {
+        self.overhead_bytes
     }
 
     /// Room for waiting packets.
@@ -106,14 +193,53 @@ impl LinkSpec {
         self.queue
     }
 
-    /// Rate times twice the one-way delay.
-    pub fn bandwidth_delay_product(&self) -> ByteCount {
-        let bits_ns = u128::from(self.rate_bits_per_second.get()) * 2 * u128::from(self.delay.ns());
-        ByteCount::new(u64::try_from(bits_ns / BIT_NS_PER_BYTE_SECOND).unwrap_or(u64::MAX))
+    /// Waiting bytes above which packets are marked.
+    pub fn mark_above(&self) -> Option<ByteCount> {
+        self.mark_above
+    }
+
+    /// Most packets in the link, waiting or under way.
+    pub fn limit_packets(&self) -> Option<NonZeroU32> {
+        self.limit_packets
+    }
+
+    /// One-way delay, without queueing and sending time.
+    pub fn delay(&self) -> Span {
+        self.delay
+    }
+
+    /// How the delay varies.
+    pub fn jitter(&self) -> Jitter {
+        self.jitter
+    }
+
+    /// Packets that overtake all others.
+    pub fn reorder(&self) -> Option<Reorder> {
+        self.reorder
+    }
+
+    /// How packets are lost at random.
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Whether packets that can be marked are marked instead of lost.
+    pub fn losses_marked(&self) -> bool {
+        self.mark_losses
+    }
+
+    /// Probability of a copy.
+    pub fn duplicate(&self) -> Fraction {
+        self.duplicate
+    }
+
+    /// Probability of a flipped bit.
+    pub fn corrupt(&self) -> Fraction {
+        self.corrupt
     }
 }
 
 /// Longest one-way delay: an hour, so that no sum of times can overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
 
-const BIT_NS_PER_BYTE_SECOND: u128 = 8 * 1_000_000_000;
+const NS: u128 = 1_000_000_000;

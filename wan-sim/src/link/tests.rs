@@ -6,20 +6,41 @@ fn spec(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
 }
 
+fn uniform(spread: Span) -> Jitter {
+    Jitter {
+        spread,
+        ..Jitter::NONE
+    }
+}
+
+fn percent(percent: u32) -> Fraction {
+    Fraction::from_ppb(percent * 10_000_000).unwrap()
+}
+
 fn ns(ns: u64) -> TimeNs {
     TimeNs::from_ns(ns)
 }
 
 fn at(ns: u64) -> Fate {
-    Fate::Deliver { at: TimeNs::from_ns(ns) }
+    Fate::Deliver(Delivery {
+        at: TimeNs::from_ns(ns),
+        marked: false,
+        corrupt_bit: None,
+    })
+}
+
+impl Link {
+    fn fate(&mut self, at_ns: u64, ip_bytes: u32) -> Fate {
+        self.offer(ns(at_ns), Packet::new(ip_bytes)).fate
+    }
 }
 
 #[test]
 fn a_packet_takes_its_bits_and_the_delay() {
     let mut link = Link::new(spec("1 Gbit/s", "40 ms"), 1);
-    assert_eq!(link.offer(ns(5), 1500), at(5 + 12_000 + 40_000_000));
+    assert_eq!(link.fate(5, 1500), at(5 + 12_000 + 40_000_000));
     // The second waits for the first.
-    assert_eq!(link.offer(ns(6), 1500), at(5 + 24_000 + 40_000_000));
+    assert_eq!(link.fate(6, 1500), at(5 + 24_000 + 40_000_000));
 }
 
 #[test]
@@ -27,41 +48,47 @@ fn remainders_are_carried() {
     // 3 Gbit/s: 8/3 ns a byte. 3,000 packets of one byte take 8,000 ns, not 6,000 or 9,000.
     let wide = spec("3 Gbit/s", "0 ns").with_queue(ByteCount::new(1 << 20));
     let mut link = Link::new(wide, 1);
-    let last = (0..3000).map(|_| link.offer(ns(0), 1)).last();
+    let last = (0..3000).map(|_| link.fate(0, 1)).last();
     assert_eq!(last, Some(at(8000)));
 }
 
 #[test]
 fn the_queue_holds_its_bytes_beside_the_packet_being_sent() {
     let mut link = Link::new(spec("8 Mbit/s", "0 ns").with_queue(ByteCount::new(3000)), 1);
-    assert_eq!(link.offer(ns(0), 1000), at(1_000_000));
-    assert_eq!(link.offer(ns(0), 1000), at(2_000_000));
-    assert_eq!(link.offer(ns(0), 2000), at(4_000_000));
-    assert_eq!(link.offer(ns(0), 1), Fate::Drop(Reason::Queue));
+    assert_eq!(link.fate(0, 1000), at(1_000_000));
+    assert_eq!(link.fate(0, 1000), at(2_000_000));
+    assert_eq!(link.fate(0, 2000), at(4_000_000));
+    assert_eq!(link.fate(0, 1), Fate::Drop(Reason::Queue));
     assert_eq!(link.queue_bytes(ns(0)), ByteCount::new(3000));
     assert_eq!(link.queue_bytes(ns(1_000_000)), ByteCount::new(2000));
     // 1,000 bytes have left it, so as many fit again.
-    assert_eq!(link.offer(ns(1_000_000), 1001), Fate::Drop(Reason::Queue));
-    assert_eq!(link.offer(ns(1_000_000), 1000), at(5_000_000));
+    assert_eq!(link.fate(1_000_000, 1001), Fate::Drop(Reason::Queue));
+    assert_eq!(link.fate(1_000_000, 1000), at(5_000_000));
     assert_eq!(link.queue_bytes_peak(), ByteCount::new(3000));
     let counters = link.counters();
-    assert_eq!((counters.packets, counters.ip_bytes, counters.drops_queue), (6, 6002, 2));
+    assert_eq!(
+        (counters.packets, counters.ip_bytes, counters.drops_queue),
+        (6, 6002, 2)
+    );
 }
 
 #[test]
 fn the_default_queue_is_one_round_trip_of_rate() {
-    assert_eq!(spec("1 Gbit/s", "40 ms").queue(), ByteCount::new(10_000_000));
+    assert_eq!(
+        spec("1 Gbit/s", "40 ms").queue(),
+        ByteCount::new(10_000_000)
+    );
 }
 
 #[test]
 fn loss_is_the_same_whatever_else_is_switched_on() {
     let loss = Fraction::from_ppb(100_000_000).unwrap();
     let plain = spec("1 Gbit/s", "40 ms").with_loss(loss);
-    let jittered = plain.with_jitter(Span::from_ms(3)).unwrap();
+    let jittered = plain.with_jitter(uniform(Span::from_ms(3))).unwrap();
     let lost = |spec| {
         let mut link = Link::new(spec, 7);
         (0..5000)
-            .map(|i| link.offer(ns(i * 100_000), 1000) == Fate::Drop(Reason::Loss))
+            .map(|i| link.fate(i * 100_000, 1000) == Fate::Drop(Reason::Loss))
             .collect::<Vec<_>>()
     };
     assert_eq!(lost(plain), lost(jittered));
@@ -71,13 +98,13 @@ fn loss_is_the_same_whatever_else_is_switched_on() {
 #[test]
 fn a_change_holds_for_later_packets() {
     let mut link = Link::new(spec("8 Mbit/s", "10 ms"), 1);
-    assert_eq!(link.offer(ns(0), 1000), at(11_000_000));
+    assert_eq!(link.fate(0, 1000), at(11_000_000));
     link.set_spec(spec("16 Mbit/s", "20 ms"));
-    assert_eq!(link.offer(ns(0), 1000), at(21_500_000));
+    assert_eq!(link.fate(0, 1000), at(21_500_000));
     link.set_blackhole(true);
-    assert_eq!(link.offer(ns(0), 1000), Fate::Drop(Reason::Blackhole));
+    assert_eq!(link.fate(0, 1000), Fate::Drop(Reason::Blackhole));
     link.set_blackhole(false);
-    assert_eq!(link.offer(ns(0), 1000), at(22_000_000));
+    assert_eq!(link.fate(0, 1000), at(22_000_000));
     assert_eq!(link.counters().drops_blackhole, 1);
 }
 
@@ -85,7 +112,203 @@ fn a_change_holds_for_later_packets() {
 fn what_cannot_be_is_refused() {
     let zero = LinkSpec::new(BitRate::from_bits_per_second(0), Span::ZERO);
     assert_eq!(zero, Err(SpecError::ZeroRate));
-    assert!(spec("1 bit/s", "1 ms").with_jitter(Span::from_ms(2)).is_err());
+    assert!(
+        spec("1 bit/s", "1 ms")
+            .with_jitter(uniform(Span::from_ms(2)))
+            .is_err()
+    );
+}
+
+#[test]
+fn a_scripted_rate_change_reaches_packets_already_waiting() {
+    // 1,250 bytes are 10 ms at 1 Mbit/s: half sent before the rate doubles.
+    let slow = spec("1 Mbit/s", "0 ns").with_queue(ByteCount::new(10_000));
+    let fast = spec("2 Mbit/s", "0 ns").with_queue(ByteCount::new(10_000));
+    let script = Script::new([(ns(5_000_000), Change::Spec(fast))], []);
+    let mut link = Link::scripted(slow, script, 1);
+    assert_eq!(link.fate(0, 1250), at(7_500_000));
+    assert_eq!(link.fate(1, 1250), at(12_500_000));
+    assert_eq!(link.fate(6_000_000, 1250), at(17_500_000));
+    assert_eq!(link.fate(20_000_000, 1250), at(25_000_000));
+}
+
+#[test]
+fn a_script_cuts_joins_and_drops_what_it_names() {
+    let script = Script::new([(ns(20), Change::Join), (ns(10), Change::Cut)], [3, 1, 3]);
+    let mut link = Link::scripted(LinkSpec::unlimited(Span::ZERO).unwrap(), script, 1);
+    let fates: Vec<_> = (0..5).map(|i| link.fate(i * 6, 100)).collect();
+    let dropped = Fate::Drop;
+    assert_eq!(
+        fates,
+        [
+            at(0),
+            dropped(Reason::Script),
+            dropped(Reason::Blackhole),
+            dropped(Reason::Blackhole),
+            at(24)
+        ]
+    );
+}
+
+#[test]
+fn overhead_takes_rate_but_no_queue() {
+    let narrow = spec("8 Mbit/s", "0 ns")
+        .with_overhead(38)
+        .with_queue(ByteCount::new(1000));
+    let mut link = Link::new(narrow, 1);
+    assert_eq!(link.fate(0, 962), at(1_000_000));
+    assert_eq!(link.fate(0, 962), at(2_000_000));
+    assert_eq!(link.queue_bytes(ns(0)), ByteCount::new(962));
+}
+
+#[test]
+fn queues_come_in_bytes_in_time_and_in_products() {
+    let sized = |text: &str| {
+        spec("1 Gbit/s", "40 ms")
+            .with_queue(text.parse::<QueueSize>().unwrap())
+            .queue()
+            .get()
+    };
+    assert_eq!(sized("20 ms"), 2_500_000);
+    assert_eq!(sized("0.5 BDP"), 5_000_000);
+    assert_eq!(sized("7 kB"), 7000);
+}
+
+#[test]
+fn a_limit_counts_packets_waiting_and_under_way() {
+    let limited = spec("8 Mbit/s", "10 ms").with_limit(3.try_into().unwrap());
+    let mut link = Link::new(limited, 1);
+    let fates: Vec<_> = (0..4).map(|_| link.fate(0, 1000)).collect();
+    assert_eq!(
+        fates,
+        [
+            at(11_000_000),
+            at(12_000_000),
+            at(13_000_000),
+            Fate::Drop(Reason::Limit)
+        ]
+    );
+    assert_eq!(link.fate(10_999_999, 1000), Fate::Drop(Reason::Limit));
+    assert_eq!(link.fate(11_000_000, 1000), at(22_000_000));
+    assert_eq!(link.counters().drops_limit, 2);
+}
+
+#[test]
+fn a_long_queue_marks_what_can_be_marked() {
+    let marking = spec("8 Mbit/s", "1 ms").with_marking_above(ByteCount::new(1500));
+    let mut link = Link::new(marking.with_queue(ByteCount::new(9000)), 1);
+    let mut marked = |packet| {
+        let offered = link.offer(ns(0), packet);
+        offered.fate.delivery().unwrap().marked
+    };
+    let capable = Packet::ecn_capable(1000);
+    assert_eq!(
+        [marked(capable), marked(capable), marked(capable)],
+        [false, false, true]
+    );
+    assert!(!marked(Packet::new(1000)));
+    assert_eq!(link.counters().marked, 1);
+}
+
+#[test]
+fn losses_become_marks_where_packets_allow() {
+    let marking = spec("1 Gbit/s", "1 ms")
+        .with_loss(percent(100))
+        .with_losses_marked();
+    let mut link = Link::new(marking, 1);
+    assert!(
+        link.offer(ns(0), Packet::ecn_capable(100))
+            .fate
+            .delivery()
+            .unwrap()
+            .marked
+    );
+    assert_eq!(link.fate(0, 100), Fate::Drop(Reason::Loss));
+}
+
+#[test]
+fn a_copy_follows_and_has_a_fate_of_its_own() {
+    let copying = spec("8 Mbit/s", "1 ms").with_duplicate(percent(100));
+    let mut link = Link::new(copying.with_queue(ByteCount::new(0)), 1);
+    let offered = link.offer(ns(0), Packet::new(1000));
+    assert_eq!(
+        (offered.fate, offered.copy),
+        (at(2_000_000), Some(Fate::Drop(Reason::Queue)))
+    );
+    link.set_spec(copying);
+    let offered = link.offer(ns(1_000_000), Packet::new(1000));
+    assert_eq!(
+        (offered.fate, offered.copy),
+        (at(3_000_000), Some(at(4_000_000)))
+    );
+    assert_eq!(
+        (link.counters().packets, link.counters().duplicated),
+        (2, 2)
+    );
+}
+
+#[test]
+fn every_nth_packet_skips_the_delay() {
+    let reorder = Reorder {
+        probability: percent(100),
+        gap: 3.try_into().unwrap(),
+    };
+    let mut link = Link::new(spec("8 Gbit/s", "1 ms").with_reorder(reorder), 1);
+    let skipped: Vec<_> = (0..7)
+        .map(|i| link.fate(i * 10_000, 1000) == at(i * 10_000 + 1000))
+        .collect();
+    assert_eq!(skipped, [false, false, true, false, false, true, false]);
+}
+
+#[test]
+fn jitter_reorders_only_when_told() {
+    let jitter = |order| Jitter {
+        spread: Span::from_ms(5),
+        shape: Shape::Normal,
+        order,
+    };
+    let arrivals = |order| {
+        let jittered = spec("1 Gbit/s", "40 ms")
+            .with_jitter(jitter(order))
+            .unwrap();
+        let mut link = Link::new(jittered, 1);
+        (0..1000)
+            .map(|i| link.fate(i * 10_000, 100).delivery().unwrap().at)
+            .collect::<Vec<_>>()
+    };
+    assert!(arrivals(Order::Kept).is_sorted());
+    assert!(!arrivals(Order::Free).is_sorted());
+    // Four standard deviations of 11 ms reach below nothing.
+    let wide = Jitter {
+        spread: Span::from_ms(11),
+        ..jitter(Order::Free)
+    };
+    assert!(spec("1 Gbit/s", "40 ms").with_jitter(wide).is_err());
+}
+
+#[test]
+fn switching_an_impairment_on_leaves_the_others_alone() {
+    let loss = spec("1 Gbit/s", "40 ms").with_loss(percent(10));
+    let reorder = Reorder {
+        probability: percent(5),
+        gap: 1.try_into().unwrap(),
+    };
+    let all = loss
+        .with_duplicate(percent(5))
+        .with_corrupt(percent(5))
+        .with_reorder(reorder)
+        .with_jitter(Jitter {
+            shape: Shape::Normal,
+            ..uniform(Span::from_ms(3))
+        })
+        .unwrap();
+    let lost = |spec| {
+        let mut link = Link::new(spec, 3);
+        (0..10_000)
+            .map(|i| link.fate(i * 100_000, 1000) == Fate::Drop(Reason::Loss))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lost(loss), lost(all));
 }
 
 proptest! {
@@ -104,7 +327,7 @@ proptest! {
             Span::from_ns(delay_us * 1000),
         )
         .unwrap()
-        .with_jitter(Span::from_ns(jitter_us * 1000))
+        .with_jitter(uniform(Span::from_ns(jitter_us * 1000)))
         .unwrap()
         .with_loss(Fraction::from_ppb(loss_ppb).unwrap())
         .with_queue(ByteCount::new(queue));
@@ -112,7 +335,7 @@ proptest! {
         let (mut now, mut last, mut delivered) = (0, TimeNs::default(), 0);
         for (gap, bytes) in &packets {
             now += gap;
-            if let Fate::Deliver { at } = link.offer(ns(now), *bytes) {
+            if let Fate::Deliver(Delivery { at, .. }) = link.fate(now, *bytes) {
                 prop_assert!(at >= last);
                 let least = u64::from(*bytes) * 8_000_000 / kbits + (delay_us - jitter_us) * 1000;
                 prop_assert!(at.ns() >= now + least);

@@ -37,18 +37,18 @@ impl Socket {
         };
         let mut taken = 0;
         for (buffer, meta) in buffers.iter_mut().zip(metas) {
-            match inbox.packets.first_entry() {
+            match inbox.datagrams.first_entry() {
                 Some(entry) if entry.key().0 <= now => {
-                    let packet = entry.remove();
-                    inbox.bytes -= packet.payload.len();
+                    let datagram = entry.remove();
+                    inbox.bytes -= datagram.payload.len();
                     // Like a kernel, cut what the reader left no room for.
-                    let len = packet.payload.len().min(buffer.len());
-                    buffer[..len].copy_from_slice(&packet.payload[..len]);
+                    let len = datagram.payload.len().min(buffer.len());
+                    buffer[..len].copy_from_slice(&datagram.payload[..len]);
                     *meta = RecvMeta::default();
-                    meta.addr = packet.source;
+                    meta.addr = datagram.source;
                     meta.len = len;
                     meta.stride = len;
-                    meta.ecn = packet.ecn;
+                    meta.ecn = datagram.ecn;
                     meta.dst_ip = Some(self.address.ip());
                     taken += 1;
                 }
@@ -58,7 +58,7 @@ impl Socket {
         if taken > 0 {
             return Ok(taken);
         }
-        let due = inbox.packets.first_key_value().map(|((at, _), _)| *at);
+        let due = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
         inbox.reader = Some((cx.waker().clone(), due));
         Err(due)
     }

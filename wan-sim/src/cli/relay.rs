@@ -1,0 +1,276 @@
+//! `wan-sim relay`.
+
+mod control;
+
+use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
+use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
+use crate::{Counters, Jitter, LinkSpec, QueueSize, SpecError};
+use control::Control;
+use rustix::event::{PollFd, PollFlags};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// Flags of `wan-sim relay`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RelayArgs {
+    /// Listen on one address and pass on to another: 127.0.0.1:7001=127.0.0.1:7002.
+    /// May be given more than once; all share the link.
+    #[arg(long = "forward", value_name = "LISTEN=TARGET", required = true)]
+    pub forwards: Vec<Forward>,
+    /// Round-trip time without queueing, half of it each way.
+    #[arg(long, allow_hyphen_values = true)]
+    pub rtt: Span,
+    /// Rate in IP bytes, each way.
+    #[arg(long, allow_hyphen_values = true)]
+    pub rate: BitRate,
+    /// Probability of losing a packet, each way.
+    #[arg(long, default_value = "0 %", allow_hyphen_values = true)]
+    pub loss: Fraction,
+    /// Spread of the one-way delay, either side; packets keep their order.
+    #[arg(long, default_value = "0 ms", allow_hyphen_values = true)]
+    pub jitter: Span,
+    /// Room for packets that wait for the rate, such as 5 MB, 20 ms or 1 BDP; default: 1 BDP,
+    /// which is rate times round-trip time.
+    #[arg(long, allow_hyphen_values = true)]
+    pub queue: Option<QueueSize>,
+    /// Decides every random draw.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Names of the clients' side and the targets' side.
+    #[arg(long, default_value = "client,target")]
+    pub names: Names,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Take commands from standard input, one a line: `counters`, `set loss 1%` (or rate,
+    /// rtt, jitter, queue), `cut`, `join`. Each is answered with one line of JSON. Ends with
+    /// the input.
+    #[arg(long)]
+    pub control: bool,
+}
+
+/// Names of the two sides, spelled `east,west`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    client: String,
+    target: String,
+}
+
+impl FromStr for Names {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {
+            [client, target] if client != target && !client.is_empty() && !target.is_empty() => {
+                Ok(Self {
+                    client: client.to_owned(),
+                    target: target.to_owned(),
+                })
+            }
+            _ => Err("two different names, such as east,west"),
+        }
+    }
+}
+
+/// Relays until interrupted or told to end. Returns the exit code.
+pub(super) fn run(args: &RelayArgs) -> u8 {
+    match try_run(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("wan-sim relay: {error}");
+            match error {
+                Failure::Spec(_) | Failure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
+                Failure::Relay(RelayError::System(_)) | Failure::Io(_) => EXIT_FAILED,
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+    #[error("{0}")]
+    Relay(#[from] RelayError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
+    let settings = Settings::new(args);
+    let spec = settings.spec()?;
+    // Before the relay runs, so that an early signal ends it cleanly.
+    let (interrupted, signal) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
+    let relay = Relay::start(&RelaySpec {
+        forwards: args.forwards.clone(),
+        forward: spec,
+        backward: spec,
+        seed: args.seed,
+    })?;
+    announce(args, &relay)?;
+    let code = serve(args, &relay, settings, &interrupted)?;
+    let counters = relay.stop()?;
+    if !args.control {
+        report(args, &counters)?;
+    }
+    Ok(code)
+}
+
+/// Waits for the end, answering commands meanwhile.
+fn serve(
+    args: &RelayArgs,
+    relay: &Relay,
+    settings: Settings,
+    interrupted: &UnixStream,
+) -> io::Result<u8> {
+    let mut control = Control::new(settings);
+    let stdin = rustix::stdio::stdin();
+    loop {
+        let mut fds = vec![
+            PollFd::new(interrupted, PollFlags::IN),
+            PollFd::new(relay, PollFlags::IN),
+        ];
+        if args.control {
+            fds.push(PollFd::new(&stdin, PollFlags::IN));
+        }
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            return Ok(EXIT_INTERRUPTED);
+        }
+        if ready[1] {
+            return Ok(EXIT_FAILED);
+        }
+        if !control.read(stdin, args, relay)? {
+            return Ok(EXIT_GOOD);
+        }
+    }
+}
+
+/// The link as it is now, both ways alike.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    rtt: Span,
+    rate: BitRate,
+    loss: Fraction,
+    jitter: Span,
+    queue: Option<QueueSize>,
+}
+
+impl Settings {
+    fn new(args: &RelayArgs) -> Self {
+        let RelayArgs {
+            rtt,
+            rate,
+            loss,
+            jitter,
+            queue,
+            ..
+        } = *args;
+        Self {
+            rtt,
+            rate,
+            loss,
+            jitter,
+            queue,
+        }
+    }
+
+    fn spec(&self) -> Result<LinkSpec, SpecError> {
+        let spec = LinkSpec::new(self.rate, Span::from_ns(self.rtt.ns() / 2))?
+            .with_loss(self.loss)
+            .with_jitter(Jitter {
+                spread: self.jitter,
+                ..Jitter::NONE
+            })?;
+        Ok(self.queue.map_or(spec, |queue| spec.with_queue(queue)))
+    }
+}
+
+/// Says that the sockets are bound, and where.
+fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let listening = relay.listening();
+    if args.json || args.control {
+        let addresses: Vec<_> = listening.iter().map(|l| l.address.to_string()).collect();
+        let buffer = listening.iter().map(|l| l.receive_buffer_bytes).min();
+        let ready = json!({ "ready": true, "listen": addresses, "receive_buffer_bytes": buffer });
+        writeln!(out, "{ready}")?;
+    } else {
+        for (listening, forward) in listening.iter().zip(&args.forwards) {
+            writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
+        }
+    }
+    for listening in listening
+        .iter()
+        .filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD)
+    {
+        eprintln!(
+            "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
+             before the link; raise net.core.rmem_max to {BUFFER_BYTES_GOOD}",
+            listening.address,
+            ByteCount::new(listening.receive_buffer_bytes as u64),
+        );
+    }
+    out.flush()
+}
+
+/// Prints what happened, once, at the end.
+fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let own = counters.own;
+    if args.json {
+        let mut value = counters_json(args, counters);
+        value["own_drops"] = json!({
+            "no_flow": own.no_flow, "send_errors": own.send_errors, "foreign": own.foreign,
+        });
+        return writeln!(out, "{value}");
+    }
+    let Names { client, target } = &args.names;
+    for (from, to, seen) in [
+        (client, target, counters.forward),
+        (target, client, counters.backward),
+    ] {
+        writeln!(
+            out,
+            "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by a cut",
+            seen.packets,
+            ByteCount::new(seen.ip_bytes),
+            seen.drops_loss,
+            seen.drops_queue,
+            seen.drops_blackhole
+        )?;
+    }
+    writeln!(
+        out,
+        "not the link's doing: {} without a flow, {} not taken by the kernel, {} from strangers",
+        own.no_flow, own.send_errors, own.foreign
+    )
+}
+
+fn counters_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
+    let Names { client, target } = &args.names;
+    let direction = |seen: &Counters| {
+        json!({
+            "ip_bytes": seen.ip_bytes,
+            "packets": seen.packets,
+            "drops_loss": seen.drops_loss,
+            "drops_queue": seen.drops_queue,
+        })
+    };
+    json!({
+        (format!("{client}_{target}")): direction(&counters.forward),
+        (format!("{target}_{client}")): direction(&counters.backward),
+    })
+}
+
+/// Below this, a burst at some Gbit/s can overflow the socket before the link sees it.
+const BUFFER_BYTES_GOOD: usize = 4 << 20;

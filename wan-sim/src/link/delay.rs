@@ -1,0 +1,136 @@
+//! How long packets are under way.
+
+use super::LinkSpec;
+use crate::rng::Stream;
+use std::num::NonZeroU32;
+use units::{Fraction, Span, TimeNs};
+
+/// How the one-way delay varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Jitter {
+    /// Half the width of a uniform spread, or the standard deviation of a normal one.
+    pub spread: Span,
+    /// The distribution around the delay.
+    pub shape: Shape,
+    /// Whether packets may overtake each other.
+    pub order: Order,
+}
+
+impl Jitter {
+    /// No jitter.
+    pub const NONE: Self = Self {
+        spread: Span::ZERO,
+        shape: Shape::Uniform,
+        order: Order::Kept,
+    };
+
+    /// The most that a delay is below or above its mean.
+    pub fn reach(&self) -> Span {
+        match self.shape {
+            Shape::Uniform => self.spread,
+            Shape::Normal => Span::from_ns(self.spread.ns().saturating_mul(NORMAL_REACH)),
+        }
+    }
+}
+
+/// A distribution of delays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// All within the spread alike.
+    Uniform,
+    /// Normal, cut at four standard deviations.
+    Normal,
+}
+
+/// What jitter does to the order of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A packet arrives at the earliest together with the one before it.
+    Kept,
+    /// Packets overtake each other as their delays have it.
+    Free,
+}
+
+/// Packets that overtake all others by skipping the delay.
+///
+/// Of the packets that come out of the queue, `gap - 1` are delayed; each after these
+/// skips the delay with `probability`; once one has, the count begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reorder {
+    /// Probability of skipping the delay.
+    pub probability: Fraction,
+    /// Packets from one that skipped to the next that may.
+    pub gap: NonZeroU32,
+}
+
+#[derive(Debug)]
+pub(super) struct DelayLine {
+    jitter: Stream,
+    reorder: Stream,
+    delayed_in_a_row: u32,
+}
+
+impl DelayLine {
+    pub(super) fn new(jitter: Stream, reorder: Stream) -> Self {
+        Self {
+            jitter,
+            reorder,
+            delayed_in_a_row: 0,
+        }
+    }
+
+    /// The next packet's draws; made for every packet, so that none depends on other fates.
+    pub(super) fn draw(&mut self, spec: &LinkSpec) -> Transit {
+        let jitter = spec.jitter();
+        let spread_ns = jitter.spread.ns();
+        let from_least_ns = match jitter.shape {
+            Shape::Uniform => self.jitter.below(2 * spread_ns + 1),
+            Shape::Normal => {
+                let units = self.jitter.normal_within(NORMAL_REACH as f64) + NORMAL_REACH as f64;
+                (units * spread_ns as f64) as u64
+            }
+        };
+        Transit {
+            delay: Span::from_ns(spec.delay().ns() - jitter.reach().ns() + from_least_ns),
+            may_skip: spec
+                .reorder()
+                .is_some_and(|r| self.reorder.happens(r.probability)),
+        }
+    }
+
+    /// When a packet sent at `sent` arrives; `last` is the latest arrival so far of those
+    /// that keep order.
+    pub(super) fn arrival(
+        &mut self,
+        spec: &LinkSpec,
+        transit: Transit,
+        sent: TimeNs,
+        last: &mut TimeNs,
+    ) -> TimeNs {
+        if let Some(reorder) = spec.reorder() {
+            if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
+                self.delayed_in_a_row = 0;
+                return sent;
+            }
+            self.delayed_in_a_row = self.delayed_in_a_row.saturating_add(1);
+        }
+        let at = sent + transit.delay;
+        match spec.jitter().order {
+            Order::Free => at,
+            Order::Kept => {
+                *last = at.max(*last);
+                *last
+            }
+        }
+    }
+}
+
+/// What chance decided about a packet's way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transit {
+    delay: Span,
+    may_skip: bool,
+}
+
+/// Standard deviations at which the normal distribution is cut.
+const NORMAL_REACH: u64 = 4;

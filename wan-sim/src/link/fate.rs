@@ -1,0 +1,158 @@
+//! What goes into a link and what comes out.
+
+use units::TimeNs;
+
+/// A packet as far as a link sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// Its length with IP header and all: a UDP payload plus 28 over IPv4, 48 over IPv6.
+    pub ip_bytes: u32,
+    /// Its header allows it to be marked instead of dropped (ECT or CE).
+    pub ecn_capable: bool,
+}
+
+impl Packet {
+    /// A packet that cannot be marked.
+    pub const fn new(ip_bytes: u32) -> Self {
+        Self {
+            ip_bytes,
+            ecn_capable: false,
+        }
+    }
+
+    /// A packet that can be marked instead of dropped.
+    pub const fn ecn_capable(ip_bytes: u32) -> Self {
+        Self {
+            ip_bytes,
+            ecn_capable: true,
+        }
+    }
+}
+
+/// What becomes of a packet, and of its copy if the link made one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offered {
+    /// What becomes of the packet.
+    pub fate: Fate,
+    /// What becomes of the copy that followed it.
+    pub copy: Option<Fate>,
+}
+
+impl Offered {
+    /// Every arrival: of the packet, then of its copy.
+    pub fn deliveries(self) -> impl Iterator<Item = Delivery> {
+        [Some(self.fate), self.copy]
+            .into_iter()
+            .flatten()
+            .filter_map(Fate::delivery)
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Deliver(Delivery),
+    /// It is gone.
+    Drop(Reason),
+}
+
+impl Fate {
+    /// How it arrives, if it does.
+    pub fn delivery(self) -> Option<Delivery> {
+        match self {
+            Self::Deliver(delivery) => Some(delivery),
+            Self::Drop(_) => None,
+        }
+    }
+}
+
+/// How a packet arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// When its last bit arrives.
+    pub at: TimeNs,
+    /// The link marked it: congestion experienced.
+    pub marked: bool,
+    /// One bit is flipped: the payload's bit with this number, modulo its length in bits.
+    pub corrupt_bit: Option<u32>,
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Random loss.
+    Loss,
+    /// The script names it.
+    Script,
+    /// The queue had no room.
+    Queue,
+    /// As many packets as the link may hold, waiting or under way, were in it.
+    Limit,
+    /// The link was cut.
+    Blackhole,
+}
+
+impl Reason {
+    /// One word, as traces spell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Script => "script",
+            Self::Queue => "queue",
+            Self::Limit => "limit",
+            Self::Blackhole => "blackhole",
+        }
+    }
+}
+
+/// What a link has seen since it was made. Copies that it made count among neither the
+/// packets offered nor the drops, only as `duplicated`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets offered, whatever became of them.
+    pub packets: u64,
+    /// Bytes of IP packets offered, headers included, whatever became of them.
+    pub ip_bytes: u64,
+    /// Packets dropped by random loss.
+    pub drops_loss: u64,
+    /// Packets dropped because the script names them.
+    pub drops_script: u64,
+    /// Packets dropped because the queue had no room.
+    pub drops_queue: u64,
+    /// Packets dropped because the link held as many as it may.
+    pub drops_limit: u64,
+    /// Packets dropped because the link was cut.
+    pub drops_blackhole: u64,
+    /// Packets delivered with a congestion mark of this link.
+    pub marked: u64,
+    /// Packets delivered with a flipped bit.
+    pub corrupted: u64,
+    /// Packets of which a copy was made.
+    pub duplicated: u64,
+}
+
+impl Counters {
+    pub(super) fn count(&mut self, fate: &Fate) {
+        match fate {
+            Fate::Deliver(delivery) => {
+                self.marked += u64::from(delivery.marked);
+                self.corrupted += u64::from(delivery.corrupt_bit.is_some());
+            }
+            Fate::Drop(Reason::Loss) => self.drops_loss += 1,
+            Fate::Drop(Reason::Script) => self.drops_script += 1,
+            Fate::Drop(Reason::Queue) => self.drops_queue += 1,
+            Fate::Drop(Reason::Limit) => self.drops_limit += 1,
+            Fate::Drop(Reason::Blackhole) => self.drops_blackhole += 1,
+        }
+    }
+
+    /// Packets dropped, for any reason.
+    pub fn drops(&self) -> u64 {
+        self.drops_loss
+            + self.drops_script
+            + self.drops_queue
+            + self.drops_limit
+            + self.drops_blackhole
+    }
+}

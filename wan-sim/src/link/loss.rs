@@ -1,0 +1,59 @@
+//! Which packets are lost at random.
+
+use crate::rng::Stream;
+use units::Fraction;
+
+/// How packets are lost at random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Each independently, with this probability.
+    Random(Fraction),
+    /// In bursts.
+    GilbertElliott(GilbertElliott),
+}
+
+/// A chain of two states, good and bad. Each packet is lost with its state's probability;
+/// then the state may change.
+///
+/// Starts good. In the long run the share of packets met by the bad state is
+/// `to_bad / (to_bad + to_good)`, and a stay in it lasts `1 / to_good` packets on average.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GilbertElliott {
+    /// Probability of turning bad after a packet in the good state.
+    pub to_bad: Fraction,
+    /// Probability of turning good after a packet in the bad state.
+    pub to_good: Fraction,
+    /// Probability of losing a packet in the bad state.
+    pub loss_in_bad: Fraction,
+    /// Probability of losing a packet in the good state.
+    pub loss_in_good: Fraction,
+}
+
+#[derive(Debug)]
+pub(super) struct LossProcess {
+    stream: Stream,
+    bad: bool,
+}
+
+impl LossProcess {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, bad: false }
+    }
+
+    /// Whether the next packet is lost.
+    pub(super) fn draw(&mut self, loss: &Loss) -> bool {
+        match loss {
+            Loss::Random(probability) => self.stream.happens(*probability),
+            Loss::GilbertElliott(chain) => {
+                let (probability, change) = if self.bad {
+                    (chain.loss_in_bad, chain.to_good)
+                } else {
+                    (chain.loss_in_good, chain.to_bad)
+                };
+                let lost = self.stream.happens(probability);
+                self.bad ^= self.stream.happens(change);
+                lost
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Links in netem's words: `delay 40ms 2ms distribution normal loss 1% rate 1gbit`.
+//!
+//! Every word has netem's meaning or is refused; docs/netem.md lists them all, with the few
+//! of our own that netem lacks.
+
+mod value;
+
+use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Fraction, Span};
+use value::{one_word, rate, span};
+
+/// A link as netem's words describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Netem {
+    /// The link, in one direction.
+    pub link: LinkSpec,
+    /// The seed, where the words name one.
+    pub seed: Option<u64>,
+}
+
+/// Words that describe no link. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetemError {
+    /// A word that is none of netem's, or stands in the wrong place.
+    #[error("`{word}` is not understood here; accepted: {accepted}")]
+    Unknown {
+        /// The word.
+        word: String,
+        /// What could stand here.
+        accepted: &'static str,
+    },
+    /// A word's value is missing or none.
+    #[error("`{word}` wants {wanted}, not `{value}`")]
+    Value {
+        /// The word.
+        word: &'static str,
+        /// What stands there; empty at the end.
+        value: String,
+        /// What would be accepted.
+        wanted: &'static str,
+    },
+    /// Netem knows it, this model does not.
+    #[error("`{word}` is refused: {reason}")]
+    Refused {
+        /// The word, with its value where that is the trouble.
+        word: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// A word without effect by itself.
+    #[error("`{word}` has no effect without {needed}")]
+    Without {
+        /// The word.
+        word: &'static str,
+        /// What it needs.
+        needed: &'static str,
+    },
+    /// The words are understood, but no link can be like that.
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+}
+
+impl FromStr for Netem {
+    type Err = NetemError;
+    fn from_str(text: &str) -> Result<Self, NetemError> {
+        let mut words = Words(text.split_whitespace().collect());
+        let mut parsed = Parsed::default();
+        while let Some(word) = words.next() {
+            parsed.take(word, &mut words)?;
+        }
+        parsed.finish()
+    }
+}
+
+/// What the words said, before it is known to make sense together.
+#[derive(Default)]
+struct Parsed {
+    delay: Span,
+    spread: Option<Span>,
+    shape: Option<Shape>,
+    order: Option<Order>,
+    loss: Option<Loss>,
+    ecn: bool,
+    corrupt: Fraction,
+    duplicate: Fraction,
+    reorder: Option<Fraction>,
+    gap: Option<NonZeroU32>,
+    rate: Option<BitRate>,
+    overhead_bytes: u16,
+    limit: Option<NonZeroU32>,
+    queue: Option<QueueSize>,
+    mark_above: Option<ByteCount>,
+    seed: Option<u64>,
+}
+
+impl Parsed {
+    fn take(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), NetemError> {
+        match word {
+            "delay" | "latency" => {
+                self.delay = words.value("delay", TIME, span)?;
+                self.spread = words.maybe(span);
+                words.no_correlation("delay")?;
+            }
+            "distribution" => self.shape = Some(words.distribution()?),
+            "loss" | "drop" => self.loss = Some(words.loss()?),
+            "ecn" => self.ecn = true,
+            "corrupt" => self.corrupt = words.chance("corrupt")?,
+            "duplicate" => self.duplicate = words.chance("duplicate")?,
+            "reorder" => self.reorder = Some(words.chance("reorder")?),
+            "gap" => self.gap = Some(words.value("gap", COUNT, one_word)?),
+            "rate" => {
+                self.rate = Some(words.value("rate", RATE, rate)?);
+                self.overhead_bytes = words.overhead()?;
+            }
+            "limit" => self.limit = Some(words.value("limit", COUNT, one_word)?),
+            "seed" => self.seed = Some(words.value("seed", "a number", one_word)?),
+            "queue" => self.queue = Some(words.value("queue", QUEUE, one_word)?),
+            "mark-above" => self.mark_above = Some(words.value("mark-above", SIZE, one_word)?),
+            "order" => self.order = Some(words.value("order", "kept or free", value::order)?),
+            "slot" => {
+                let reason = "packets are not released in slots; the nearest is delay with jitter";
+                return Err(NetemError::Refused {
+                    word: word.into(),
+                    reason,
+                });
+            }
+            _ => {
+                return Err(NetemError::Unknown {
+                    word: word.into(),
+                    accepted: ACCEPTED,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Netem, NetemError> {
+        self.check()?;
+        let link = match self.rate {
+            Some(rate) => LinkSpec::new(rate, self.delay)?.with_overhead(self.overhead_bytes),
+            None => LinkSpec::unlimited(self.delay)?,
+        };
+        // Netem's queue is its limit; it holds 1,000 packets where nothing is said.
+        let queue = self
+            .queue
+            .unwrap_or(QueueSize::Bytes(ByteCount::new(u64::MAX)));
+        let limit = match (self.limit, self.queue) {
+            (None, None) => Some(LIMIT_DEFAULT),
+            (limit, _) => limit,
+        };
+        // With a rate, netem sends a packet after the one before it; else jitter reorders.
+        let order = self.order.unwrap_or(match self.rate {
+            Some(_) => Order::Kept,
+            None => Order::Free,
+        });
+        let mut link = link
+            .with_queue(queue)
+            .with_duplicate(self.duplicate)
+            .with_corrupt(self.corrupt);
+        if let Some(spread) = self.spread {
+            let shape = self.shape.unwrap_or(Shape::Uniform);
+            link = link.with_jitter(Jitter {
+                spread,
+                shape,
+                order,
+            })?;
+        }
+        if let Some(limit) = limit {
+            link = link.with_limit(limit);
+        }
+        if let Some(bytes) = self.mark_above {
+            link = link.with_marking_above(bytes);
+        }
+        if let Some(loss) = self.loss {
+            link = link.with_loss_model(loss);
+        }
+        if self.ecn {
+            link = link.with_losses_marked();
+        }
+        if self.reorder.is_some() || self.gap.is_some() {
+            let probability = self.reorder.unwrap_or(ALWAYS);
+            link = link.with_reorder(Reorder {
+                probability,
+                gap: self.gap.unwrap_or(GAP_NONE),
+            });
+        }
+        Ok(Netem {
+            link,
+            seed: self.seed,
+        })
+    }
+
+    fn check(&self) -> Result<(), NetemError> {
+        let jitters = self.spread.is_some_and(|spread| spread > Span::ZERO);
+        let delays = self.delay > Span::ZERO;
+        let limited = self.rate.is_some();
+        for (given, word, present, needed) in [
+            (
+                self.shape.is_some(),
+                "distribution",
+                jitters,
+                "a jitter: delay TIME JITTER",
+            ),
+            (
+                self.order.is_some(),
+                "order",
+                jitters,
+                "a jitter: delay TIME JITTER",
+            ),
+            (self.ecn, "ecn", self.loss.is_some(), "loss"),
+            (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
+            (self.gap.is_some(), "gap", delays, "a delay to skip"),
+            (self.queue.is_some(), "queue", limited, "rate"),
+            (self.mark_above.is_some(), "mark-above", limited, "rate"),
+        ] {
+            if given && !present {
+                return Err(NetemError::Without { word, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The words not yet taken.
+struct Words<'a>(std::collections::VecDeque<&'a str>);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        self.0.pop_front()
+    }
+
+    fn value<T>(
+        &mut self,
+        word: &'static str,
+        wanted: &'static str,
+        parse: fn(&str) -> Option<T>,
+    ) -> Result<T, NetemError> {
+        let value = self.next().unwrap_or_default();
+        parse(value).ok_or_else(|| NetemError::Value {
+            word,
+            value: value.to_owned(),
+            wanted,
+        })
+    }
+
+    /// The next word, if it is such a value.
+    fn maybe<T>(&mut self, parse: fn(&str) -> Option<T>) -> Option<T> {
+        let value = parse(self.0.front()?)?;
+        self.0.pop_front();
+        Some(value)
+    }
+
+    fn chance(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
+        let chance = self.value(word, PERCENT, one_word)?;
+        self.no_correlation(word)?;
+        Ok(chance)
+    }
+
+    fn no_correlation(&mut self, word: &'static str) -> Result<(), NetemError> {
+        match self.maybe(one_word::<Fraction>) {
+            None => Ok(()),
+            Some(correlation) => Err(NetemError::Refused {
+                word: format!("{word} .. {correlation}"),
+                reason: "correlated draws are not modelled; for bursts use loss gemodel",
+            }),
+        }
+    }
+
+    fn distribution(&mut self) -> Result<Shape, NetemError> {
+        match self.next().unwrap_or_default() {
+            "uniform" => Ok(Shape::Uniform),
+            "normal" => Ok(Shape::Normal),
+            word @ ("pareto" | "paretonormal") => Err(NetemError::Refused {
+                word: format!("distribution {word}"),
+                reason: "only uniform and normal are modelled",
+            }),
+            value => Err(NetemError::Value {
+                word: "distribution",
+                value: value.to_owned(),
+                wanted: "uniform or normal",
+            }),
+        }
+    }
+
+    fn loss(&mut self) -> Result<Loss, NetemError> {
+        match self.0.front().copied() {
+            Some("gemodel") => {
+                self.next();
+                let to_bad: Fraction = self.value("gemodel", PERCENT, one_word)?;
+                let rest = ALWAYS.ppb() - to_bad.ppb();
+                let complement = Fraction::from_ppb(rest).unwrap_or_default();
+                Ok(Loss::GilbertElliott(GilbertElliott {
+                    to_bad,
+                    to_good: self.maybe(one_word).unwrap_or(complement),
+                    loss_in_bad: self.maybe(one_word).unwrap_or(ALWAYS),
+                    loss_in_good: self.maybe(one_word).unwrap_or_default(),
+                }))
+            }
+            Some("state") => Err(NetemError::Refused {
+                word: "loss state".to_owned(),
+                reason: "the chain of four states is not modelled; for bursts use loss gemodel",
+            }),
+            Some("random") => {
+                self.next();
+                self.chance("loss").map(Loss::Random)
+            }
+            _ => self.chance("loss").map(Loss::Random),
+        }
+    }
+
+    fn overhead(&mut self) -> Result<u16, NetemError> {
+        let Some(overhead) = self.maybe(one_word::<i64>) else {
+            return Ok(0);
+        };
+        let refused = |what: &str, reason| NetemError::Refused {
+            word: what.to_owned(),
+            reason,
+        };
+        if self.maybe(one_word::<i64>).is_some() {
+            return Err(refused(
+                "rate .. CELLSIZE",
+                "packets are not cut into cells",
+            ));
+        }
+        u16::try_from(overhead)
+            .map_err(|_| refused("rate .. PACKETOVERHEAD", "it must be 0 to 65535 bytes"))
+    }
+}
+
+/// In words that [`Netem::from_str`] reads back as the same link.
+impl fmt::Display for Netem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = &self.link;
+        let jitter = link.jitter();
+        let p = |fraction: Fraction| fraction.to_string().replace(' ', "");
+        write!(f, "delay {}ns", link.delay().ns())?;
+        if jitter.spread > Span::ZERO {
+            let shape = if jitter.shape == Shape::Normal {
+                "normal"
+            } else {
+                "uniform"
+            };
+            let order = if jitter.order == Order::Kept {
+                "kept"
+            } else {
+                "free"
+            };
+            write!(
+                f,
+                " {}ns distribution {shape} order {order}",
+                jitter.spread.ns()
+            )?;
+        }
+        match link.loss() {
+            Loss::Random(chance) if chance.ppb() == 0 && !link.losses_marked() => {}
+            Loss::Random(chance) => write!(f, " loss {}", p(chance))?,
+            Loss::GilbertElliott(chain) => {
+                let (to_bad, to_good) = (p(chain.to_bad), p(chain.to_good));
+                let (bad, good) = (p(chain.loss_in_bad), p(chain.loss_in_good));
+                write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
+            }
+        }
+        if link.losses_marked() {
+            write!(f, " ecn")?;
+        }
+        for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
+            if chance.ppb() > 0 {
+                write!(f, " {word} {}", p(chance))?;
+            }
+        }
+        if let Some(reorder) = link.reorder() {
+            write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
+        }
+        if let Some(rate) = link.rate() {
+            write!(
+                f,
+                " rate {}bit {}",
+                rate.bits_per_second(),
+                link.overhead_bytes()
+            )?;
+            write!(f, " queue {}B", link.queue().get())?;
+        }
+        if let Some(bytes) = link.mark_above() {
+            write!(f, " mark-above {}B", bytes.get())?;
+        }
+        if let Some(limit) = link.limit_packets() {
+            write!(f, " limit {limit}")?;
+        }
+        self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
+    }
+}
+
+const ACCEPTED: &str = "delay, distribution, loss, ecn, corrupt, duplicate, reorder, gap, rate, \
+                        limit, seed, queue, mark-above, order";
+const TIME: &str = "a time such as 40ms (ns, us, ms, s)";
+const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, kbps, \
+                    mbps, gbps)";
+const PERCENT: &str = "a percentage such as 0.1%, from 0% to 100%";
+const COUNT: &str = "a whole number above zero";
+const SIZE: &str = "a size such as 100kB";
+const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
+                     20ms or 1bdp";
+
+/// What netem holds, waiting or under way, where nothing is said.
+const LIMIT_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
+const GAP_NONE: NonZeroU32 = NonZeroU32::MIN;
+const ALWAYS: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");
+
+#[cfg(test)]
+mod tests;

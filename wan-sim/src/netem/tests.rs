@@ -1,0 +1,195 @@
+use super::*;
+use proptest::prelude::*;
+
+fn parse(text: &str) -> Result<Netem, NetemError> {
+    text.parse()
+}
+
+fn link(text: &str) -> LinkSpec {
+    parse(text).unwrap().link
+}
+
+#[test]
+fn words_make_the_link_they_describe() {
+    let words = link("delay 40ms 2ms distribution normal loss 1% rate 1gbit limit 2000");
+    let rate = BitRate::from_bits_per_second(1_000_000_000);
+    let jitter = Jitter {
+        spread: Span::from_ms(2),
+        shape: Shape::Normal,
+        order: Order::Kept,
+    };
+    let built = LinkSpec::new(rate, Span::from_ms(40))
+        .unwrap()
+        .with_queue(ByteCount::new(u64::MAX))
+        .with_jitter(jitter)
+        .unwrap()
+        .with_loss(Fraction::from_ppb(10_000_000).unwrap())
+        .with_limit(2000.try_into().unwrap());
+    assert_eq!(words, built);
+}
+
+#[test]
+fn units_are_those_of_tc() {
+    for (one, other) in [
+        ("delay 1s", "delay 1000ms"),
+        ("delay 1sec", "delay 1000000us"),
+        ("delay 2msecs", "delay 2000000nsec"),
+        ("latency 1.5ms", "delay 1500us"),
+        ("rate 1gbit", "rate 1000Mbit"),
+        ("rate 125mbps", "rate 1gbit"),
+        ("rate 1kbps", "rate 8kbit"),
+        ("drop 1%", "loss random 1%"),
+        ("loss gemodel 1% 10%", "loss gemodel 1% 10% 100% 0%"),
+        ("loss gemodel 1%", "loss gemodel 1% 99%"),
+        ("delay 1ms gap 5", "delay 1ms reorder 100% gap 5"),
+        ("delay 1ms reorder 5%", "delay 1ms reorder 5% gap 1"),
+        ("delay 1ms", "delay 1ms limit 1000"),
+        ("delay 2ms 1ms", "delay 2ms 1ms order free"),
+        (
+            "delay 2ms 1ms rate 1gbit",
+            "delay 2ms 1ms rate 1gbit order kept",
+        ),
+    ] {
+        assert_eq!(link(one), link(other), "{one}");
+    }
+}
+
+/// docs/netem.md is a table of words: an accepted one changes the link that the rest of its
+/// example makes, a refused one is refused by the error it names.
+#[test]
+fn the_documentation_lists_every_word_with_its_effect() {
+    let page = include_str!("../../../docs/netem.md");
+    let (mut accepted, mut refused) = (0, 0);
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let code = |cell: &str| cell.split('`').nth(1).unwrap().to_owned();
+        let example = code(cells[1]);
+        match cells[2] {
+            "yes" => {
+                accepted += 1;
+                let without = code(cells[3]);
+                assert_ne!(parse(&example).unwrap(), parse(&without).unwrap(), "{row}");
+            }
+            "no" => {
+                refused += 1;
+                let error = parse(&example).unwrap_err().to_string();
+                assert_eq!(
+                    error,
+                    cells[3].trim_start_matches("`` ").trim_end_matches(" ``"),
+                    "{row}"
+                );
+            }
+            other => panic!("{other}: {row}"),
+        }
+        let word = code(cells[0]);
+        assert!(example.contains(word.split(' ').next().unwrap()), "{row}");
+    }
+    assert!(
+        accepted >= 15 && refused >= 10,
+        "{accepted} accepted, {refused} refused"
+    );
+    for word in ACCEPTED.split(", ").map(str::trim) {
+        assert!(
+            page.contains(&format!("| `{word}")),
+            "{word} is not documented"
+        );
+    }
+}
+
+#[test]
+fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
+    for (text, word, accepted) in [
+        ("delay", "`delay`", "40ms"),
+        ("delay -1ms", "`-1ms`", "40ms"),
+        ("delay 40", "`40`", "ms"),
+        ("delay 2h", "`2h`", "ms"),
+        ("rate 0bit", "`0bit`", "above zero"),
+        ("rate -1gbit", "`-1gbit`", "1gbit"),
+        ("rate 1", "`1`", "1gbit"),
+        ("loss 101%", "`101%`", "100%"),
+        ("loss 0.3", "`0.3`", "0.1%"),
+        ("limit 0", "`0`", "above zero"),
+        ("teleport 1ms", "`teleport`", "delay"),
+        ("delay 1ms 2ms", "2 ms", "1 ms"),
+        ("rate 1gbit queue 5", "`5`", "5MB"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(
+            error.contains(word) && error.contains(accepted),
+            "{text}: {error}"
+        );
+        assert!(!error.contains('\n'), "{text}");
+    }
+}
+
+fn chance() -> impl Strategy<Value = Fraction> {
+    (0u32..=1_000_000_000).prop_map(|ppb| Fraction::from_ppb(ppb).unwrap())
+}
+
+prop_compose! {
+    fn any_link()(
+        (rate, delay, reach) in (1u64.., 0..=3_600_000_000_000u64, 0u64..=1000),
+        (queue, overhead, mark) in (any::<u64>(), any::<u16>(), any::<Option<u64>>()),
+        (normal, free, marks) in any::<(bool, bool, bool)>(),
+        (limit, gap) in (prop::option::of(1u32..), prop::option::of(1u32..)),
+        (a, b, c, d) in (chance(), chance(), chance(), chance()),
+        (burst, duplicate, corrupt) in (any::<bool>(), chance(), chance()),
+    ) -> LinkSpec {
+        let rate = BitRate::from_bits_per_second(rate);
+        let mut link = LinkSpec::new(rate, Span::from_ns(delay))
+            .unwrap()
+            .with_overhead(overhead)
+            .with_queue(ByteCount::new(queue))
+            .with_duplicate(duplicate)
+            .with_corrupt(corrupt)
+            .with_loss(a);
+        let spread = Span::from_ns(delay / 4 * reach / 1000);
+        if spread > Span::ZERO {
+            let shape = if normal { Shape::Normal } else { Shape::Uniform };
+            let order = if free { Order::Free } else { Order::Kept };
+            link = link.with_jitter(Jitter { spread, shape, order }).unwrap();
+        }
+        if burst {
+            link = link.with_loss_model(Loss::GilbertElliott(GilbertElliott {
+                to_bad: a, to_good: b, loss_in_bad: c, loss_in_good: d,
+            }));
+        }
+        if marks {
+            link = link.with_losses_marked();
+        }
+        if let Some(limit) = limit {
+            link = link.with_limit(limit.try_into().unwrap());
+        }
+        if let Some(bytes) = mark {
+            link = link.with_marking_above(ByteCount::new(bytes));
+        }
+        if let (Some(gap), true) = (gap, delay > 0) {
+            link = link.with_reorder(Reorder { probability: d, gap: gap.try_into().unwrap() });
+        }
+        link
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_reads_back(link in any_link(), seed: Option<u64>) {
+        let netem = Netem { link, seed };
+        prop_assert_eq!(netem.to_string().parse(), Ok(netem));
+    }
+
+    #[test]
+    fn no_text_panics(text in "[a-z0-9.% -]{0,80}|.*") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_words_panic(words in prop::collection::vec(
+        prop::sample::select(vec![
+            "delay", "loss", "gemodel", "rate", "reorder", "gap", "limit", "ecn", "distribution",
+            "normal", "1ms", "5%", "100%", "1gbit", "10", "queue", "order", "kept", "1bdp", "-3",
+        ]),
+        0..12,
+    )) {
+        let _ = parse(&words.join(" "));
+    }
+}

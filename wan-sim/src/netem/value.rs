@@ -1,0 +1,67 @@
+//! Values as `tc` spells them.
+
+use crate::Order;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Span};
+
+/// A value that is spelled as elsewhere, without a space.
+pub(super) fn one_word<T: FromStr>(word: &str) -> Option<T> {
+    word.parse().ok()
+}
+
+pub(super) fn order(word: &str) -> Option<Order> {
+    match word {
+        "kept" => Some(Order::Kept),
+        "free" => Some(Order::Free),
+        _ => None,
+    }
+}
+
+/// `40ms`, `40msec`; without a unit it is refused, though `tc` takes microseconds.
+pub(super) fn span(word: &str) -> Option<Span> {
+    let (number, unit) = split(word);
+    let unit = match unit
+        .strip_suffix("ecs")
+        .or(unit.strip_suffix("ec"))
+        .unwrap_or(&unit)
+    {
+        unit @ ("s" | "ms" | "us" | "ns") => unit,
+        _ => return None,
+    };
+    format!("{number} {unit}").parse().ok()
+}
+
+/// `1gbit`, or `125mbps` in bytes a second.
+pub(super) fn rate(word: &str) -> Option<BitRate> {
+    let (number, unit) = split(word);
+    let bits = |unit| format!("{number} {unit}").parse().ok();
+    let bytes = |unit| {
+        let bytes: ByteCount = format!("{number} {unit}").parse().ok()?;
+        bytes
+            .get()
+            .checked_mul(8)
+            .map(BitRate::from_bits_per_second)
+    };
+    let rate = match unit.as_str() {
+        "bit" => bits("bit/s"),
+        "kbit" => bits("kbit/s"),
+        "mbit" => bits("Mbit/s"),
+        "gbit" => bits("Gbit/s"),
+        "tbit" => bits("Tbit/s"),
+        "bps" => bytes("B"),
+        "kbps" => bytes("kB"),
+        "mbps" => bytes("MB"),
+        "gbps" => bytes("GB"),
+        _ => None,
+    };
+    rate.filter(|rate| rate.bits_per_second() > 0)
+}
+
+/// Number and unit; `tc` does not mind the unit's case.
+fn split(word: &str) -> (&str, String) {
+    let end = word
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(word.len());
+    let (number, unit) = word.split_at(end);
+    (number, unit.to_ascii_lowercase())
+}

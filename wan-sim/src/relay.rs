@@ -1,0 +1,235 @@
+//! A UDP relay that puts a link between real sockets, without privileges.
+//!
+//! Each forward listens on one address; every client address that sends there gets a
+//! socket of its own towards the forward's target. All forwards share one pair of links.
+
+mod pipe;
+mod pump;
+mod socket;
+
+use crate::{Counters, Link, LinkSpec};
+use pump::Pump;
+use socket::Port;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// What to relay, and over what link.
+#[derive(Debug, Clone)]
+pub struct RelaySpec {
+    /// Where to listen, and where to send what arrives there.
+    pub forwards: Vec<Forward>,
+    /// The link from the clients to the targets.
+    pub forward: LinkSpec,
+    /// The link from the targets to the clients.
+    pub backward: LinkSpec,
+    /// Decides every random draw.
+    pub seed: u64,
+}
+
+/// One listening address and its target, spelled `LISTEN=TARGET`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Where clients send to; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where it goes.
+    pub target: SocketAddr,
+}
+
+/// A spelling that is no forward. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not LISTEN=TARGET, such as 127.0.0.1:7001=127.0.0.1:7002")]
+pub struct ForwardError(String);
+
+impl FromStr for Forward {
+    type Err = ForwardError;
+    fn from_str(text: &str) -> Result<Self, ForwardError> {
+        let parse = || {
+            let (listen, target) = text.split_once('=')?;
+            Some(Self {
+                listen: listen.trim().parse().ok()?,
+                target: target.trim().parse().ok()?,
+            })
+        };
+        parse().ok_or_else(|| ForwardError(text.to_owned()))
+    }
+}
+
+/// The system refused something the relay needs.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The address is taken, or not of this machine. The caller's fault.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No thread or no way to wait.
+    #[error("the relay cannot run: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A relay at work on its own thread. Dropping it stops it.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Mutex<Shared>>,
+    listening: Vec<Listening>,
+    /// Readable when the thread has ended; closing it ends the thread.
+    life: UnixStream,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// A bound listening socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Its address, with the port it got.
+    pub address: SocketAddr,
+    /// The receive buffer that the kernel granted.
+    pub receive_buffer_bytes: usize,
+}
+
+/// What both links and the relay itself have seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RelayCounters {
+    /// From the clients to the targets.
+    pub forward: Counters,
+    /// From the targets to the clients.
+    pub backward: Counters,
+    /// What the relay lost by itself: not the link's doing.
+    pub own: OwnDrops,
+}
+
+/// Packets that the relay could not handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OwnDrops {
+    /// Packets of new clients above [`FLOWS_MAX`], or for which no socket could be had.
+    pub no_flow: u64,
+    /// Packets that the kernel did not take.
+    pub send_errors: u64,
+    /// Packets from others than the target.
+    pub foreign: u64,
+}
+
+impl Relay {
+    /// Binds every listening address and starts relaying.
+    ///
+    /// # Errors
+    /// [`RelayError`]; nothing stays bound then.
+    pub fn start(spec: &RelaySpec) -> Result<Self, RelayError> {
+        let mut listening = Vec::new();
+        let mut listeners = Vec::new();
+        for &Forward { listen, target } in &spec.forwards {
+            let error = |source| RelayError::Listen {
+                address: listen,
+                source,
+            };
+            let port = Port::bind(listen).map_err(error)?;
+            listening.push(Listening {
+                address: port.local_address().map_err(error)?,
+                receive_buffer_bytes: port.receive_buffer_bytes().map_err(error)?,
+            });
+            listeners.push((port, target));
+        }
+        let shared = Arc::new(Mutex::new(Shared {
+            forward: Link::new(spec.forward, spec.seed),
+            backward: Link::new(spec.backward, spec.seed ^ BACKWARD),
+            own: OwnDrops::default(),
+        }));
+        let (life, pump_life) = UnixStream::pair()?;
+        let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
+        let thread = std::thread::Builder::new()
+            .name("wan-sim relay".into())
+            .spawn(move || pump.run())?;
+        Ok(Self {
+            shared,
+            listening,
+            life,
+            thread: Some(thread),
+        })
+    }
+
+    /// The listening sockets, in the order of the forwards.
+    pub fn listening(&self) -> &[Listening] {
+        &self.listening
+    }
+
+    /// What both links have seen so far.
+    pub fn counters(&self) -> RelayCounters {
+        let shared = lock(&self.shared);
+        RelayCounters {
+            forward: shared.forward.counters(),
+            backward: shared.backward.counters(),
+            own: shared.own,
+        }
+    }
+
+    /// Changes both links for packets that arrive from now on.
+    pub fn set_links(&self, forward: LinkSpec, backward: LinkSpec) {
+        let mut shared = lock(&self.shared);
+        shared.forward.set_spec(forward);
+        shared.backward.set_spec(backward);
+    }
+
+    /// Cuts both links, or joins them again.
+    pub fn set_blackhole(&self, cut: bool) {
+        let mut shared = lock(&self.shared);
+        shared.forward.set_blackhole(cut);
+        shared.backward.set_blackhole(cut);
+    }
+
+    /// Stops relaying; packets under way are lost. Returns the last counters.
+    ///
+    /// # Errors
+    /// What ended the thread before its time.
+    pub fn stop(mut self) -> io::Result<RelayCounters> {
+        self.end()?;
+        Ok(self.counters())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let _ = self.life.shutdown(std::net::Shutdown::Both);
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("the relay's thread panicked")),
+        }
+    }
+}
+
+/// Readable once the relay has ended by itself.
+impl AsFd for Relay {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.life.as_fd()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// What the thread and its handle both touch.
+#[derive(Debug)]
+struct Shared {
+    forward: Link,
+    backward: Link,
+    own: OwnDrops,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // A panic elsewhere leaves no half-made change: each is one step.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the two directions draw differently under one seed.
+const BACKWARD: u64 = 0x6261_636b_7761_7264;
+
+/// Most client addresses served at once, over all forwards.
+pub const FLOWS_MAX: usize = 512;

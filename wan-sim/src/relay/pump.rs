@@ -1,0 +1,284 @@
+//! The relay's thread: deliver what is due, wait, take what has arrived.
+
+#![expect(clippy::disallowed_methods, reason = "a front end reads the clock")]
+
+use super::pipe::{FlowId, Pipe};
+use super::socket::{Destination, Outgoing, Port};
+use super::{FLOWS_MAX, Shared, lock};
+use crate::{Link, Packet};
+use quinn_udp::RecvMeta;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use units::{Span, TimeNs};
+
+pub(super) struct Pump {
+    origin: Instant,
+    shared: Arc<Mutex<Shared>>,
+    /// Readable when the relay's handle wants an end; closed when this thread ends.
+    life: UnixStream,
+    listeners: Vec<(Port, SocketAddr)>,
+    flows: BTreeMap<FlowId, Flow>,
+    flow_ids: BTreeMap<(usize, SocketAddr), FlowId>,
+    flows_made: u64,
+    forward: Pipe,
+    backward: Pipe,
+    memory: Vec<u8>,
+}
+
+/// One client address at one listener, with a socket of its own towards the target.
+struct Flow {
+    listener: usize,
+    client: Destination,
+    target: SocketAddr,
+    upstream: Port,
+    used: TimeNs,
+    batches_under_way: u32,
+}
+
+#[derive(Clone, Copy)]
+enum Source {
+    Listener(usize),
+    Flow(FlowId),
+}
+
+impl Pump {
+    pub(super) fn new(
+        listeners: Vec<(Port, SocketAddr)>,
+        shared: Arc<Mutex<Shared>>,
+        life: UnixStream,
+    ) -> Self {
+        Self {
+            origin: Instant::now(),
+            shared,
+            life,
+            listeners,
+            flows: BTreeMap::new(),
+            flow_ids: BTreeMap::new(),
+            flows_made: 0,
+            forward: Pipe::default(),
+            backward: Pipe::default(),
+            memory: vec![0; quinn_udp::BATCH_SIZE * DATAGRAMS_BYTES_MAX],
+        }
+    }
+
+    pub(super) fn run(mut self) -> io::Result<()> {
+        // The default slack of 50 us would delay every packet by as much.
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+        let mut reaped = TimeNs::default();
+        loop {
+            self.deliver();
+            let now = self.now();
+            if now.since(reaped) >= FLOW_IDLE {
+                self.reap(now);
+                reaped = now;
+            }
+            let Some(ready) = self.wait()? else {
+                return Ok(());
+            };
+            for source in ready {
+                self.receive(source);
+            }
+        }
+    }
+
+    fn now(&self) -> TimeNs {
+        TimeNs::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn deliver(&mut self) {
+        let mut refused = 0;
+        let now = self.now();
+        while let Some(batch) = self.forward.pop_due(now) {
+            if let Some(flow) = self.flows.get_mut(&batch.flow) {
+                flow.batches_under_way -= 1;
+                let target = Destination {
+                    address: flow.target,
+                    from: None,
+                };
+                refused += flow.upstream.send(&target, &batch.outgoing());
+            }
+            self.forward.recycle(batch);
+        }
+        while let Some(batch) = self.backward.pop_due(now) {
+            if let Some(flow) = self.flows.get_mut(&batch.flow) {
+                flow.batches_under_way -= 1;
+                let (listener, _) = &self.listeners[flow.listener];
+                refused += listener.send(&flow.client, &batch.outgoing());
+            }
+            self.backward.recycle(batch);
+        }
+        if refused > 0 {
+            lock(&self.shared).own.send_errors += refused;
+        }
+    }
+
+    /// Waits for packets or for the next delivery; `None` when the relay shall end.
+    fn wait(&self) -> io::Result<Option<Vec<Source>>> {
+        let mut sources = Vec::with_capacity(self.listeners.len() + self.flows.len());
+        let mut fds = Vec::with_capacity(sources.capacity() + 1);
+        fds.push(PollFd::new(&self.life, PollFlags::IN));
+        for (index, (port, _)) in self.listeners.iter().enumerate() {
+            sources.push(Source::Listener(index));
+            fds.push(PollFd::new(port, PollFlags::IN));
+        }
+        for (id, flow) in &self.flows {
+            sources.push(Source::Flow(*id));
+            fds.push(PollFd::new(&flow.upstream, PollFlags::IN));
+        }
+        let due = [self.forward.next_due(), self.backward.next_due()]
+            .into_iter()
+            .flatten()
+            .min();
+        let wait = due.map_or(FLOW_IDLE, |due| due.since(self.now()));
+        let wait = Timespec {
+            tv_sec: (wait.ns() / 1_000_000_000).cast_signed(),
+            tv_nsec: (wait.ns() % 1_000_000_000).cast_signed(),
+        };
+        match rustix::event::poll(&mut fds, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        if ready(&fds[0]) {
+            return Ok(None);
+        }
+        let ready = fds[1..].iter().zip(sources).filter(|(fd, _)| ready(fd));
+        Ok(Some(ready.map(|(_, source)| source).collect()))
+    }
+
+    /// Takes what has arrived at `source`, but not so much that deliveries would be late.
+    fn receive(&mut self, source: Source) {
+        let mut memory = std::mem::take(&mut self.memory);
+        let mut buffers: Vec<_> = memory
+            .chunks_mut(DATAGRAMS_BYTES_MAX)
+            .map(IoSliceMut::new)
+            .collect();
+        let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
+        let port = match source {
+            Source::Listener(index) => &self.listeners[index].0,
+            Source::Flow(id) => &self.flows[&id].upstream,
+        };
+        // An error belongs to a packet sent earlier, and is gone when read.
+        let taken = port.receive(&mut buffers, &mut metas).unwrap_or(0);
+        let now = self.now();
+        for (buffer, meta) in buffers.iter().zip(&metas).take(taken) {
+            self.accept(now, source, meta, &buffer[..meta.len]);
+        }
+        drop(buffers);
+        self.memory = memory;
+    }
+
+    /// Offers each datagram of `data` to the link, and keeps those that will arrive.
+    fn accept(&mut self, now: TimeNs, source: Source, meta: &RecvMeta, data: &[u8]) {
+        let datagrams = data.len().div_ceil(meta.stride.max(1)).max(1) as u64;
+        let id = match source {
+            Source::Flow(id) if self.flows[&id].target == meta.addr => id,
+            Source::Flow(_) => {
+                lock(&self.shared).own.foreign += datagrams;
+                return;
+            }
+            Source::Listener(index) => match self.flow(index, meta) {
+                Some(id) => id,
+                None => {
+                    lock(&self.shared).own.no_flow += datagrams;
+                    return;
+                }
+            },
+        };
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        flow.used = now;
+        let mut shared = lock(&self.shared);
+        let (link, pipe): (&mut Link, _) = match source {
+            Source::Listener(_) => (&mut shared.forward, &mut self.forward),
+            Source::Flow(_) => (&mut shared.backward, &mut self.backward),
+        };
+        let headers = if meta.addr.ip().to_canonical().is_ipv4() {
+            28
+        } else {
+            48
+        };
+        for datagram in 0..datagrams as usize {
+            let from = datagram * meta.stride;
+            let datagram = &data[from..data.len().min(from + meta.stride)];
+            // A datagram is at most 64 KiB.
+            let ip_bytes = datagram.len() as u32 + headers;
+            let packet = Packet {
+                ip_bytes,
+                ecn_capable: meta.ecn.is_some(),
+            };
+            for delivery in link.offer(now, packet).deliveries() {
+                let began = pipe.push(id, meta.ecn, datagram, delivery);
+                flow.batches_under_way += u32::from(began);
+            }
+        }
+    }
+
+    /// The flow of a client, made when it is new.
+    fn flow(&mut self, listener: usize, meta: &RecvMeta) -> Option<FlowId> {
+        if let Some(id) = self.flow_ids.get(&(listener, meta.addr)) {
+            return Some(*id);
+        }
+        if self.flows.len() >= FLOWS_MAX {
+            return None;
+        }
+        let (_, target) = self.listeners[listener];
+        let any = match target {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let upstream = Port::bind(any).ok()?;
+        let id = FlowId(self.flows_made);
+        self.flows_made += 1;
+        self.flow_ids.insert((listener, meta.addr), id);
+        self.flows.insert(
+            id,
+            Flow {
+                listener,
+                client: Destination {
+                    address: meta.addr,
+                    from: meta.dst_ip,
+                },
+                target,
+                upstream,
+                used: TimeNs::default(),
+                batches_under_way: 0,
+            },
+        );
+        Some(id)
+    }
+
+    fn reap(&mut self, now: TimeNs) {
+        let flow_ids = &mut self.flow_ids;
+        self.flows.retain(|_, flow| {
+            let keep = flow.batches_under_way > 0 || now.since(flow.used) < FLOW_IDLE;
+            if !keep {
+                flow_ids.remove(&(flow.listener, flow.client.address));
+            }
+            keep
+        });
+    }
+}
+
+impl super::pipe::Batch {
+    fn outgoing(&self) -> Outgoing<'_> {
+        Outgoing {
+            data: &self.data,
+            segment_bytes: self.segment_bytes,
+            ecn: self.ecn,
+        }
+    }
+}
+
+/// A flow without packets for this long is forgotten.
+const FLOW_IDLE: Span = Span::from_secs(120);
+
+/// What one read can return: the kernel joins datagrams up to this many bytes.
+const DATAGRAMS_BYTES_MAX: usize = 65_536;

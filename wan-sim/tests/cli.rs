@@ -1,0 +1,175 @@
+//! The `wan-sim` command as a process.
+#![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+fn wan_sim(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn relay(target: &UdpSocket, more: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let mut arguments = vec![
+        "relay",
+        "--forward",
+        &forward,
+        "--rtt=2ms",
+        "--rate",
+        "1 Gbit/s",
+    ];
+    arguments.extend(more);
+    let mut child = wan_sim(&arguments).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+fn json(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
+    serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
+}
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    socket
+}
+
+fn run(arguments: &[&str]) -> Output {
+    wan_sim(arguments).output().unwrap()
+}
+
+#[test]
+fn a_controlled_relay_answers_and_ends_with_its_input() {
+    let target = socket();
+    let (mut child, mut lines) = relay(&target, &["--names", "east,west", "--control"]);
+    let ready = json(&mut lines);
+    assert_eq!(ready["ready"], true);
+    assert!(ready["receive_buffer_bytes"].as_u64().unwrap() > 0);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let client = socket();
+    client.send_to(&[7; 972], listener).unwrap();
+    let mut buffer = [0; 2000];
+    let (len, upstream) = target.recv_from(&mut buffer).unwrap();
+    assert_eq!(len, 972);
+    target.send_to(&[8; 72], upstream).unwrap();
+    client.recv_from(&mut buffer).unwrap();
+
+    let mut input = child.stdin.take().unwrap();
+    let mut say = |line: &str| writeln!(input, "{line}").unwrap();
+    say("counters");
+    let counters = json(&mut lines);
+    let seen = |packets: u64, ip_bytes: u64| {
+        serde_json::json!({
+            "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0
+        })
+    };
+    let expected = serde_json::json!({ "east_west": seen(1, 1000), "west_east": seen(1, 100) });
+    assert_eq!(counters, expected);
+
+    say("set loss 100%");
+    assert_eq!(json(&mut lines)["done"], "set loss 100%");
+    client.send_to(&[7; 972], listener).unwrap();
+    while {
+        say("counters");
+        json(&mut lines)["east_west"]["drops_loss"] != 1
+    } {}
+    say("set loss 101%");
+    assert!(
+        json(&mut lines)["error"]
+            .as_str()
+            .unwrap()
+            .contains("0 % to 100 %")
+    );
+    say("set jitter 5ms");
+    assert!(
+        json(&mut lines)["error"]
+            .as_str()
+            .unwrap()
+            .contains("before it left")
+    );
+    say("dance");
+    assert!(
+        json(&mut lines)["error"]
+            .as_str()
+            .unwrap()
+            .contains("`dance`")
+    );
+
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_interrupt_ends_it_cleanly_with_a_report() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let (mut child, mut lines) = relay(&socket(), &["--json"]);
+        assert_eq!(json(&mut lines)["ready"], true);
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, signal).unwrap();
+        assert_eq!(json(&mut lines)["client_target"]["packets"], 0);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
+}
+
+#[test]
+fn bad_usage_is_named_and_exits_64() {
+    let good = [
+        "relay",
+        "--forward",
+        "127.0.0.1:0=127.0.0.1:9",
+        "--rtt",
+        "80ms",
+    ];
+    for (more, named) in [
+        (&["--rate", "0 bit/s"][..], "0 bit/s"),
+        (&["--rate", "-1 Mbit/s"], "-1 Mbit/s"),
+        (&["--rate", "500"], "Mbit/s"),
+        (&["--rate", "1 Gbit/s", "--loss", "101 %"], "100 %"),
+        (&["--rate", "1 Gbit/s", "--jitter", "41ms"], "41 ms"),
+        (&["--rate", "1 Gbit/s", "--names", "east"], "east,west"),
+        (
+            &["--rate", "1 Gbit/s", "--forward", "7001"],
+            "LISTEN=TARGET",
+        ),
+        (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
+        (&[], "--rate"),
+    ] {
+        let output = run(&[&good[..], more].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{more:?}: {error}");
+        assert!(error.contains(named), "{more:?}: {error}");
+    }
+    assert_eq!(run(&["--help"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_taken_address_exits_64() {
+    let taken = socket();
+    let forward = format!("{0}={0}", taken.local_addr().unwrap());
+    let output = run(&[
+        "relay",
+        "--forward",
+        &forward,
+        "--rtt",
+        "1ms",
+        "--rate",
+        "1 Gbit/s",
+    ]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("cannot listen")
+    );
+}

@@ -1,0 +1,222 @@
+//! The relay over loopback.
+#![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a delay is measured by the clock"
+)]
+
+use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+use wan_sim::LinkSpec;
+use wan_sim::relay::{Forward, Relay, RelayError, RelaySpec};
+
+fn link(rate: &str, delay: &str) -> LinkSpec {
+    LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
+}
+
+/// A socket that fails rather than hangs.
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    socket
+}
+
+fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
+    let forwards = targets
+        .iter()
+        .map(|target| Forward {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            target: target.local_addr().unwrap(),
+        })
+        .collect();
+    Relay::start(&RelaySpec {
+        forwards,
+        forward: spec,
+        backward: spec,
+        seed: 5,
+    })
+    .unwrap()
+}
+
+fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = [0; 65_536];
+    let (len, from) = socket.recv_from(&mut buffer).unwrap();
+    (buffer[..len].to_vec(), from)
+}
+
+#[test]
+fn bytes_go_there_and_back_and_clients_are_kept_apart() {
+    let (first_target, second_target) = (socket(), socket());
+    let relay = start(&[&first_target, &second_target], link("1 Gbit/s", "1 ms"));
+    let [first_listener, second_listener] = [0, 1].map(|i| relay.listening()[i].address);
+    let (a, b) = (socket(), socket());
+
+    a.send_to(b"from a", first_listener).unwrap();
+    let (data, a_upstream) = receive(&first_target);
+    assert_eq!(data, b"from a");
+    b.send_to(b"from b", first_listener).unwrap();
+    let (data, b_upstream) = receive(&first_target);
+    assert_eq!(data, b"from b");
+    assert_ne!(a_upstream, b_upstream);
+    a.send_to(b"", second_listener).unwrap();
+    assert_eq!(receive(&second_target).0, b"");
+
+    first_target.send_to(b"to b", b_upstream).unwrap();
+    first_target.send_to(b"to a", a_upstream).unwrap();
+    assert_eq!(receive(&b), (b"to b".to_vec(), first_listener));
+    assert_eq!(receive(&a), (b"to a".to_vec(), first_listener));
+
+    // A stranger cannot speak for the target.
+    second_target.send_to(b"forged", a_upstream).unwrap();
+    first_target.send_to(b"true", a_upstream).unwrap();
+    assert_eq!(receive(&a).0, b"true");
+
+    let counters = relay.stop().unwrap();
+    assert_eq!(
+        (counters.forward.packets, counters.forward.ip_bytes),
+        (3, 12 + 3 * 28)
+    );
+    assert_eq!(
+        (counters.backward.packets, counters.backward.ip_bytes),
+        (3, 12 + 3 * 28)
+    );
+    assert_eq!(counters.own.foreign, 1);
+}
+
+#[test]
+fn no_packet_is_earlier_than_the_delay() {
+    let target = socket();
+    let relay = start(&[&target], link("1 Gbit/s", "30 ms"));
+    let client = socket();
+    for round in 0..5u8 {
+        let sent = Instant::now();
+        client
+            .send_to(&[round], relay.listening()[0].address)
+            .unwrap();
+        assert_eq!(receive(&target).0, [round]);
+        assert!(
+            sent.elapsed() >= Duration::from_millis(30),
+            "{:?}",
+            sent.elapsed()
+        );
+    }
+}
+
+#[test]
+fn segments_and_marks_survive_offload_and_each_segment_is_lost_by_itself() {
+    const BURSTS: usize = 400;
+    const SEGMENTS: usize = 20;
+    let target = socket();
+    let loss = "5 %".parse().unwrap();
+    let relay = start(&[&target], link("10 Gbit/s", "1 ms").with_loss(loss));
+    let client = socket();
+    let client_state = UdpSocketState::new((&client).into()).unwrap();
+    client.set_nonblocking(false).unwrap();
+    let target_state = UdpSocketState::new((&target).into()).unwrap();
+    target.set_nonblocking(false).unwrap();
+
+    let (mut arrived, mut partial_bursts) = (0u64, 0);
+    for burst in 0..BURSTS {
+        let contents: Vec<u8> = (0..SEGMENTS)
+            .flat_map(|i| [(burst ^ i) as u8; 1000])
+            .collect();
+        let before = relay.counters().forward.drops_loss;
+        client_state
+            .try_send(
+                (&client).into(),
+                &Transmit {
+                    destination: relay.listening()[0].address,
+                    ecn: Some(EcnCodepoint::Ect0),
+                    contents: &contents,
+                    segment_size: Some(1000),
+                    src_ip: None,
+                },
+            )
+            .unwrap();
+        // The counters say how many of this burst will come.
+        while relay.counters().forward.packets < ((burst + 1) * SEGMENTS) as u64 {
+            std::thread::yield_now();
+        }
+        let lost = (relay.counters().forward.drops_loss - before) as usize;
+        let mut seen = Vec::new();
+        while seen.len() < SEGMENTS - lost {
+            let mut buffer = vec![0; 65_536];
+            let mut meta = [RecvMeta::default()];
+            let mut buffers = [IoSliceMut::new(&mut buffer)];
+            target_state
+                .recv((&target).into(), &mut buffers, &mut meta)
+                .unwrap();
+            assert_eq!(meta[0].ecn, Some(EcnCodepoint::Ect0));
+            seen.extend(buffer[..meta[0].len].chunks(meta[0].stride).map(|segment| {
+                assert!(segment.len() == 1000 && segment.iter().all(|byte| *byte == segment[0]));
+                usize::from(segment[0]) ^ (burst & 0xff)
+            }));
+        }
+        assert!(
+            seen.is_sorted() && seen.iter().all(|i| *i < SEGMENTS),
+            "{seen:?}"
+        );
+        arrived += seen.len() as u64;
+        partial_bursts += usize::from(lost > 0 && lost < SEGMENTS);
+    }
+    let counters = relay.stop().unwrap();
+    let n = (BURSTS * SEGMENTS) as f64;
+    assert_eq!(counters.forward.packets, n as u64);
+    assert_eq!(
+        arrived + counters.forward.drops_loss,
+        counters.forward.packets
+    );
+    // 99.9 % of the binomial distribution lies within 3.29 standard deviations.
+    let expected = n * 0.05;
+    let interval = 3.29 * (expected * 0.95).sqrt();
+    let lost = counters.forward.drops_loss as f64;
+    assert!((lost - expected).abs() < interval, "{lost} of {n} lost");
+    assert!(partial_bursts > BURSTS / 3, "{partial_bursts}");
+    assert_eq!(counters.own, wan_sim::relay::OwnDrops::default());
+}
+
+#[test]
+fn a_cut_link_passes_nothing_until_it_is_joined() {
+    let target = socket();
+    let relay = start(&[&target], link("1 Gbit/s", "1 ms"));
+    let client = socket();
+    let listener = relay.listening()[0].address;
+    relay.set_blackhole(true);
+    client.send_to(b"lost", listener).unwrap();
+    while relay.counters().forward.drops_blackhole == 0 {
+        std::thread::yield_now();
+    }
+    relay.set_blackhole(false);
+    client.send_to(b"found", listener).unwrap();
+    assert_eq!(receive(&target).0, b"found");
+}
+
+#[test]
+fn a_taken_address_is_the_callers_fault() {
+    let taken = socket();
+    let forward = Forward {
+        listen: taken.local_addr().unwrap(),
+        target: taken.local_addr().unwrap(),
+    };
+    let spec = link("1 Gbit/s", "1 ms");
+    let error = Relay::start(&RelaySpec {
+        forwards: vec![forward],
+        forward: spec,
+        backward: spec,
+        seed: 1,
+    })
+    .unwrap_err();
+    assert!(matches!(error, RelayError::Listen { address, .. } if address == forward.listen));
+    for text in [
+        "",
+        "127.0.0.1:1",
+        "localhost:1=127.0.0.1:2",
+        "127.0.0.1:1=127.0.0.1",
+    ] {
+        assert!(text.parse::<Forward>().is_err(), "{text}");
+    }
+}
