@@ -75,9 +75,7 @@ fn ln(x: f64) -> f64 {
     };
     // ln m = 2 artanh t, whose series ends below rounding error for |t| < 0.172.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
-    let series = (0..11)
-        .rev()
-        .fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
+    let series = (0..11).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
@@ -115,10 +113,7 @@ mod tests {
         for i in 1..=10_000 {
             let x = f64::from(i) / 10_000.0;
             for x in [x, x / 1e6, x * 1e-15] {
-                assert!(
-                    (ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16,
-                    "{x}"
-                );
+                assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16, "{x}");
             }
         }
     }

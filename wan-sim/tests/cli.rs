@@ -9,24 +9,13 @@ use std::time::Duration;
 
 fn wan_sim(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
-    command
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn relay(target: &UdpSocket, more: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
-    let mut arguments = vec![
-        "relay",
-        "--forward",
-        &forward,
-        "--rtt=2ms",
-        "--rate",
-        "1 Gbit/s",
-    ];
+    let mut arguments = vec!["relay", "--forward", &forward, "--rtt=2ms", "--rate", "1 Gbit/s"];
     arguments.extend(more);
     let mut child = wan_sim(&arguments).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -39,9 +28,7 @@ fn json(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
@@ -85,26 +72,11 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
         json(&mut lines)["east_west"]["drops_loss"] != 1
     } {}
     say("set loss 101%");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("0 % to 100 %")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("0 % to 100 %"));
     say("set jitter 5ms");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("before it left")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("before it left"));
     say("dance");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("`dance`")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("`dance`"));
 
     drop(input);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -124,13 +96,7 @@ fn an_interrupt_ends_it_cleanly_with_a_report() {
 
 #[test]
 fn bad_usage_is_named_and_exits_64() {
-    let good = [
-        "relay",
-        "--forward",
-        "127.0.0.1:0=127.0.0.1:9",
-        "--rtt",
-        "80ms",
-    ];
+    let good = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--rtt", "80ms"];
     for (more, named) in [
         (&["--rate", "0 bit/s"][..], "0 bit/s"),
         (&["--rate", "-1 Mbit/s"], "-1 Mbit/s"),
@@ -138,10 +104,7 @@ fn bad_usage_is_named_and_exits_64() {
         (&["--rate", "1 Gbit/s", "--loss", "101 %"], "100 %"),
         (&["--rate", "1 Gbit/s", "--jitter", "41ms"], "41 ms"),
         (&["--rate", "1 Gbit/s", "--names", "east"], "east,west"),
-        (
-            &["--rate", "1 Gbit/s", "--forward", "7001"],
-            "LISTEN=TARGET",
-        ),
+        (&["--rate", "1 Gbit/s", "--forward", "7001"], "LISTEN=TARGET"),
         (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
         (&[], "--rate"),
     ] {
@@ -157,19 +120,7 @@ fn bad_usage_is_named_and_exits_64() {
 fn a_taken_address_exits_64() {
     let taken = socket();
     let forward = format!("{0}={0}", taken.local_addr().unwrap());
-    let output = run(&[
-        "relay",
-        "--forward",
-        &forward,
-        "--rtt",
-        "1ms",
-        "--rate",
-        "1 Gbit/s",
-    ]);
+    let output = run(&["relay", "--forward", &forward, "--rtt", "1ms", "--rate", "1 Gbit/s"]);
     assert_eq!(output.status.code(), Some(64));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("cannot listen")
-    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen"));
 }

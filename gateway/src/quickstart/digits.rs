@@ -42,9 +42,7 @@ impl Digits {
     /// When the program was built with a damaged data file.
     pub fn load() -> Self {
         let mut csv = String::new();
-        GzDecoder::new(PACKED)
-            .read_to_string(&mut csv)
-            .expect("digits.csv.gz is whole");
+        GzDecoder::new(PACKED).read_to_string(&mut csv).expect("digits.csv.gz is whole");
         let mut train: Vec<Sample> = csv.lines().map(parse_line).collect();
         assert_eq!(train.len(), TRAIN_IMAGES + TEST_IMAGES, "images");
         Rng::new(SPLIT_SEED).shuffle(&mut train);
@@ -63,10 +61,7 @@ pub struct Batches<const N: usize> {
 impl<const N: usize> Batches<N> {
     /// The sequence of batches that `seed` names.
     pub fn new(seed: u64) -> Self {
-        Self {
-            rng: Rng::new(seed),
-            left: Vec::new(),
-        }
+        Self { rng: Rng::new(seed), left: Vec::new() }
     }
 
     /// Indices into [`Digits::train`] of the next batch.

@@ -20,12 +20,7 @@ impl<'a> Matrix<'a> {
     /// `data` as rows of `columns` elements each.
     pub(crate) fn new(data: &'a [f32], columns: usize) -> Self {
         assert!(data.len().is_multiple_of(columns), "whole rows");
-        Self {
-            data,
-            rows: data.len() / columns,
-            columns,
-            contiguous: Line::Row,
-        }
+        Self { data, rows: data.len() / columns, columns, contiguous: Line::Row }
     }
 
     /// The same elements with rows and columns exchanged.
@@ -121,9 +116,7 @@ mod tests {
 
     fn naive(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
         let cells = (0..a.rows).flat_map(|r| (0..b.columns).map(move |c| (r, c)));
-        cells
-            .map(|(r, c)| (0..a.columns).map(|k| a.at(r, k) * b.at(k, c)).sum())
-            .collect()
+        cells.map(|(r, c)| (0..a.columns).map(|k| a.at(r, k) * b.at(k, c)).sum()).collect()
     }
 
     #[test]

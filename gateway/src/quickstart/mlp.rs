@@ -53,20 +53,12 @@ pub fn gradient(parameters: &[f32], samples: &[&Sample], gradient: &mut [f32]) -
     let mut rest = gradient;
     for index in (0..LAYERS).rev() {
         let (inputs, outputs) = (WIDTHS[index], WIDTHS[index + 1]);
-        let before = if index == 0 {
-            &images
-        } else {
-            &passes[index - 1].outputs
-        };
+        let before = if index == 0 { &images } else { &passes[index - 1].outputs };
         let split = rest.len() - (inputs + 1) * outputs;
         let (earlier, own) = rest.split_at_mut(split);
         let (weights, biases) = own.split_at_mut(inputs * outputs);
         let slopes_matrix = Matrix::new(&slopes, outputs);
-        multiply(
-            Matrix::new(before, inputs).transposed(),
-            slopes_matrix,
-            weights,
-        );
+        multiply(Matrix::new(before, inputs).transposed(), slopes_matrix, weights);
         sum_rows(&slopes, biases);
         if index > 0 {
             let mut below = vec![0.0; samples.len() * inputs];
@@ -143,11 +135,7 @@ fn forward(layers: &[Layer<'_>; LAYERS], images: &[f32]) -> Vec<Pass> {
             }
         }
         let last = index == LAYERS - 1;
-        let slopes = if last {
-            Vec::new()
-        } else {
-            activate(&mut outputs)
-        };
+        let slopes = if last { Vec::new() } else { activate(&mut outputs) };
         passes.push(Pass { outputs, slopes });
     }
     passes
@@ -213,8 +201,7 @@ mod tests {
                     }
                 }
                 if !after.is_empty() {
-                    next.iter_mut()
-                        .for_each(|z| *z = (*z + z.hypot(1.0) - 1.0) / 2.0);
+                    next.iter_mut().for_each(|z| *z = (*z + z.hypot(1.0) - 1.0) / 2.0);
                 }
                 (values, rest) = (next, after);
             }
@@ -235,10 +222,7 @@ mod tests {
         assert!((loss_f64(&exact, &samples) - f64::from(loss)).abs() < 1e-5);
         // Every 8,191st parameter reaches all weight matrices; the last ten are biases.
         let mut moved = 0;
-        for index in (10..PARAMETERS)
-            .step_by(8191)
-            .chain(PARAMETERS - 10..PARAMETERS)
-        {
+        for index in (10..PARAMETERS).step_by(8191).chain(PARAMETERS - 10..PARAMETERS) {
             let mut at = |offset: f64| {
                 let kept = exact[index];
                 exact[index] = kept + offset;
@@ -248,11 +232,7 @@ mod tests {
             };
             let want = (at(1e-4) - at(-1e-4)) / 2e-4;
             let error = (want - f64::from(got[index])).abs();
-            assert!(
-                error < 1e-6 + 1e-5 * want.abs(),
-                "{index}: {want} {}",
-                got[index]
-            );
+            assert!(error < 1e-6 + 1e-5 * want.abs(), "{index}: {want} {}", got[index]);
             moved += u32::from(want.abs() > 1e-4);
         }
         assert!(moved > 30, "{moved} gradients that are not nearly zero");
@@ -265,10 +245,7 @@ mod tests {
         let run = || {
             let mut got = vec![0.0; PARAMETERS];
             let loss = gradient(&initial_parameters(1), &samples, &mut got);
-            (
-                loss.to_bits(),
-                got.iter().map(|g| g.to_bits()).collect::<Vec<_>>(),
-            )
+            (loss.to_bits(), got.iter().map(|g| g.to_bits()).collect::<Vec<_>>())
         };
         assert_eq!(run(), run());
         assert_ne!(initial_parameters(1), initial_parameters(2));

@@ -32,10 +32,7 @@ pub fn train(digits: &Digits, steps: NonZeroU32) -> Trained {
 /// Unless they are equally long.
 pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len(), "parameters");
-    let differences = a
-        .iter()
-        .zip(b)
-        .map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
+    let differences = a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
     // `f64::max` would skip a NaN.
     differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }

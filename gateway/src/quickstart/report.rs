@@ -144,11 +144,7 @@ pub fn table(report: &Report, checks: &[Check]) -> String {
 }
 
 fn identity(report: &Report) -> Check {
-    let found = if report.identical {
-        "identical"
-    } else {
-        "different"
-    };
+    let found = if report.identical { "identical" } else { "different" };
     Check {
         claim: "final weights bit-identical on all ranks".to_owned(),
         found: found.to_owned(),
@@ -170,10 +166,7 @@ fn relay_bytes(report: &Report, name: &str, counted: &Direction) -> Check {
     let iterations = f64::from(all_reduce.iterations);
     let payload = all_reduce.wan_payload_bytes_per_direction as f64 * iterations;
     let ratio = counted.ip_bytes as f64 / payload;
-    let (low, high) = (
-        RELAY_BYTES_PER_PAYLOAD_BYTE.start(),
-        RELAY_BYTES_PER_PAYLOAD_BYTE.end(),
-    );
+    let (low, high) = (RELAY_BYTES_PER_PAYLOAD_BYTE.start(), RELAY_BYTES_PER_PAYLOAD_BYTE.end());
     Check {
         claim: format!("relay bytes over payload {name}, {low} to {high}"),
         found: format!("{ratio:.3}"),
@@ -193,10 +186,7 @@ fn loss_drops(report: &Report, name: &str, counted: &Direction) -> Check {
 }
 
 fn directions(report: &Report) -> impl Iterator<Item = (&'static str, &Direction)> {
-    let Relay {
-        east_west,
-        west_east,
-    } = &report.relay;
+    let Relay { east_west, west_east } = &report.relay;
     [("east to west", east_west), ("west to east", west_east)].into_iter()
 }
 
@@ -205,19 +195,12 @@ fn training_rows(table: &mut Table, report: &Report) {
     table.add_row(["training steps", &report.steps.to_string()]);
     table.add_row(["samples of a batch per rank", &shares.join(", ")]);
     table.add_row(["loss, last batch", &format!("{:.4}", report.loss)]);
-    table.add_row([
-        "test accuracy",
-        &format!("{:.1} %", report.accuracy * 100.0),
-    ]);
+    table.add_row(["test accuracy", &format!("{:.1} %", report.accuracy * 100.0)]);
 }
 
 fn all_reduce_rows(table: &mut Table, report: &Report) {
     let all_reduce = &report.allreduce;
-    let Link {
-        rtt_ms,
-        rate_bits_per_second,
-        loss,
-    } = report.link;
+    let Link { rtt_ms, rate_bits_per_second, loss } = report.link;
     let link = format!(
         "RTT {rtt_ms} ms, {} Mbit/s, loss {:.3} %",
         rate_bits_per_second / 1e6,
@@ -232,16 +215,8 @@ fn all_reduce_rows(table: &mut Table, report: &Report) {
     table.add_row(["eta", &format!("{:.3}", all_reduce.eta)]);
     let goodput = all_reduce.goodput_bits_per_second / 1e6;
     table.add_row(["goodput", &format!("{goodput:.1} Mbit/s")]);
-    let StageSeconds {
-        local_reduce,
-        wan,
-        deliver,
-    } = all_reduce.stage_seconds;
-    for (stage, seconds) in [
-        ("local reduce", local_reduce),
-        ("WAN", wan),
-        ("deliver", deliver),
-    ] {
+    let StageSeconds { local_reduce, wan, deliver } = all_reduce.stage_seconds;
+    for (stage, seconds) in [("local reduce", local_reduce), ("WAN", wan), ("deliver", deliver)] {
         let share = seconds / median * 100.0;
         let found = format!("{seconds:.3} s ({share:.1} %)");
         table.add_row([&format!("time in {stage}"), &found]);
@@ -252,12 +227,7 @@ fn all_reduce_rows(table: &mut Table, report: &Report) {
 
 fn relay_rows(table: &mut Table, report: &Report) {
     for (name, counted) in directions(report) {
-        let Direction {
-            ip_bytes,
-            packets,
-            drops_loss,
-            drops_queue,
-        } = *counted;
+        let Direction { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
             "{} in {packets} packets\n{drops_loss} lost, {drops_queue} over the queue",
             mebibytes(ip_bytes)
@@ -299,21 +269,10 @@ mod tests {
                 eta: 0.967,
                 goodput_bits_per_second: 447.4e6,
                 wan_payload_bytes_per_direction: BYTES,
-                stage_seconds: StageSeconds {
-                    local_reduce: 0.01,
-                    wan: 1.18,
-                    deliver: 0.01,
-                },
+                stage_seconds: StageSeconds { local_reduce: 0.01, wan: 1.18, deliver: 0.01 },
             },
-            relay: Relay {
-                east_west: counted,
-                west_east: counted,
-            },
-            link: Link {
-                rtt_ms: 80.0,
-                rate_bits_per_second: 5e8,
-                loss: 0.001,
-            },
+            relay: Relay { east_west: counted, west_east: counted },
+            link: Link { rtt_ms: 80.0, rate_bits_per_second: 5e8, loss: 0.001 },
         }
     }
 
@@ -327,10 +286,7 @@ mod tests {
 
     fn only_failure(claim: &str, change: impl FnOnce(&mut Report)) {
         let failed = failed(change);
-        assert!(
-            matches!(&failed[..], [one] if one.starts_with(claim)),
-            "{claim}: {failed:?}"
-        );
+        assert!(matches!(&failed[..], [one] if one.starts_with(claim)), "{claim}: {failed:?}");
     }
 
     #[test]
@@ -345,29 +301,18 @@ mod tests {
         only_failure("within 1e-5", |r| r.reference_max_abs_diff = 1.01e-5);
         only_failure("within 1e-5", |r| r.reference_max_abs_diff = f64::NAN);
         let bytes = "relay bytes over payload";
-        only_failure(bytes, |r| {
-            r.relay.east_west.ip_bytes = BYTES * 5 * 102 / 100
-        });
-        only_failure(bytes, |r| {
-            r.relay.west_east.ip_bytes = BYTES * 5 * 116 / 100
-        });
+        only_failure(bytes, |r| r.relay.east_west.ip_bytes = BYTES * 5 * 102 / 100);
+        only_failure(bytes, |r| r.relay.west_east.ip_bytes = BYTES * 5 * 116 / 100);
         // Expected 240, standard deviation 15.5.
-        only_failure("random drops east to west", |r| {
-            r.relay.east_west.drops_loss = 185
-        });
-        only_failure("random drops west to east", |r| {
-            r.relay.west_east.drops_loss = 300
-        });
+        only_failure("random drops east to west", |r| r.relay.east_west.drops_loss = 185);
+        only_failure("random drops west to east", |r| r.relay.west_east.drops_loss = 300);
     }
 
     #[test]
     fn the_payload_is_that_of_all_iterations() {
         assert_eq!(failed(|r| r.allreduce.iterations = 1).len(), 2);
         assert_eq!(failed(|r| r.allreduce.iterations = 0).len(), 2);
-        assert_eq!(
-            failed(|r| r.allreduce.wan_payload_bytes_per_direction = 0).len(),
-            2
-        );
+        assert_eq!(failed(|r| r.allreduce.wan_payload_bytes_per_direction = 0).len(), 2);
     }
 
     #[test]
@@ -440,15 +385,9 @@ mod tests {
         ] {
             assert!(text.contains(shown), "{shown} in\n{text}");
         }
-        assert_eq!(
-            (text.matches("pass").count(), text.matches("FAIL").count()),
-            (6, 0)
-        );
+        assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
         report.identical = false;
         let text = table(&report, &checks(&report));
-        assert_eq!(
-            (text.matches("pass").count(), text.matches("FAIL").count()),
-            (5, 1)
-        );
+        assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
     }
 }

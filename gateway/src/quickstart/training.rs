@@ -51,9 +51,7 @@ impl RankShare {
     /// # Errors
     /// When the shares do not sum to [`GLOBAL_BATCH`] or there is none for `rank`.
     pub fn of(shares: &[u64], rank: usize) -> Result<Self, ShareError> {
-        let sum = shares
-            .iter()
-            .try_fold(0, |sum: u64, share| sum.checked_add(*share));
+        let sum = shares.iter().try_fold(0, |sum: u64, share| sum.checked_add(*share));
         if sum != Some(GLOBAL_BATCH as u64) {
             return Err(ShareError::Sum(shares.to_vec()));
         }
@@ -105,10 +103,7 @@ pub async fn train<E>(
     let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
     for step in 1..=steps.get() {
         let batch = batches.draw();
-        let own: Vec<&Sample> = batch[share.0.clone()]
-            .iter()
-            .map(|i| &digits.train[*i])
-            .collect();
+        let own: Vec<&Sample> = batch[share.0.clone()].iter().map(|i| &digits.train[*i]).collect();
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
         loss[0] = mlp::gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
@@ -212,10 +207,7 @@ mod tests {
         let reference = reference::train(&digits, STEPS_DEFAULT);
         let difference = max_abs_difference(&ranks[0].parameters, &reference.parameters);
         let accuracy = mlp::accuracy(&ranks[0].parameters, &digits.test);
-        println!(
-            "difference {difference:e}, accuracy {accuracy}, loss {}",
-            ranks[0].loss
-        );
+        println!("difference {difference:e}, accuracy {accuracy}, loss {}", ranks[0].loss);
         assert!(difference < 1e-6, "{difference:e}");
         assert!((f64::from(ranks[0].loss) - f64::from(reference.loss)).abs() < 1e-5);
         assert!(accuracy >= 0.93, "{accuracy}");
@@ -254,10 +246,7 @@ mod tests {
         let progress = |step, loss| seen.push((step, loss));
         let got = run_now(train(&digits, &share, STEPS_DEFAULT, average, progress));
         assert_eq!(got, Err("link lost"));
-        assert_eq!(
-            seen.iter().map(|(step, _)| *step).collect::<Vec<_>>(),
-            [1, 2]
-        );
+        assert_eq!(seen.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2]);
         assert!(seen[0].1 > 1.5, "ten digits not yet told apart: {seen:?}");
     }
 
@@ -272,10 +261,7 @@ mod tests {
         assert_eq!(next, GLOBAL_BATCH);
         assert_eq!(RankShare::of(&[96], 0), Err(ShareError::Sum(vec![96])));
         let overflowing = vec![u64::MAX, 98];
-        assert_eq!(
-            RankShare::of(&overflowing, 0),
-            Err(ShareError::Sum(overflowing.clone()))
-        );
+        assert_eq!(RankShare::of(&overflowing, 0), Err(ShareError::Sum(overflowing.clone())));
         let missing = ShareError::Rank { rank: 1, shares: 1 };
         assert_eq!(RankShare::of(&[97], 1), Err(missing));
     }

@@ -64,10 +64,7 @@ impl FromStr for Names {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {
             [client, target] if client != target && !client.is_empty() && !target.is_empty() => {
-                Ok(Self {
-                    client: client.to_owned(),
-                    target: target.to_owned(),
-                })
+                Ok(Self { client: client.to_owned(), target: target.to_owned() })
             }
             _ => Err("two different names, such as east,west"),
         }
@@ -130,10 +127,8 @@ fn serve(
     let mut control = Control::new(settings);
     let stdin = rustix::stdio::stdin();
     loop {
-        let mut fds = vec![
-            PollFd::new(interrupted, PollFlags::IN),
-            PollFd::new(relay, PollFlags::IN),
-        ];
+        let mut fds =
+            vec![PollFd::new(interrupted, PollFlags::IN), PollFd::new(relay, PollFlags::IN)];
         if args.control {
             fds.push(PollFd::new(&stdin, PollFlags::IN));
         }
@@ -167,30 +162,14 @@ struct Settings {
 
 impl Settings {
     fn new(args: &RelayArgs) -> Self {
-        let RelayArgs {
-            rtt,
-            rate,
-            loss,
-            jitter,
-            queue,
-            ..
-        } = *args;
-        Self {
-            rtt,
-            rate,
-            loss,
-            jitter,
-            queue,
-        }
+        let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
+        Self { rtt, rate, loss, jitter, queue }
     }
 
     fn spec(&self) -> Result<LinkSpec, SpecError> {
         let spec = LinkSpec::new(self.rate, Span::from_ns(self.rtt.ns() / 2))?
             .with_loss(self.loss)
-            .with_jitter(Jitter {
-                spread: self.jitter,
-                ..Jitter::NONE
-            })?;
+            .with_jitter(Jitter { spread: self.jitter, ..Jitter::NONE })?;
         Ok(self.queue.map_or(spec, |queue| spec.with_queue(queue)))
     }
 }
@@ -209,10 +188,7 @@ fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
             writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
         }
     }
-    for listening in listening
-        .iter()
-        .filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD)
-    {
+    for listening in listening.iter().filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD) {
         eprintln!(
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
              before the link; raise net.core.rmem_max to {BUFFER_BYTES_GOOD}",
@@ -235,10 +211,9 @@ fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
         return writeln!(out, "{value}");
     }
     let Names { client, target } = &args.names;
-    for (from, to, seen) in [
-        (client, target, counters.forward),
-        (target, client, counters.backward),
-    ] {
+    for (from, to, seen) in
+        [(client, target, counters.forward), (target, client, counters.backward)]
+    {
         writeln!(
             out,
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by a cut",

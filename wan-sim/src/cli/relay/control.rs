@@ -15,10 +15,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            line: Vec::new(),
-        }
+        Self { settings, line: Vec::new() }
     }
 
     /// Takes what has arrived and answers whole lines; false at the input's end.
@@ -38,9 +35,7 @@ impl Control {
                 self.line.push(byte);
                 continue;
             }
-            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line))
-                .trim()
-                .to_owned();
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
             let answer = self.answer(&line, args, relay);
             let mut out = io::stdout().lock();
             writeln!(out, "{answer}")?;
@@ -66,10 +61,10 @@ impl Control {
 impl Settings {
     /// Carries out `set KEY VALUE`; on an error nothing changes.
     fn set(&mut self, line: &str) -> Result<LinkSpec, String> {
-        let (key, value) = line
-            .strip_prefix("set ")
-            .and_then(|rest| rest.trim().split_once(' '))
-            .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
+        let (key, value) =
+            line.strip_prefix("set ")
+                .and_then(|rest| rest.trim().split_once(' '))
+                .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
         let mut changed = *self;
         let quantity_error = |error: units::QuantityError| error.to_string();
         match key {
