@@ -5,6 +5,7 @@
 //! [`client`] is the trainer's side. Everything stands on the [`host`] seam; [`daemon`] puts
 //! it together.
 
+pub mod bench;
 pub mod certs;
 pub mod cli;
 pub mod client;

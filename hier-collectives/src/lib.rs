@@ -3,6 +3,7 @@
 //! No socket, clock, thread, environment variable or ambient randomness: time and seeds
 //! are arguments, memory is named, not touched.
 
+pub mod batch;
 pub mod bound;
 pub mod codec;
 pub mod descriptor;

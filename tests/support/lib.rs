@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use units::{BitRate, ByteCount, Fraction, Span};
-use wan_sim::{LinkSpec, VirtualNet};
+use wan_sim::{Jitter, LinkSpec, VirtualNet};
 
 /// Two regions and the link between them.
 #[derive(Debug, Clone)]
@@ -75,7 +75,8 @@ impl Shape {
     fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
         let spec = LinkSpec::new(self.rate, delay).expect("a valid link");
-        spec.with_loss(self.loss).with_jitter(self.jitter).expect("jitter below the delay")
+        let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
+        spec.with_loss(self.loss).with_jitter(jitter).expect("jitter below the delay")
     }
 }
 
