@@ -152,7 +152,7 @@ impl AllReduce {
 }
 
 /// Lets all ranks start an iteration together: an all-reduce of one element.
-async fn meet(client: &Client) -> Result<(), BenchError> {
+pub(crate) async fn meet(client: &Client) -> Result<(), BenchError> {
     let tensor = client.allocate(Dtype::U8, 1)?;
     let mut operation = client.all_reduce(tensor, ReduceOp::Max).await?;
     operation.ready().await?;

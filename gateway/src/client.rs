@@ -91,7 +91,7 @@ pub struct PostError {
     /// Why.
     pub failure: Failure,
     /// The tensor, its contribution intact.
-    pub tensor: Tensor,
+    pub tensor: Box<Tensor>,
 }
 
 /// There is no room in the arena. The caller's fault; attach with more.
@@ -301,7 +301,7 @@ impl Client {
             {
                 let mut state = self.inner.lock();
                 if let Some(why) = &state.ended {
-                    return Err(PostError { failure: lost(why), tensor });
+                    return Err(PostError { failure: lost(why), tensor: Box::new(tensor) });
                 }
                 let sequence = state.next;
                 // After a change of epoch a number may still be taken by an operation of the

@@ -1,86 +1,105 @@
-//! Reduction kernels over raw memory.
+//! Combining operands element by element: every dtype, every operation, one loop.
 //!
-//! Other processes may write the operands at any time, and operands out of packets have no
-//! alignment, so elements are read and written one by one through raw pointers; the loops
-//! still vectorise. Operands are taken strictly in order. Every NaN that results is its
-//! dtype's canonical quiet NaN, so that results are equal bit by bit on all hosts.
-
-#![expect(unsafe_code, reason = "memory that others may write is touched by pointer only")]
+//! The bytes may lie in memory that other processes write at the same time and at any
+//! alignment, so they are touched through raw pointers only, an unaligned load or store per
+//! element. A torn value can spoil the sum of the process that tore it, nothing else: no
+//! branch and no address depends on what was read.
+//!
+//! Operands are taken strictly left to right and no product is fused into a sum, so each
+//! output element is a pure function of its inputs: neither the cut of a range nor the
+//! instructions in use change a bit of it.
+//!
+//! * `f32` and `f64` sum, min, max and prod are computed in their own type. `f16` and `bf16`
+//!   are widened to `f32`, combined over all operands and rounded once, to nearest even.
+//! * Integers wrap.
+//! * Min and max follow IEEE 754-2019 `minimum` and `maximum`: NaN wins, -0 < +0.
+//! * A float result that is NaN has one bit pattern: quiet, positive, no payload.
+//! * Avg is `sum(c_i * x_i)` with `c_i = w_i / sum(w)` in `f64`, summed in `f64` for `f32` and
+//!   `f64` and in `f32` for 16-bit floats. An operand of weight 0 is not looked at. A mean of
+//!   finite numbers is finite. Without any weight the mean is NaN.
+//! * One operand is copied, NaNs made canonical.
+#![expect(
+    unsafe_code,
+    reason = "operands lie in memory shared with other processes: raw pointers, no references"
+)]
 
 mod element;
+#[cfg(target_arch = "x86_64")]
+mod f16x8;
+mod fold;
+mod number;
+
+#[cfg(test)]
+mod tests;
 
 use crate::descriptor::{Dtype, ReduceOp};
-use element::{Element, Float, Number};
-use half::{bf16, f16};
+use element::{Bf16, Element, F16, WideF32};
+#[cfg(target_arch = "x86_64")]
+use f16x8::F16x8;
+use fold::{Job, Max, Min, Prod, Sum};
+use number::{Number, Real};
 
-/// An input of a reduction.
+/// One input of a reduction.
 #[derive(Debug, Clone, Copy)]
 pub struct Operand {
-    /// Its first byte; no alignment is needed.
+    /// Its first byte, at any alignment.
     pub bytes: *const u8,
-    /// Its weight in an average; zero leaves it out.
+    /// Its weight in an average: finite, not negative. Other operations ignore it.
     pub weight: f64,
 }
 
-/// Slices that do not fit together. The caller's fault; nothing was written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// A reduction that is not defined. The caller's fault; the output is untouched.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReduceError {
-    /// Slices of different lengths, or not of whole elements.
-    #[error("operands and result must have one length, a multiple of {0} bytes")]
-    Length(u64),
-    /// No operand.
+    /// The operation has no meaning for the dtype.
+    #[error("{op} is not defined on {dtype}: use a float dtype or another operation")]
+    Unsupported {
+        /// The operation asked for.
+        op: ReduceOp,
+        /// The dtype asked for.
+        dtype: Dtype,
+    },
+    /// There is nothing to reduce from.
     #[error("a reduction needs at least one operand")]
     NoOperand,
-    /// The operation is not defined on the dtype.
-    #[error("{0} is not defined on {1}")]
-    NotDefined(ReduceOp, Dtype),
+    /// The output does not hold a whole number of elements.
+    #[error("{bytes} bytes are not a whole number of {dtype} elements")]
+    Ragged {
+        /// Bytes in the output.
+        bytes: usize,
+        /// The dtype asked for.
+        dtype: Dtype,
+    },
+    /// An operand is not as long as the output.
+    #[error("operand {index} has {got} bytes, the output {want}")]
+    Length {
+        /// The operand's index.
+        index: usize,
+        /// Its bytes.
+        got: usize,
+        /// The output's bytes.
+        want: usize,
+    },
+    /// A weight that no average can use.
+    #[error("operand {index} has weight {weight}: it must be finite and not negative")]
+    Weight {
+        /// The operand's index.
+        index: usize,
+        /// Its weight.
+        weight: f64,
+    },
 }
 
-/// Elements reduced at a time: the accumulators stay in the first-level cache.
-const BLOCK: usize = 1024;
-
-/// [`reduce`] on slices.
+/// Combines `elements` elements of each operand into `out`, left to right.
 ///
-/// # Errors
-/// [`ReduceError`]; `out` is untouched then.
-pub fn reduce_slices(
-    op: ReduceOp,
-    dtype: Dtype,
-    out: &mut [u8],
-    operands: &[(&[u8], f64)],
-) -> Result<(), ReduceError> {
-    let size = dtype.size();
-    let whole = (out.len() as u64).is_multiple_of(size);
-    if !whole || operands.iter().any(|(bytes, _)| bytes.len() != out.len()) {
-        return Err(ReduceError::Length(size));
-    }
-    if operands.is_empty() {
-        return Err(ReduceError::NoOperand);
-    }
-    if !op.accepts(dtype) {
-        return Err(ReduceError::NotDefined(op, dtype));
-    }
-    let pointers: Vec<Operand> = operands
-        .iter()
-        .map(|(bytes, weight)| Operand { bytes: bytes.as_ptr(), weight: *weight })
-        .collect();
-    let elements = out.len() / size as usize;
-    // SAFETY: every slice has `elements` elements, and `out` is borrowed exclusively.
-    unsafe { reduce(op, dtype, out.as_mut_ptr(), &pointers, elements) };
-    Ok(())
-}
-
-/// Combines `operands`, in order, into `out`. With no operand, or an average of integers,
-/// nothing is written: callers refuse both before.
-///
-/// Sums and products of integers wrap. 16-bit floats accumulate in binary32 over all operands
-/// and are rounded once. Minimum and maximum are IEEE 754-2019's: NaN wins, -0 < +0. An
-/// average is the weighted mean, accumulated in binary64 (binary32 for 16-bit floats); an
-/// average over no weight is NaN.
+/// `op` must accept `dtype` and there must be an operand: a caller who breaks this is stopped
+/// in a debug build, and finds `out` unchanged in a release build. Weights come from peers, so
+/// weights that have no mean (negative, not finite, all zero) give NaN, not a panic.
 ///
 /// # Safety
-/// Each operand must be valid for reads, and `out` for writes, of `elements` elements; `out`
-/// overlaps no operand.
+/// Each operand must be readable and `out` writable for `elements * dtype.size()` bytes, and
+/// `out` must overlap no operand. Other processes may write the operands meanwhile: the
+/// result is then some number.
 pub unsafe fn reduce(
     op: ReduceOp,
     dtype: Dtype,
@@ -88,113 +107,117 @@ pub unsafe fn reduce(
     operands: &[Operand],
     elements: usize,
 ) {
-    if operands.is_empty() {
-        return;
+    let job = Job { out, operands, start: 0, elements, wide: fold::wide_vectors() };
+    // SAFETY: the caller's promise is the job's.
+    unsafe { dispatch(op, dtype, job) }
+}
+
+/// [`reduce`] on slices, with every precondition checked. Each operand is its bytes and its
+/// weight.
+///
+/// # Errors
+/// [`ReduceError`] says which precondition does not hold; `out` is then untouched.
+pub fn reduce_slices(
+    op: ReduceOp,
+    dtype: Dtype,
+    out: &mut [u8],
+    operands: &[(&[u8], f64)],
+) -> Result<(), ReduceError> {
+    let elements = check(op, dtype, out.len(), operands)?;
+    let raw = |&(bytes, weight): &(&[u8], f64)| Operand { bytes: bytes.as_ptr(), weight };
+    let raw: Vec<Operand> = operands.iter().map(raw).collect();
+    // SAFETY: every length was checked, and `&mut` overlaps no `&`.
+    unsafe { reduce(op, dtype, out.as_mut_ptr(), &raw, elements) };
+    Ok(())
+}
+
+fn check(
+    op: ReduceOp,
+    dtype: Dtype,
+    want: usize,
+    operands: &[(&[u8], f64)],
+) -> Result<usize, ReduceError> {
+    if !op.accepts(dtype) {
+        return Err(ReduceError::Unsupported { op, dtype });
     }
-    // SAFETY: the caller's promise, passed on.
+    if operands.is_empty() {
+        return Err(ReduceError::NoOperand);
+    }
+    let size = dtype.size() as usize;
+    if !want.is_multiple_of(size) {
+        return Err(ReduceError::Ragged { bytes: want, dtype });
+    }
+    for (index, &(bytes, weight)) in operands.iter().enumerate() {
+        let got = bytes.len();
+        if got != want {
+            return Err(ReduceError::Length { index, got, want });
+        }
+        if op == ReduceOp::Avg && !fold::is_weight(weight) {
+            return Err(ReduceError::Weight { index, weight });
+        }
+    }
+    Ok(want / size)
+}
+
+/// # Safety
+/// As [`reduce`].
+unsafe fn dispatch(op: ReduceOp, dtype: Dtype, job: Job<'_>) {
+    // SAFETY: the caller's promise is passed on; each element type has the dtype's size.
     unsafe {
         match dtype {
-            Dtype::F32 => float::<f32>(op, out, operands, elements),
-            Dtype::F64 => float::<f64>(op, out, operands, elements),
-            Dtype::F16 => float::<f16>(op, out, operands, elements),
-            Dtype::Bf16 => float::<bf16>(op, out, operands, elements),
-            Dtype::I32 => number::<i32>(op, out, operands, elements),
-            Dtype::I64 => number::<i64>(op, out, operands, elements),
-            Dtype::U8 => number::<u8>(op, out, operands, elements),
+            Dtype::F32 => float::<f32, WideF32>(op, job),
+            Dtype::F64 => float::<f64, f64>(op, job),
+            Dtype::F16 => half(op, job),
+            Dtype::Bf16 => float::<Bf16, Bf16>(op, job),
+            Dtype::I32 => number::<i32>(op, job),
+            Dtype::I64 => number::<i64>(op, job),
+            Dtype::U8 => number::<u8>(op, job),
         }
     }
 }
 
 /// # Safety
 /// As [`reduce`].
-unsafe fn float<E: Float>(op: ReduceOp, out: *mut u8, operands: &[Operand], elements: usize) {
-    // SAFETY: the caller's promise, passed on.
-    unsafe {
-        if op == ReduceOp::Avg {
-            average::<E>(out, operands, elements);
-        } else {
-            number::<E>(op, out, operands, elements);
-        }
+unsafe fn half(op: ReduceOp, job: Job<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if job.wide {
+        let whole = job.grouped(F16x8::LANES);
+        let rest = job.starting_at(whole.elements * F16x8::LANES);
+        // SAFETY: the two parts make up the job, and the converters are there.
+        return unsafe {
+            float::<F16x8, F16x8>(op, whole);
+            float::<F16, F16>(op, rest);
+        };
     }
+    // SAFETY: the caller's promise is passed on.
+    unsafe { float::<F16, F16>(op, job) }
 }
 
+/// Averages through `M`, whose accumulator may be wider; all else through `E`.
+///
 /// # Safety
 /// As [`reduce`].
-unsafe fn number<E: Element>(op: ReduceOp, out: *mut u8, operands: &[Operand], elements: usize) {
-    // SAFETY: the caller's promise, passed on.
+unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(op: ReduceOp, job: Job<'_>) {
+    // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
-            ReduceOp::Sum => fold::<E>(out, operands, elements, E::Acc::sum),
-            ReduceOp::Prod => fold::<E>(out, operands, elements, E::Acc::product),
-            ReduceOp::Min => fold::<E>(out, operands, elements, E::Acc::minimum),
-            ReduceOp::Max => fold::<E>(out, operands, elements, E::Acc::maximum),
-            ReduceOp::Avg => debug_assert!(false, "refused before: average of integers"),
+            ReduceOp::Avg => job.run_mean::<M>(),
+            _ => number::<E>(op, job),
         }
-    }
-}
-
-/// # Safety
-/// As [`reduce`], with at least one operand.
-unsafe fn fold<E: Element>(
-    out: *mut u8,
-    operands: &[Operand],
-    elements: usize,
-    combine: impl Fn(E::Acc, E::Acc) -> E::Acc,
-) {
-    let mut acc = [E::Acc::default(); BLOCK];
-    let mut next = [E::Acc::default(); BLOCK];
-    let mut start = 0;
-    while start < elements {
-        let count = BLOCK.min(elements - start);
-        let at = start * size_of::<E>();
-        // SAFETY: `start + count <= elements`, so all of it lies in the ranges that the
-        // caller vouches for.
-        unsafe {
-            E::load(operands[0].bytes.add(at), &mut acc[..count]);
-            for operand in &operands[1..] {
-                E::load(operand.bytes.add(at), &mut next[..count]);
-                for (acc, next) in acc[..count].iter_mut().zip(&next[..count]) {
-                    *acc = combine(*acc, *next);
-                }
-            }
-            E::store(&acc[..count], out.add(at));
-        }
-        start += count;
     }
 }
 
 /// # Safety
 /// As [`reduce`].
-unsafe fn average<E: Float>(out: *mut u8, operands: &[Operand], elements: usize) {
-    let total: f64 = operands.iter().map(|operand| operand.weight).sum();
-    let counted = || operands.iter().filter(|operand| operand.weight != 0.0);
-    let alone = counted().count() == 1;
-    let mut acc = [E::Wide::default(); BLOCK];
-    let mut next = [E::Acc::default(); BLOCK];
-    let mut start = 0;
-    while start < elements {
-        let count = BLOCK.min(elements - start);
-        let at = start * size_of::<E>();
-        let empty = if total == 0.0 { E::NAN } else { E::Wide::default() };
-        acc[..count].fill(empty);
-        for operand in counted() {
-            // The share of one operand alone is exactly 1, whatever its weight.
-            let share = if alone { 1.0 } else { operand.weight / total };
-            // SAFETY: as in `fold`.
-            unsafe { E::load(operand.bytes.add(at), &mut next[..count]) };
-            for (acc, next) in acc[..count].iter_mut().zip(&next[..count]) {
-                *acc = E::add_share(*acc, *next, share, alone);
-            }
+unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, job: Job<'_>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        match op {
+            ReduceOp::Sum => job.run::<E, _>(Sum),
+            ReduceOp::Min => job.run::<E, _>(Min),
+            ReduceOp::Max => job.run::<E, _>(Max),
+            ReduceOp::Prod => job.run::<E, _>(Prod),
+            ReduceOp::Avg => debug_assert!(false, "an average of integers is not defined"),
         }
-        for (next, acc) in next[..count].iter_mut().zip(&acc[..count]) {
-            *next = E::narrow(*acc);
-        }
-        // SAFETY: as in `fold`.
-        unsafe { E::store(&next[..count], out.add(at)) };
-        start += count;
     }
 }
-
-#[cfg(test)]
-#[path = "reduce_tests.rs"]
-mod tests;

@@ -77,10 +77,10 @@ pub enum CommandError {
     Start(#[from] crate::daemon::StartError),
     /// A benchmark that measured nothing.
     #[error(transparent)]
-    Bench(#[from] crate::bench::BenchError),
+    Bench(#[from] BenchError),
     /// A quickstart that did not get to its end.
     #[error(transparent)]
-    Quickstart(#[from] crate::quickstart::QuickstartError),
+    Quickstart(#[from] QuickstartError),
     /// The system refuses what every run needs.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),

@@ -41,10 +41,8 @@ impl Run {
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
         let spec = gateway_spec(&region, config)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.block_on(run(config, spec))
     }
 }
@@ -52,10 +50,8 @@ impl Run {
 async fn run(config: &GatewayConfig, spec: GatewaySpec) -> Result<Exit, CommandError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let door = UnixDoor::open(&config.socket).map_err(|source| CommandError::Path {
-        path: config.socket.clone(),
-        source,
-    })?;
+    let door = UnixDoor::open(&config.socket)
+        .map_err(|source| CommandError::Path { path: config.socket.clone(), source })?;
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;

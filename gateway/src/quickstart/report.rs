@@ -2,7 +2,7 @@
 
 use super::binomial::central_interval;
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Largest difference from the one-process reference that passes.
@@ -81,7 +81,7 @@ pub struct Relay {
 }
 
 /// What was offered to the relay in one direction, over all iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Direction {
     /// Bytes of the IP packets, those dropped included.
     pub ip_bytes: u64,

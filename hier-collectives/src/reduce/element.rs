@@ -1,170 +1,144 @@
-//! What the kernels need of an element: how it is loaded, combined and stored.
+//! What an element is in memory, and the accumulator it is widened to.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
+use super::number::Roomy;
+use std::hint::select_unpredictable as select;
 
-/// Arithmetic on accumulators.
-pub(super) trait Number: Copy + Default {
-    fn sum(a: Self, b: Self) -> Self;
-    fn product(a: Self, b: Self) -> Self;
-    fn minimum(a: Self, b: Self) -> Self;
-    fn maximum(a: Self, b: Self) -> Self;
-}
-
-/// An element as it stands in memory, and its accumulator.
-pub(super) trait Element: Copy {
-    type Acc: Number;
-
-    /// # Safety
-    /// `from` is valid for reads of `into.len()` elements, aligned or not.
-    unsafe fn load(from: *const u8, into: &mut [Self::Acc]);
-
-    /// # Safety
-    /// `into` is valid for writes of `from.len()` elements, aligned or not.
-    unsafe fn store(from: &[Self::Acc], into: *mut u8);
-}
-
-/// A floating-point element: it has averages, accumulated in something wider where it helps.
-pub(super) trait Float: Element {
-    type Wide: Copy + Default;
-    const NAN: Self::Wide;
-
-    /// `acc + share * x`; just `x` when it is the only operand, so that -0 stays.
-    fn add_share(acc: Self::Wide, x: Self::Acc, share: f64, alone: bool) -> Self::Wide;
-    fn narrow(wide: Self::Wide) -> Self::Acc;
+/// An element type: its form in memory and its accumulator.
+pub trait Element {
+    /// The form in memory: plain bits, any pattern valid.
+    type Raw: Copy;
+    /// The type in which operands are combined.
+    type Acc: Copy;
+    /// Widens, exactly.
+    fn decode(raw: Self::Raw) -> Self::Acc;
+    /// Rounds to nearest even; NaN becomes the canonical one.
+    fn encode(acc: Self::Acc) -> Self::Raw;
 }
 
 macro_rules! integer {
-    ($($int:ty),*) => {$(
-        impl Number for $int {
-            fn sum(a: Self, b: Self) -> Self { a.wrapping_add(b) }
-            fn product(a: Self, b: Self) -> Self { a.wrapping_mul(b) }
-            fn minimum(a: Self, b: Self) -> Self { a.min(b) }
-            fn maximum(a: Self, b: Self) -> Self { a.max(b) }
-        }
-
-        impl Element for $int {
-            type Acc = $int;
-
-            unsafe fn load(from: *const u8, into: &mut [$int]) {
-                let from = from.cast::<$int>();
-                for (index, acc) in into.iter_mut().enumerate() {
-                    // SAFETY: `index` is below the length that the caller vouches for.
-                    *acc = unsafe { from.add(index).read_unaligned() };
-                }
+    ($($name:ty),*) => {$(
+        impl Element for $name {
+            type Raw = Self;
+            type Acc = Self;
+            #[inline(always)]
+            fn decode(raw: Self) -> Self {
+                raw
             }
-
-            unsafe fn store(from: &[$int], into: *mut u8) {
-                let into = into.cast::<$int>();
-                for (index, acc) in from.iter().enumerate() {
-                    // SAFETY: `index` is below the length that the caller vouches for.
-                    unsafe { into.add(index).write_unaligned(*acc) };
-                }
+            #[inline(always)]
+            fn encode(acc: Self) -> Self {
+                acc
             }
         }
     )*};
 }
-
 integer!(i32, i64, u8);
 
-macro_rules! float {
-    ($($float:ty),*) => {$(
-        impl Number for $float {
-            fn sum(a: Self, b: Self) -> Self { a + b }
-            fn product(a: Self, b: Self) -> Self { a * b }
-            fn minimum(a: Self, b: Self) -> Self {
-                let least = if a < b || (a == b && a.is_sign_negative()) { a } else { b };
-                if a.is_nan() { a } else { least }
-            }
-            fn maximum(a: Self, b: Self) -> Self {
-                let most = if a > b || (a == b && a.is_sign_positive()) { a } else { b };
-                if a.is_nan() { a } else { most }
-            }
-        }
-
-        impl Element for $float {
-            type Acc = $float;
-
-            unsafe fn load(from: *const u8, into: &mut [$float]) {
-                let from = from.cast::<$float>();
-                for (index, acc) in into.iter_mut().enumerate() {
-                    // SAFETY: `index` is below the length that the caller vouches for.
-                    *acc = unsafe { from.add(index).read_unaligned() };
-                }
-            }
-
-            unsafe fn store(from: &[$float], into: *mut u8) {
-                let into = into.cast::<$float>();
-                for (index, acc) in from.iter().enumerate() {
-                    let value = if acc.is_nan() { <$float>::NAN } else { *acc };
-                    // SAFETY: `index` is below the length that the caller vouches for.
-                    unsafe { into.add(index).write_unaligned(value) };
-                }
-            }
-        }
-
-        impl Float for $float {
-            type Wide = f64;
-            const NAN: f64 = f64::NAN;
-
-            fn add_share(acc: f64, x: $float, share: f64, alone: bool) -> f64 {
-                if alone { f64::from(x) } else { acc + f64::from(x) * share }
-            }
-            fn narrow(wide: f64) -> $float {
-                wide as $float
-            }
-        }
-    )*};
+impl Element for f32 {
+    type Raw = Self;
+    type Acc = Self;
+    #[inline(always)]
+    fn decode(raw: Self) -> Self {
+        raw
+    }
+    #[inline(always)]
+    fn encode(acc: Self) -> Self {
+        let canonical = Self::from_bits(0x7fc0_0000);
+        select(acc.is_nan(), canonical, acc)
+    }
 }
 
-float!(f32, f64);
-
-/// 16-bit elements converted at a time.
-const HALVES: usize = 256;
-
-macro_rules! half_float {
-    ($($half:ty),*) => {$(
-        impl Element for $half {
-            type Acc = f32;
-
-            unsafe fn load(from: *const u8, into: &mut [f32]) {
-                let mut raw = [<$half>::ZERO; HALVES];
-                for (block, into) in into.chunks_mut(HALVES).enumerate() {
-                    let from = from.wrapping_add(block * HALVES * 2).cast::<$half>();
-                    for (index, half) in raw[..into.len()].iter_mut().enumerate() {
-                        // SAFETY: below the length that the caller vouches for.
-                        *half = unsafe { from.add(index).read_unaligned() };
-                    }
-                    raw[..into.len()].convert_to_f32_slice(into);
-                }
-            }
-
-            unsafe fn store(from: &[f32], into: *mut u8) {
-                let mut raw = [<$half>::ZERO; HALVES];
-                for (block, from) in from.chunks(HALVES).enumerate() {
-                    raw[..from.len()].convert_from_f32_slice(from);
-                    let into = into.wrapping_add(block * HALVES * 2).cast::<$half>();
-                    for (index, half) in raw[..from.len()].iter().enumerate() {
-                        let value = if half.is_nan() { <$half>::NAN } else { *half };
-                        // SAFETY: below the length that the caller vouches for.
-                        unsafe { into.add(index).write_unaligned(value) };
-                    }
-                }
-            }
-        }
-
-        impl Float for $half {
-            type Wide = f32;
-            const NAN: f32 = f32::NAN;
-
-            fn add_share(acc: f32, x: f32, share: f64, alone: bool) -> f32 {
-                if alone { x } else { acc + x * share as f32 }
-            }
-            fn narrow(wide: f32) -> f32 {
-                wide
-            }
-        }
-    )*};
+impl Element for f64 {
+    type Raw = Self;
+    type Acc = Self;
+    #[inline(always)]
+    fn decode(raw: Self) -> Self {
+        raw
+    }
+    #[inline(always)]
+    fn encode(acc: Self) -> Self {
+        let canonical = Self::from_bits(0x7ff8_0000_0000_0000);
+        select(acc.is_nan(), canonical, acc)
+    }
 }
 
-half_float!(f16, bf16);
+/// `f32` in memory, averaged in `f64`.
+pub struct WideF32;
+
+impl Element for WideF32 {
+    type Raw = f32;
+    type Acc = Roomy;
+    #[inline(always)]
+    fn decode(raw: f32) -> Roomy {
+        Roomy(f64::from(raw))
+    }
+    #[inline(always)]
+    fn encode(acc: Roomy) -> f32 {
+        <f32 as Element>::encode(acc.0 as f32)
+    }
+}
+
+/// bfloat16: the upper half of a binary32.
+pub struct Bf16;
+
+impl Element for Bf16 {
+    type Raw = u16;
+    type Acc = f32;
+    #[inline(always)]
+    fn decode(raw: u16) -> f32 {
+        f32::from_bits(u32::from(raw) << 16)
+    }
+    #[inline(always)]
+    fn encode(acc: f32) -> u16 {
+        let bits = acc.to_bits();
+        let half_even = 0x7fff + ((bits >> 16) & 1);
+        // A carry out of the mantissa is the next exponent, at the top infinity.
+        let rounded = (bits.wrapping_add(half_even) >> 16) as u16;
+        select(acc.is_nan(), 0x7fc0, rounded)
+    }
+}
+
+/// IEEE binary16, in integer steps that a vector unit without half floats has too.
+pub struct F16;
+
+/// The exponents of binary16 and binary32 differ by this bias.
+const REBIAS: u32 = (127 - 15) << 23;
+/// 2^-14, the least normal binary16.
+const LEAST_NORMAL: u32 = (127 - 14) << 23;
+/// 2^16, above every finite binary16.
+const ABOVE_ALL: u32 = (127 + 16) << 23;
+/// 0.5: its last mantissa bit is worth 2^-24, the least binary16.
+const SUBNORMAL_UNIT: u32 = (127 - 1) << 23;
+
+impl Element for F16 {
+    type Raw = u16;
+    type Acc = f32;
+    #[inline(always)]
+    fn decode(raw: u16) -> f32 {
+        let sign = u32::from(raw & 0x8000) << 16;
+        let shifted = u32::from(raw & 0x7fff) << 13;
+        let normal = shifted + REBIAS;
+        // Infinity and NaN: the exponent is all ones in both formats.
+        let special = normal + REBIAS;
+        // One exponent too high on purpose: subtracting its hidden bit normalises.
+        let above = f32::from_bits(shifted + LEAST_NORMAL);
+        let subnormal = (above - f32::from_bits(LEAST_NORMAL)).to_bits();
+        let magnitude = select(shifted < 0x0080_0000, subnormal, normal);
+        let magnitude = select(shifted >= 0x0f80_0000, special, magnitude);
+        f32::from_bits(sign | magnitude)
+    }
+    #[inline(always)]
+    fn encode(acc: f32) -> u16 {
+        let bits = acc.to_bits();
+        let sign = (bits >> 16) & 0x8000;
+        let magnitude = bits & 0x7fff_ffff;
+        let half_even = 0x0fff + ((magnitude >> 13) & 1);
+        let normal = magnitude.wrapping_sub(REBIAS).wrapping_add(half_even) >> 13;
+        // The addition itself rounds at the unit of the subnormals.
+        let aligned = f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL_UNIT);
+        let subnormal = aligned.to_bits().wrapping_sub(SUBNORMAL_UNIT);
+        let finite = select(magnitude < LEAST_NORMAL, subnormal, normal);
+        let rounded = select(magnitude >= ABOVE_ALL, 0x7c00, finite);
+        let encoded = (sign | rounded) as u16;
+        select(acc.is_nan(), 0x7e00, encoded)
+    }
+}
