@@ -170,3 +170,45 @@ fn sections_of_the_protocol_that_the_code_cites_are_there() {
     assert_none(findings);
     assert!(cited >= 2, "{cited} citations found");
 }
+
+/// The page is of use only as long as what it names is there.
+#[test]
+fn defaults_name_constants_tests_and_files_that_are_there() {
+    let sources = sources();
+    let code: Vec<&Source> = sources.iter().filter(|source| is(source, &["rs"])).collect();
+    let declared = |declaration: String| {
+        code.iter().any(|source| {
+            let mut after = source.text.split(&declaration).skip(1);
+            after.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let is_file = |path: &str| {
+        let roots = ["", "gateway/src", "hier-collectives/src", "wan-sim/src"];
+        roots.iter().any(|folder| root().join(folder).join(path).is_file())
+    };
+    let page = std::fs::read_to_string(root().join("docs/defaults.md")).expect("readable");
+    let (mut findings, mut found) = (Vec::new(), 0);
+    for span in page.split('`').skip(1).step_by(2) {
+        let words = span.trim_start_matches("Failure::");
+        let constant = words.contains('_')
+            && words.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+            && !words.starts_with("LANDBRIDGE_");
+        let test = span.matches('_').count() > 1
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        let known = if constant {
+            declared(format!("const {words}"))
+        } else if test {
+            declared(format!("fn {span}"))
+        } else if span.ends_with(".rs") {
+            is_file(span)
+        } else {
+            continue;
+        };
+        found += 1;
+        if !known {
+            findings.push(format!("docs/defaults.md: `{span}` is not in the code"));
+        }
+    }
+    assert_none(findings);
+    assert!(found > 50, "only {found} names found");
+}
