@@ -1,20 +1,38 @@
 //! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
 
 mod relay;
+mod show;
 
 pub use relay::RelayArgs;
+
+use std::path::PathBuf;
 
 /// What `wan-sim` can do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Relay UDP over a link, without privileges.
-    Relay(RelayArgs),
+    Relay(Box<RelayArgs>),
+    /// Offer a recording's packets to the model again, and compare every fate.
+    Replay {
+        /// What `wan-sim relay --record` or `wan-sim lab up --record` wrote.
+        file: PathBuf,
+    },
+    /// Print the links of a lab or fabric file in netem's words.
+    Show {
+        /// The lab or fabric file.
+        file: PathBuf,
+    },
+    /// Print the links that files can name.
+    Presets,
 }
 
 /// Runs `command` until it ends or is interrupted. Returns the exit code.
 pub fn run(command: &Command) -> u8 {
     match command {
         Command::Relay(args) => relay::run(args),
+        Command::Replay { file } => show::replayed(file),
+        Command::Show { file } => show::topology(file),
+        Command::Presets => show::presets(),
     }
 }
 

@@ -6,15 +6,19 @@
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+//! * `topology`: sites and links from files, presets.
 //! * `relay`: the same links before real UDP sockets, without privileges.
 
 #[cfg(feature = "cli")]
 pub mod cli;
 mod link;
 pub mod netem;
+pub mod recording;
 #[cfg(feature = "relay")]
 pub mod relay;
 mod rng;
+#[cfg(feature = "topology")]
+pub mod topology;
 mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;

@@ -90,7 +90,7 @@ struct Parsed {
     gap: Option<NonZeroU32>,
     rate: Option<BitRate>,
     overhead_bytes: u16,
-    limit: Option<NonZeroU32>,
+    limit: Option<Limit>,
     queue: Option<QueueSize>,
     mark_above: Option<ByteCount>,
     seed: Option<u64>,
@@ -115,7 +115,7 @@ impl Parsed {
                 self.rate = Some(words.value("rate", RATE, rate)?);
                 self.overhead_bytes = words.overhead()?;
             }
-            "limit" => self.limit = Some(words.value("limit", COUNT, one_word)?),
+            "limit" => self.limit = Some(words.value("limit", LIMIT, value::limit)?),
             "seed" => self.seed = Some(words.value("seed", "a number", one_word)?),
             "queue" => self.queue = Some(words.value("queue", QUEUE, one_word)?),
             "mark-above" => self.mark_above = Some(words.value("mark-above", SIZE, one_word)?),
@@ -138,10 +138,12 @@ impl Parsed {
             None => LinkSpec::unlimited(self.delay)?,
         };
         // Netem's queue is its limit; it holds 1,000 packets where nothing is said.
-        let queue = self.queue.unwrap_or(QueueSize::Bytes(ByteCount::new(u64::MAX)));
+        let unlimited = ByteCount::new(if self.rate.is_some() { u64::MAX } else { 0 });
+        let queue = self.queue.unwrap_or(QueueSize::Bytes(unlimited));
         let limit = match (self.limit, self.queue) {
             (None, None) => Some(LIMIT_DEFAULT),
-            (limit, _) => limit,
+            (Some(Limit::Packets(packets)), _) => Some(packets),
+            (Some(Limit::None), _) | (None, Some(_)) => None,
         };
         // With a rate, netem sends a packet after the one before it; else jitter reorders.
         let order = self.order.unwrap_or(match self.rate {
@@ -192,6 +194,13 @@ impl Parsed {
         }
         Ok(())
     }
+}
+
+/// Most packets in the link.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    Packets(NonZeroU32),
+    None,
 }
 
 /// The words not yet taken.
@@ -329,8 +338,10 @@ impl fmt::Display for Netem {
         if let Some(bytes) = link.mark_above() {
             write!(f, " mark-above {}B", bytes.get())?;
         }
-        if let Some(limit) = link.limit_packets() {
-            write!(f, " limit {limit}")?;
+        match link.limit_packets() {
+            Some(limit) => write!(f, " limit {limit}")?,
+            None if link.rate().is_none() => write!(f, " limit none")?,
+            None => {}
         }
         self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
     }
@@ -343,6 +354,7 @@ const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit
                     mbps, gbps)";
 const PERCENT: &str = "a percentage such as 0.1%, from 0% to 100%";
 const COUNT: &str = "a whole number above zero";
+const LIMIT: &str = "a whole number above zero, or none";
 const SIZE: &str = "a size such as 100kB";
 const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
                      20ms or 1bdp";

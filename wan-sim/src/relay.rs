@@ -7,7 +7,8 @@ mod pipe;
 mod pump;
 mod socket;
 
-use crate::{Counters, Link, LinkSpec};
+use crate::recording::Recorder;
+use crate::{Change, Counters, Link, LinkSpec, Offered, Packet};
 use pump::Pump;
 use socket::Port;
 use std::io;
@@ -17,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use units::TimeNs;
 
 /// What to relay, and over what link.
 #[derive(Debug, Clone)]
@@ -119,6 +121,21 @@ impl Relay {
     /// # Errors
     /// [`RelayError`]; nothing stays bound then.
     pub fn start(spec: &RelaySpec) -> Result<Self, RelayError> {
+        Self::begin(spec, None)
+    }
+
+    /// As [`Relay::start`], and records what both links are offered. The recording is whole
+    /// once [`Relay::stop`] said so.
+    ///
+    /// # Errors
+    /// [`RelayError`]; nothing stays bound then.
+    pub fn start_recording(spec: &RelaySpec, mut recorder: Recorder) -> Result<Self, RelayError> {
+        recorder.link(FORWARD, "forward", spec.seed, spec.forward);
+        recorder.link(BACKWARD, "backward", spec.seed ^ BACKWARD_SEED, spec.backward);
+        Self::begin(spec, Some(recorder))
+    }
+
+    fn begin(spec: &RelaySpec, recorder: Option<Recorder>) -> Result<Self, RelayError> {
         let mut listening = Vec::new();
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
@@ -131,9 +148,12 @@ impl Relay {
             listeners.push((port, target));
         }
         let shared = Arc::new(Mutex::new(Shared {
-            forward: Link::new(spec.forward, spec.seed),
-            backward: Link::new(spec.backward, spec.seed ^ BACKWARD),
+            links: [
+                Link::new(spec.forward, spec.seed),
+                Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
+            ],
             own: OwnDrops::default(),
+            recorder,
         }));
         let (life, pump_life) = UnixStream::pair()?;
         let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
@@ -151,8 +171,8 @@ impl Relay {
     pub fn counters(&self) -> RelayCounters {
         let shared = lock(&self.shared);
         RelayCounters {
-            forward: shared.forward.counters(),
-            backward: shared.backward.counters(),
+            forward: shared.links[FORWARD].counters(),
+            backward: shared.links[BACKWARD].counters(),
             own: shared.own,
         }
     }
@@ -160,23 +180,27 @@ impl Relay {
     /// Changes both links for packets that arrive from now on.
     pub fn set_links(&self, forward: LinkSpec, backward: LinkSpec) {
         let mut shared = lock(&self.shared);
-        shared.forward.set_spec(forward);
-        shared.backward.set_spec(backward);
+        shared.change(FORWARD, Change::Spec(forward));
+        shared.change(BACKWARD, Change::Spec(backward));
     }
 
     /// Cuts both links, or joins them again.
     pub fn set_blackhole(&self, cut: bool) {
+        let change = if cut { Change::Cut } else { Change::Join };
         let mut shared = lock(&self.shared);
-        shared.forward.set_blackhole(cut);
-        shared.backward.set_blackhole(cut);
+        shared.change(FORWARD, change);
+        shared.change(BACKWARD, change);
     }
 
     /// Stops relaying; packets under way are lost. Returns the last counters.
     ///
     /// # Errors
-    /// What ended the thread before its time.
+    /// What ended the thread before its time, or left the recording unfinished.
     pub fn stop(mut self) -> io::Result<RelayCounters> {
         self.end()?;
+        if let Some(recorder) = lock(&self.shared).recorder.take() {
+            recorder.finish()?;
+        }
         Ok(self.counters())
     }
 
@@ -206,9 +230,31 @@ impl Drop for Relay {
 /// What the thread and its handle both touch.
 #[derive(Debug)]
 struct Shared {
-    forward: Link,
-    backward: Link,
+    links: [Link; 2],
     own: OwnDrops,
+    recorder: Option<Recorder>,
+}
+
+impl Shared {
+    fn offer(&mut self, direction: usize, now: TimeNs, packet: Packet) -> Offered {
+        let offered = self.links[direction].offer(now, packet);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.offered(direction, now, packet, &offered);
+        }
+        offered
+    }
+
+    fn change(&mut self, direction: usize, change: Change) {
+        let link = &mut self.links[direction];
+        match change {
+            Change::Spec(spec) => link.set_spec(spec),
+            Change::Cut => link.set_blackhole(true),
+            Change::Join => link.set_blackhole(false),
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.change(direction, change);
+        }
+    }
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -216,8 +262,12 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Places of the two directions.
+const FORWARD: usize = 0;
+const BACKWARD: usize = 1;
+
 /// Makes the two directions draw differently under one seed.
-const BACKWARD: u64 = 0x6261_636b_7761_7264;
+const BACKWARD_SEED: u64 = 0x6261_636b_7761_7264;
 
 /// Most client addresses served at once, over all forwards.
 pub const FLOWS_MAX: usize = 512;

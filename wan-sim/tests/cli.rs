@@ -117,6 +117,54 @@ fn bad_usage_is_named_and_exits_64() {
 }
 
 #[test]
+fn words_of_netem_make_the_links_and_recordings_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("recording").to_str().unwrap().to_owned();
+    let (target, client) = (socket(), socket());
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let there = ["--netem", "delay 1ms loss 100%", "--netem-back", "delay 1ms"];
+    let mut arguments = vec!["relay", "--control", "--record", &file, "--forward", &forward];
+    arguments.extend(there);
+    let mut child = wan_sim(&arguments).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = json(&mut lines);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    client.send_to(b"lost", listener).unwrap();
+    let mut input = child.stdin.take().unwrap();
+    while {
+        writeln!(input, "counters").unwrap();
+        json(&mut lines)["client_target"]["drops_loss"] != 1
+    } {}
+    writeln!(input, "set netem delay 1ms").unwrap();
+    assert_eq!(json(&mut lines)["done"], "set netem delay 1ms");
+    client.send_to(b"found", listener).unwrap();
+    target.recv_from(&mut [0; 9]).unwrap();
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+
+    let output = run(&["replay", &file]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("drop:loss", "drop:queue")).unwrap();
+    assert_eq!(run(&["replay", &file]).status.code(), Some(1));
+    assert_eq!(run(&["replay", "/nonexistent"]).status.code(), Some(64));
+}
+
+#[test]
+fn files_and_presets_are_shown_in_netems_words() {
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
+    let output = String::from_utf8(run(&["show", lab]).stdout).unwrap();
+    assert_eq!(output.lines().count(), 6);
+    let first = "east to oslo: delay 45000000ns 2000000ns distribution normal order kept \
+                 loss 0.01% rate 200000000bit 0 queue 500000B";
+    assert_eq!(output.lines().next(), Some(first));
+    let presets = String::from_utf8(run(&["presets"]).stdout).unwrap();
+    assert!(presets.contains("km-1000: delay 5000000ns limit none"), "{presets}");
+    let output = run(&["show", "/nonexistent.toml"]);
+    assert_eq!(output.status.code(), Some(64));
+}
+
+#[test]
 fn a_taken_address_exits_64() {
     let taken = socket();
     let forward = format!("{0}={0}", taken.local_addr().unwrap());

@@ -7,6 +7,8 @@ use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use wan_sim::LinkSpec;
+use wan_sim::netem::Netem;
+use wan_sim::recording::{Recorder, replay};
 use wan_sim::relay::{Forward, Relay, RelayError, RelaySpec};
 
 fn link(rate: &str, delay: &str) -> LinkSpec {
@@ -160,6 +162,38 @@ fn a_cut_link_passes_nothing_until_it_is_joined() {
     relay.set_blackhole(false);
     client.send_to(b"found", listener).unwrap();
     assert_eq!(receive(&target).0, b"found");
+}
+
+#[test]
+fn what_the_relay_recorded_replays_in_the_core() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("recording");
+    let target = socket();
+    let words: Netem =
+        "delay 2ms 1ms loss 20% corrupt 10% duplicate 10% rate 1gbit queue 1bdp".parse().unwrap();
+    let forward =
+        Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
+    let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let relay = Relay::start_recording(
+        &RelaySpec { forwards: vec![forward], forward: words.link, backward: words.link, seed: 3 },
+        Recorder::new(Box::new(file)),
+    )
+    .unwrap();
+    let client = socket();
+    for i in 0..2000usize {
+        client.send_to(&vec![1; i % 1400], relay.listening()[0].address).unwrap();
+        if i == 1000 {
+            relay.set_blackhole(true);
+        }
+        while relay.counters().forward.packets <= i as u64 {
+            std::thread::yield_now();
+        }
+    }
+    let counters = relay.stop().unwrap();
+    let recording = std::fs::read(path).unwrap();
+    let replayed = replay(recording.as_slice()).unwrap();
+    assert_eq!(replayed.links[0].1, counters.forward);
+    assert!(counters.forward.drops_loss > 100 && counters.forward.drops_blackhole > 900);
 }
 
 #[test]

@@ -3,13 +3,17 @@
 mod control;
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
+use crate::netem::Netem;
+use crate::recording::Recorder;
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
 use crate::{Counters, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -21,11 +25,11 @@ pub struct RelayArgs {
     #[arg(long = "forward", value_name = "LISTEN=TARGET", required = true)]
     pub forwards: Vec<Forward>,
     /// Round-trip time without queueing, half of it each way.
-    #[arg(long, allow_hyphen_values = true)]
-    pub rtt: Span,
+    #[arg(long, allow_hyphen_values = true, required_unless_present = "netem")]
+    pub rtt: Option<Span>,
     /// Rate in IP bytes, each way.
-    #[arg(long, allow_hyphen_values = true)]
-    pub rate: BitRate,
+    #[arg(long, allow_hyphen_values = true, required_unless_present = "netem")]
+    pub rate: Option<BitRate>,
     /// Probability of losing a packet, each way.
     #[arg(long, default_value = "0 %", allow_hyphen_values = true)]
     pub loss: Fraction,
@@ -36,9 +40,19 @@ pub struct RelayArgs {
     /// which is rate times round-trip time.
     #[arg(long, allow_hyphen_values = true)]
     pub queue: Option<QueueSize>,
+    /// The link in netem's words instead, from the clients to the targets, such as
+    /// 'delay 40ms 2ms loss 1% rate 1gbit queue 1bdp'.
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["rtt", "rate", "loss", "jitter", "queue"])]
+    pub netem: Option<Netem>,
+    /// The way back in netem's words; default: as the way there.
+    #[arg(long, value_name = "WORDS", requires = "netem")]
+    pub netem_back: Option<Netem>,
     /// Decides every random draw.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Record what both links are offered and its fate, for `wan-sim replay`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Names of the clients' side and the targets' side.
     #[arg(long, default_value = "client,target")]
     pub names: Names,
@@ -78,7 +92,9 @@ pub(super) fn run(args: &RelayArgs) -> u8 {
         Err(error) => {
             eprintln!("wan-sim relay: {error}");
             match error {
-                Failure::Spec(_) | Failure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
+                Failure::Spec(_)
+                | Failure::Record { .. }
+                | Failure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
                 Failure::Relay(RelayError::System(_)) | Failure::Io(_) => EXIT_FAILED,
             }
         }
@@ -91,23 +107,28 @@ enum Failure {
     Spec(#[from] SpecError),
     #[error("{0}")]
     Relay(#[from] RelayError),
+    #[error("cannot record into {path}: {source}", path = .path.display())]
+    Record { path: PathBuf, source: io::Error },
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
     let settings = Settings::new(args);
-    let spec = settings.spec()?;
+    let (forward, backward) = settings.links()?;
     // Before the relay runs, so that an early signal ends it cleanly.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
-    let relay = Relay::start(&RelaySpec {
-        forwards: args.forwards.clone(),
-        forward: spec,
-        backward: spec,
-        seed: args.seed,
-    })?;
+    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed: args.seed };
+    let relay = match &args.record {
+        None => Relay::start(&spec)?,
+        Some(path) => {
+            let file = File::create(path)
+                .map_err(|source| Failure::Record { path: path.clone(), source })?;
+            Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
+        }
+    };
     announce(args, &relay)?;
     let code = serve(args, &relay, settings, &interrupted)?;
     let counters = relay.stop()?;
@@ -150,27 +171,37 @@ fn serve(
     }
 }
 
-/// The link as it is now, both ways alike.
+/// The links as they are now.
 #[derive(Debug, Clone, Copy)]
-struct Settings {
-    rtt: Span,
-    rate: BitRate,
-    loss: Fraction,
-    jitter: Span,
-    queue: Option<QueueSize>,
+enum Settings {
+    /// By flags, both ways alike.
+    Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
+    /// In netem's words: there and back.
+    Netem(LinkSpec, LinkSpec),
 }
 
 impl Settings {
     fn new(args: &RelayArgs) -> Self {
+        if let Some(there) = args.netem {
+            return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
+        }
         let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
-        Self { rtt, rate, loss, jitter, queue }
+        // Clap requires both where there are no words.
+        let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(NO_RATE));
+        Self::Flags { rtt, rate, loss, jitter, queue }
     }
 
-    fn spec(&self) -> Result<LinkSpec, SpecError> {
-        let spec = LinkSpec::new(self.rate, Span::from_ns(self.rtt.ns() / 2))?
-            .with_loss(self.loss)
-            .with_jitter(Jitter { spread: self.jitter, ..Jitter::NONE })?;
-        Ok(self.queue.map_or(spec, |queue| spec.with_queue(queue)))
+    fn links(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+        match *self {
+            Self::Netem(there, back) => Ok((there, back)),
+            Self::Flags { rtt, rate, loss, jitter, queue } => {
+                let spec = LinkSpec::new(rate, Span::from_ns(rtt.ns() / 2))?
+                    .with_loss(loss)
+                    .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
+                let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
+                Ok((spec, spec))
+            }
+        }
     }
 }
 
@@ -249,3 +280,6 @@ fn counters_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
 
 /// Below this, a burst at some Gbit/s can overflow the socket before the link sees it.
 const BUFFER_BYTES_GOOD: usize = 4 << 20;
+
+/// Refused like any rate of zero.
+const NO_RATE: BitRate = BitRate::from_bits_per_second(0);

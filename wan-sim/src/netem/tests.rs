@@ -112,18 +112,19 @@ fn chance() -> impl Strategy<Value = Fraction> {
 
 prop_compose! {
     fn any_link()(
-        (rate, delay, reach) in (1u64.., 0..=3_600_000_000_000u64, 0u64..=1000),
+        (rate, delay, reach) in (prop::option::of(1u64..), 0..=3_600_000_000_000u64, 0u64..=1000),
         (queue, overhead, mark) in (any::<u64>(), any::<u16>(), any::<Option<u64>>()),
         (normal, free, marks) in any::<(bool, bool, bool)>(),
         (limit, gap) in (prop::option::of(1u32..), prop::option::of(1u32..)),
         (a, b, c, d) in (chance(), chance(), chance(), chance()),
         (burst, duplicate, corrupt) in (any::<bool>(), chance(), chance()),
     ) -> LinkSpec {
-        let rate = BitRate::from_bits_per_second(rate);
-        let mut link = LinkSpec::new(rate, Span::from_ns(delay))
-            .unwrap()
-            .with_overhead(overhead)
-            .with_queue(ByteCount::new(queue))
+        let delayed = LinkSpec::unlimited(Span::from_ns(delay)).unwrap();
+        let mut link = rate.map_or(delayed, |rate| {
+            let link = LinkSpec::new(BitRate::from_bits_per_second(rate), delayed.delay()).unwrap();
+            link.with_overhead(overhead).with_queue(ByteCount::new(queue))
+        });
+        link = link
             .with_duplicate(duplicate)
             .with_corrupt(corrupt)
             .with_loss(a);
@@ -144,7 +145,7 @@ prop_compose! {
         if let Some(limit) = limit {
             link = link.with_limit(limit.try_into().unwrap());
         }
-        if let Some(bytes) = mark {
+        if let (Some(bytes), Some(_)) = (mark, rate) {
             link = link.with_marking_above(ByteCount::new(bytes));
         }
         if let (Some(gap), true) = (gap, delay > 0) {

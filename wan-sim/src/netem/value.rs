@@ -1,5 +1,6 @@
 //! Values as `tc` spells them.
 
+use super::Limit;
 use crate::Order;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Span};
@@ -14,6 +15,13 @@ pub(super) fn order(word: &str) -> Option<Order> {
         "kept" => Some(Order::Kept),
         "free" => Some(Order::Free),
         _ => None,
+    }
+}
+
+pub(super) fn limit(word: &str) -> Option<Limit> {
+    match word {
+        "none" => Some(Limit::None),
+        _ => word.parse().ok().map(Limit::Packets),
     }
 }
 

@@ -4,8 +4,8 @@
 
 use super::pipe::{FlowId, Pipe};
 use super::socket::{Destination, Outgoing, Port};
-use super::{FLOWS_MAX, Shared, lock};
-use crate::{Link, Packet};
+use super::{BACKWARD, FLOWS_MAX, FORWARD, Shared, lock};
+use crate::Packet;
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
@@ -188,9 +188,9 @@ impl Pump {
         };
         flow.used = now;
         let mut shared = lock(&self.shared);
-        let (link, pipe): (&mut Link, _) = match source {
-            Source::Listener(_) => (&mut shared.forward, &mut self.forward),
-            Source::Flow(_) => (&mut shared.backward, &mut self.backward),
+        let (direction, pipe) = match source {
+            Source::Listener(_) => (FORWARD, &mut self.forward),
+            Source::Flow(_) => (BACKWARD, &mut self.backward),
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         for datagram in 0..datagrams as usize {
@@ -199,7 +199,7 @@ impl Pump {
             // A datagram is at most 64 KiB.
             let ip_bytes = datagram.len() as u32 + headers;
             let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
-            for delivery in link.offer(now, packet).deliveries() {
+            for delivery in shared.offer(direction, now, packet).deliveries() {
                 let began = pipe.push(id, meta.ecn, datagram, delivery);
                 flow.batches_under_way += u32::from(began);
             }

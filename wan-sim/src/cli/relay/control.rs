@@ -2,10 +2,12 @@
 
 use super::{RelayArgs, Settings, counters_json};
 use crate::LinkSpec;
+use crate::netem::Netem;
 use crate::relay::Relay;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
+use std::str::FromStr;
 
 pub(super) struct Control {
     settings: Settings,
@@ -50,7 +52,7 @@ impl Control {
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
             _ => match self.settings.set(line) {
-                Ok(spec) => relay.set_links(spec, spec),
+                Ok((forward, backward)) => relay.set_links(forward, backward),
                 Err(error) => return json!({ "error": error }),
             },
         }
@@ -60,25 +62,37 @@ impl Control {
 
 impl Settings {
     /// Carries out `set KEY VALUE`; on an error nothing changes.
-    fn set(&mut self, line: &str) -> Result<LinkSpec, String> {
+    fn set(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
         let (key, value) =
             line.strip_prefix("set ")
                 .and_then(|rest| rest.trim().split_once(' '))
                 .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
         let mut changed = *self;
-        let quantity_error = |error: units::QuantityError| error.to_string();
-        match key {
-            "rtt" => changed.rtt = value.parse().map_err(quantity_error)?,
-            "rate" => changed.rate = value.parse().map_err(quantity_error)?,
-            "loss" => changed.loss = value.parse().map_err(quantity_error)?,
-            "jitter" => changed.jitter = value.parse().map_err(quantity_error)?,
-            "queue" => changed.queue = Some(value.parse().map_err(quantity_error)?),
-            _ => return Err(format!("`{key}` is none of rtt, rate, loss, jitter, queue")),
+        match (&mut changed, key) {
+            (changed, "netem") => {
+                let words: Netem = parse(value)?;
+                *changed = Self::Netem(words.link, words.link);
+            }
+            (Self::Flags { rtt, .. }, "rtt") => *rtt = parse(value)?,
+            (Self::Flags { rate, .. }, "rate") => *rate = parse(value)?,
+            (Self::Flags { loss, .. }, "loss") => *loss = parse(value)?,
+            (Self::Flags { jitter, .. }, "jitter") => *jitter = parse(value)?,
+            (Self::Flags { queue, .. }, "queue") => *queue = Some(parse(value)?),
+            (Self::Flags { .. }, _) => {
+                return Err(format!("`{key}` is none of rtt, rate, loss, jitter, queue, netem"));
+            }
+            (Self::Netem(..), _) => {
+                return Err(format!("`{key}` cannot be set beside netem's words: set netem WORDS"));
+            }
         }
-        let spec = changed.spec().map_err(|error| error.to_string())?;
+        let links = changed.links().map_err(|error| error.to_string())?;
         *self = changed;
-        Ok(spec)
+        Ok(links)
     }
+}
+
+fn parse<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|error: T::Err| error.to_string())
 }
 
 const LINE_BYTES_MAX: usize = 4096;

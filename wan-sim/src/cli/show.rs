@@ -1,0 +1,55 @@
+//! Commands that print.
+
+use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
+use crate::netem::Netem;
+use crate::recording::{ReplayError, replay};
+use crate::topology::{Topology, presets as all_presets};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+pub(super) fn replayed(file: &Path) -> u8 {
+    let replayed = File::open(file).map_err(ReplayError::from);
+    match replayed.and_then(|opened| replay(BufReader::new(opened))) {
+        Ok(replayed) => {
+            for (name, seen) in replayed.links {
+                let (packets, drops) = (seen.packets, seen.drops());
+                println!("{name}: {packets} packets, {drops} dropped, every fate as recorded");
+            }
+            EXIT_GOOD
+        }
+        Err(error) => {
+            eprintln!("wan-sim replay: {}: {error}", file.display());
+            match error {
+                ReplayError::Different { .. } => EXIT_FAILED,
+                ReplayError::Unreadable(_) | ReplayError::Malformed { .. } => EXIT_USAGE,
+            }
+        }
+    }
+}
+
+pub(super) fn topology(file: &Path) -> u8 {
+    match Topology::load(file) {
+        Ok(topology) => {
+            for link in &topology.links {
+                let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
+                for (from, to, spec) in [(a, b, link.a_to_b), (b, a, link.b_to_a)] {
+                    println!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                }
+            }
+            EXIT_GOOD
+        }
+        Err(error) => {
+            eprintln!("wan-sim show: {error}");
+            EXIT_USAGE
+        }
+    }
+}
+
+pub(super) fn presets() -> u8 {
+    for preset in all_presets() {
+        let words = Netem { link: preset.link, seed: None };
+        println!("{}: {words}\n    {}", preset.name, preset.provenance);
+    }
+    EXIT_GOOD
+}

@@ -1,0 +1,114 @@
+//! What links were offered and what became of it, as text, and its replay.
+//!
+//! One line for each link, with its seed and its netem words; then one for each packet and
+//! each change, in the order they happened. Replaying offers the same packets to the core
+//! and must yield the same lines, byte for byte.
+
+mod replay;
+
+pub use replay::{Replay, ReplayError, replay};
+
+use crate::netem::Netem;
+use crate::{Change, Fate, LinkSpec, Offered, Packet};
+use std::fmt;
+use std::io::{self, Write};
+use units::TimeNs;
+
+/// Writes a recording.
+pub struct Recorder {
+    out: Box<dyn Write + Send>,
+    /// The first error: a recording is whole or it is none.
+    error: Option<io::Error>,
+}
+
+impl Recorder {
+    /// A recording into `out`, which should be buffered.
+    pub fn new(out: Box<dyn Write + Send>) -> Self {
+        let mut recorder = Self { out, error: None };
+        recorder.line(format_args!("{HEADER}"));
+        recorder
+    }
+
+    /// The link numbered `index`, from 0 in order, before anything of it.
+    pub fn link(&mut self, index: usize, name: &str, seed: u64, link: LinkSpec) {
+        let words = Netem { link, seed: Some(seed) };
+        self.line(format_args!("link {index} {name} {words}"));
+    }
+
+    /// A packet that link `index` was offered, and what became of it.
+    pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
+        self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
+    }
+
+    /// A change of link `index`, for packets after it.
+    pub fn change(&mut self, index: usize, change: Change) {
+        match change {
+            Change::Spec(link) => {
+                self.line(format_args!("{index} set {}", Netem { link, seed: None }));
+            }
+            Change::Cut => self.line(format_args!("{index} cut")),
+            Change::Join => self.line(format_args!("{index} join")),
+        }
+    }
+
+    /// Writes out what is left.
+    ///
+    /// # Errors
+    /// The first error of this or any earlier call; the recording is not whole then.
+    pub fn finish(mut self) -> io::Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.out.flush(),
+        }
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        if self.error.is_none() {
+            self.error = writeln!(self.out, "{line}").err();
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+struct PacketLine<'a> {
+    index: usize,
+    now: TimeNs,
+    packet: Packet,
+    offered: &'a Offered,
+}
+
+impl fmt::Display for PacketLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, now, packet, offered } = self;
+        let ecn = if packet.ecn_capable { "ect" } else { "not" };
+        write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+    }
+}
+
+struct FateWord(Fate);
+
+impl fmt::Display for FateWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
+            Fate::Deliver(delivery) => {
+                write!(f, "{}", delivery.at.ns())?;
+                if delivery.marked {
+                    write!(f, " marked")?;
+                }
+                delivery.corrupt_bit.map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
+            }
+        }
+    }
+}
+
+const HEADER: &str = "wan-sim recording 1";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+use crate::Link;
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn link(words: &str) -> LinkSpec {
+    words.parse::<Netem>().unwrap().link
+}
+
+const EVERYTHING: &str = "delay 10ms 2ms distribution normal order free loss gemodel 1% 30% 90% 1% \
+                          ecn corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB \
+                          mark-above 9kB limit 40";
+
+fn record() -> String {
+    let sink = Sink::default();
+    let mut recorder = Recorder::new(Box::new(sink.clone()));
+    let specs = [link(EVERYTHING), link("delay 5ms loss 10%")];
+    let mut links = [Link::new(specs[0], 3), Link::new(specs[1], 4)];
+    recorder.link(0, "east_west", 3, specs[0]);
+    recorder.link(1, "west_east", 4, specs[1]);
+    for i in 0..5000u64 {
+        let index = usize::from(i % 3 == 0);
+        let packet = Packet { ip_bytes: 100 + (i * 37 % 1400) as u32, ecn_capable: i % 2 == 0 };
+        let now = TimeNs::from_ns(i * 170_001);
+        match i {
+            2000 => {
+                let spec = link("delay 7ms rate 5mbit queue 1bdp");
+                links[0].set_spec(spec);
+                recorder.change(0, Change::Spec(spec));
+            }
+            3000 => {
+                links[1].set_blackhole(true);
+                recorder.change(1, Change::Cut);
+            }
+            3100 => {
+                links[1].set_blackhole(false);
+                recorder.change(1, Change::Join);
+            }
+            _ => {}
+        }
+        let offered = links[index].offer(now, packet);
+        recorder.offered(index, now, packet, &offered);
+    }
+    recorder.finish().unwrap();
+    String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+}
+
+#[test]
+fn a_recording_replays_byte_for_byte() {
+    let text = record();
+    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole"] {
+        assert!(text.contains(part), "{part} is not in the recording");
+    }
+    let replayed = replay(text.as_bytes()).unwrap();
+    let packets: Vec<_> = replayed.links.iter().map(|(_, seen)| seen.packets).collect();
+    assert_eq!(packets, [3333, 1667]);
+    assert_eq!(replayed.links[0].0, "east_west");
+}
+
+#[test]
+fn a_recording_that_was_changed_is_found_out() {
+    let text = record();
+    for (from, to) in [("seed 4", "seed 5"), ("drop:loss", "drop:queue"), ("1 cut\n", "")] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text);
+        let error = replay(changed.as_bytes()).unwrap_err();
+        assert!(matches!(error, ReplayError::Different { .. }), "{from}: {error}");
+    }
+    for text in ["", "wan-sim recording 2\n", "wan-sim recording 1\n0 1 2 not 3\n"] {
+        let error = replay(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, ReplayError::Malformed { .. }), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_is_an_error() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = Recorder::new(Box::new(Full)).finish().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+proptest! {
+    #[test]
+    fn no_recording_panics(lines in "(link 0 a delay 1ms seed 1\n)?([0-2] [0-9a-z ]{0,30}\n){0,9}") {
+        let _ = replay(format!("{HEADER}\n{lines}").as_bytes());
+    }
+}

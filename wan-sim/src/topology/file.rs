@@ -1,0 +1,204 @@
+//! Reading a lab or fabric file.
+
+use super::SiteLink;
+use super::preset;
+use super::raw::{LinkError, RawLink};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Sites and links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// The sites' names, in alphabetical order.
+    pub sites: Vec<String>,
+    /// Links, at most one between two sites, in order of their sites.
+    pub links: Vec<SiteLink>,
+    /// Decides every random draw.
+    pub seed: u64,
+    /// Longest IP packet, in bytes.
+    pub mtu: u16,
+}
+
+/// A file that describes no topology. The caller's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not as such a file must be.
+    #[error("{path}:{line}: {message}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+        /// What is wrong and what would be accepted, in one line.
+        message: String,
+    },
+    /// What it says cannot be.
+    #[error("{path}: {key}: {message}")]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        key: String,
+        /// What is wrong and what would be accepted.
+        message: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabFile {
+    fabric: Option<PathBuf>,
+    #[serde(default)]
+    seed: Option<u64>,
+    #[serde(default)]
+    mtu: Option<u16>,
+    #[serde(default)]
+    site: BTreeMap<String, Site>,
+    #[serde(default)]
+    link: BTreeMap<String, RawLink>,
+}
+
+/// A site has no keys yet.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Site {}
+
+/// What a topology needs of a fabric; the gateway checks the rest.
+#[derive(Deserialize)]
+struct FabricFile {
+    mtu: Option<u16>,
+    region: BTreeMap<String, IgnoredAny>,
+    #[serde(default)]
+    link: BTreeMap<String, RawLink>,
+}
+
+impl Topology {
+    /// Reads a lab file, or a fabric file.
+    ///
+    /// # Errors
+    /// [`FileError`], in one line.
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        let text = read(path)?;
+        let table: toml::Table = parse(path, &text)?;
+        if table.contains_key("region") {
+            let fabric: FabricFile = parse(path, &text)?;
+            let sites = fabric.region.into_keys().collect();
+            return assemble(path, sites, fabric.link, fabric.mtu, None);
+        }
+        let lab: LabFile = parse(path, &text)?;
+        let mut sites: Vec<_> = lab.site.into_keys().collect();
+        let mut links = lab.link;
+        let mut mtu = lab.mtu;
+        if let Some(fabric) = lab.fabric {
+            let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);
+            let fabric: FabricFile = parse(&fabric_path, &read(&fabric_path)?)?;
+            mtu = mtu.or(fabric.mtu);
+            sites.extend(fabric.region.into_keys());
+            sites.sort();
+            for (name, base) in fabric.link {
+                let link = links.remove(&name).unwrap_or_default();
+                links.insert(name, link.over(&base));
+            }
+        }
+        assemble(path, sites, links, mtu, lab.seed)
+    }
+}
+
+fn assemble(
+    path: &Path,
+    sites: Vec<String>,
+    raw_links: BTreeMap<String, RawLink>,
+    mtu: Option<u16>,
+    seed: Option<u64>,
+) -> Result<Topology, FileError> {
+    let impossible = |key: &str, message: String| FileError::Impossible {
+        path: path.to_owned(),
+        key: key.to_owned(),
+        message,
+    };
+    if let Some(twice) = sites.windows(2).find(|pair| pair[0] == pair[1]) {
+        let message = "is a site of the fabric already".to_owned();
+        return Err(impossible(&format!("site.{}", twice[0]), message));
+    }
+    let mtu = mtu.unwrap_or(MTU_DEFAULT);
+    if mtu < MTU_MIN {
+        return Err(impossible("mtu", format!("{mtu} is below the {MTU_MIN} that IPv6 needs")));
+    }
+    let mut links: Vec<SiteLink> = Vec::new();
+    for (name, raw) in raw_links {
+        let key = format!("link.{name}");
+        let (a, b) = ends(&name, &sites).ok_or_else(|| {
+            impossible(&key, format!("joins no two of the sites {}", sites.join(", ")))
+        })?;
+        if links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a)) {
+            let message = format!("{} and {} are linked already", sites[a], sites[b]);
+            return Err(impossible(&key, message));
+        }
+        let direction = |own: &Option<Box<RawLink>>| {
+            direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
+        };
+        let (a_to_b, b_to_a) = (direction(&raw.forward)?, direction(&raw.backward)?);
+        links.push(SiteLink { a, b, a_to_b, b_to_a });
+    }
+    links.sort_by_key(|link| (link.a, link.b));
+    Ok(Topology { sites, links, seed: seed.unwrap_or(SEED_DEFAULT), mtu })
+}
+
+/// The direction's own keys over the link's, over its preset's.
+fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<crate::LinkSpec, String> {
+    if own.is_some_and(|own| own.forward.is_some() || own.backward.is_some()) {
+        return Err("a direction has no directions of its own".to_owned());
+    }
+    let mut keys = own.cloned().unwrap_or_default().over(link);
+    if let Some(name) = keys.preset.clone() {
+        let preset = preset::find(&name)
+            .ok_or_else(|| format!("`{name}` is no preset; there are {}", preset::names()))?;
+        keys = keys.over(preset);
+    }
+    keys.build().map_err(|error: LinkError| match error {
+        LinkError::NoDelay => format!("{error}, or a preset: {}", preset::names()),
+        error => error.to_string(),
+    })
+}
+
+/// The two sites that a link's name joins with a hyphen. Sites may have hyphens of their
+/// own; a name that fits two ways fits none.
+fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
+    let index = |wanted: &str| sites.iter().position(|site| site == wanted);
+    let mut found = name.match_indices('-').filter_map(|(at, _)| {
+        let (a, b) = (index(&name[..at])?, index(&name[at + 1..])?);
+        (a != b).then_some((a, b))
+    });
+    found.next().filter(|_| found.next().is_none())
+}
+
+fn read(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().map_or(0, |span| span.start.min(text.len()));
+        FileError::Wrong {
+            path: path.to_owned(),
+            line: text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count() + 1,
+            message: error.message().replace('\n', ", "),
+        }
+    })
+}
+
+const MTU_DEFAULT: u16 = 1500;
+const MTU_MIN: u16 = 1280;
+const SEED_DEFAULT: u64 = 1;

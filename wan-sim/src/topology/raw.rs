@@ -1,0 +1,226 @@
+//! A link as a file spells it, before defaults.
+
+use crate::netem::{Netem, NetemError};
+use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// The keys of a link, of one direction of it, and of a preset.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawLink {
+    pub(super) preset: Option<String>,
+    netem: Option<String>,
+    #[serde(deserialize_with = "spelled")]
+    rtt: Option<Span>,
+    #[serde(deserialize_with = "spelled")]
+    delay: Option<Span>,
+    #[serde(deserialize_with = "spelled")]
+    jitter: Option<Span>,
+    distribution: Option<Distribution>,
+    reordering: Option<bool>,
+    #[serde(deserialize_with = "spelled")]
+    rate: Option<BitRate>,
+    overhead_bytes: Option<u16>,
+    #[serde(deserialize_with = "spelled")]
+    queue: Option<QueueSize>,
+    #[serde(deserialize_with = "spelled")]
+    mark_above: Option<ByteCount>,
+    limit_packets: Option<NonZeroU32>,
+    #[serde(deserialize_with = "spelled")]
+    loss: Option<Fraction>,
+    bursts: Option<Bursts>,
+    mark_losses: Option<bool>,
+    #[serde(deserialize_with = "spelled")]
+    duplicate: Option<Fraction>,
+    #[serde(deserialize_with = "spelled")]
+    corrupt: Option<Fraction>,
+    #[serde(deserialize_with = "spelled")]
+    reorder: Option<Fraction>,
+    gap: Option<NonZeroU32>,
+    pub(super) forward: Option<Box<RawLink>>,
+    pub(super) backward: Option<Box<RawLink>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Distribution {
+    Uniform,
+    Normal,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bursts {
+    #[serde(deserialize_with = "given")]
+    to_bad: Fraction,
+    #[serde(deserialize_with = "given")]
+    to_good: Fraction,
+    #[serde(deserialize_with = "given")]
+    loss_in_bad: Fraction,
+    #[serde(deserialize_with = "given")]
+    loss_in_good: Fraction,
+}
+
+/// Why a link's keys make no link. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("`{one}` and `{other}` say the same thing: give one")]
+    Both { one: &'static str, other: &'static str },
+    #[error("`{key}` has no effect without `{needed}`")]
+    Without { key: &'static str, needed: &'static str },
+    #[error("give `rtt`, or `delay` one way")]
+    NoDelay,
+    #[error("netem: {0}")]
+    Netem(#[from] NetemError),
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+}
+
+impl RawLink {
+    /// These keys, and those of `base` where there are none.
+    pub(super) fn over(self, base: &Self) -> Self {
+        if self.netem.is_some() {
+            return self;
+        }
+        let (rtt, delay) = match (self.rtt, self.delay) {
+            (None, None) => (base.rtt, base.delay),
+            given => given,
+        };
+        let (loss, bursts) = match (self.loss, self.bursts) {
+            (None, None) => (base.loss, base.bursts),
+            given => given,
+        };
+        Self {
+            preset: self.preset.or_else(|| base.preset.clone()),
+            netem: base.netem.clone(),
+            rtt,
+            delay,
+            jitter: self.jitter.or(base.jitter),
+            distribution: self.distribution.or(base.distribution),
+            reordering: self.reordering.or(base.reordering),
+            rate: self.rate.or(base.rate),
+            overhead_bytes: self.overhead_bytes.or(base.overhead_bytes),
+            queue: self.queue.or(base.queue),
+            mark_above: self.mark_above.or(base.mark_above),
+            limit_packets: self.limit_packets.or(base.limit_packets),
+            loss,
+            bursts,
+            mark_losses: self.mark_losses.or(base.mark_losses),
+            duplicate: self.duplicate.or(base.duplicate),
+            corrupt: self.corrupt.or(base.corrupt),
+            reorder: self.reorder.or(base.reorder),
+            gap: self.gap.or(base.gap),
+            forward: self.forward.or_else(|| base.forward.clone()),
+            backward: self.backward.or_else(|| base.backward.clone()),
+        }
+    }
+
+    /// The link in one direction.
+    pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
+        self.check()?;
+        if let Some(words) = &self.netem {
+            return Ok(words.parse::<Netem>()?.link);
+        }
+        let delay = match (self.delay, self.rtt) {
+            (Some(delay), _) => delay,
+            (None, Some(rtt)) => Span::from_ns(rtt.ns() / 2),
+            (None, None) => return Err(LinkError::NoDelay),
+        };
+        let mut link = match self.rate {
+            Some(rate) => LinkSpec::new(rate, delay)?,
+            None => LinkSpec::unlimited(delay)?,
+        };
+        link = link
+            .with_overhead(self.overhead_bytes.unwrap_or_default())
+            .with_duplicate(self.duplicate.unwrap_or_default())
+            .with_corrupt(self.corrupt.unwrap_or_default())
+            .with_loss(self.loss.unwrap_or_default());
+        if let Some(queue) = self.queue {
+            link = link.with_queue(queue);
+        }
+        if let Some(bytes) = self.mark_above {
+            link = link.with_marking_above(bytes);
+        }
+        if let Some(packets) = self.limit_packets {
+            link = link.with_limit(packets);
+        }
+        if let Some(Bursts { to_bad, to_good, loss_in_bad, loss_in_good }) = self.bursts {
+            let chain = GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good };
+            link = link.with_loss_model(Loss::GilbertElliott(chain));
+        }
+        if self.mark_losses == Some(true) {
+            link = link.with_losses_marked();
+        }
+        if let Some(probability) = self.reorder {
+            let gap = self.gap.unwrap_or(NonZeroU32::MIN);
+            link = link.with_reorder(Reorder { probability, gap });
+        }
+        Ok(link.with_jitter(self.jitter())?)
+    }
+
+    fn jitter(&self) -> Jitter {
+        Jitter {
+            spread: self.jitter.unwrap_or_default(),
+            shape: match self.distribution {
+                Some(Distribution::Normal) => Shape::Normal,
+                Some(Distribution::Uniform) | None => Shape::Uniform,
+            },
+            order: if self.reordering == Some(true) { Order::Free } else { Order::Kept },
+        }
+    }
+
+    fn check(&self) -> Result<(), LinkError> {
+        let numbers = [
+            (self.rtt.is_some(), "rtt"),
+            (self.delay.is_some(), "delay"),
+            (self.jitter.is_some(), "jitter"),
+            (self.rate.is_some(), "rate"),
+            (self.loss.is_some(), "loss"),
+            (self.bursts.is_some(), "bursts"),
+        ];
+        if self.netem.is_some()
+            && let Some((_, one)) = numbers.iter().find(|(given, _)| *given)
+        {
+            return Err(LinkError::Both { one, other: "netem" });
+        }
+        if self.rtt.is_some() && self.delay.is_some() {
+            return Err(LinkError::Both { one: "rtt", other: "delay" });
+        }
+        if self.loss.is_some() && self.bursts.is_some() {
+            return Err(LinkError::Both { one: "loss", other: "bursts" });
+        }
+        let losses = self.loss.is_some() || self.bursts.is_some();
+        for (given, key, present, needed) in [
+            (self.distribution.is_some(), "distribution", self.jitter.is_some(), "jitter"),
+            (self.reordering.is_some(), "reordering", self.jitter.is_some(), "jitter"),
+            (self.queue.is_some(), "queue", self.rate.is_some(), "rate"),
+            (self.mark_above.is_some(), "mark_above", self.rate.is_some(), "rate"),
+            (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
+            (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
+            (self.gap.is_some(), "gap", self.reorder.is_some(), "reorder"),
+        ] {
+            if given && !present {
+                return Err(LinkError::Without { key, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: std::fmt::Display>,
+{
+    given(deserializer).map(Some)
+}
+
+fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: std::fmt::Display>,
+{
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}

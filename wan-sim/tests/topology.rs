@@ -1,0 +1,152 @@
+//! Lab and fabric files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use units::{BitRate, ByteCount, Fraction, Span};
+use wan_sim::topology::{FileError, Topology, presets};
+use wan_sim::{LinkSpec, Loss};
+
+fn load(text: &str) -> Result<Topology, FileError> {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "lab.toml", text);
+    Topology::load(&directory.path().join("lab.toml"))
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn link(keys: &str) -> Result<LinkSpec, FileError> {
+    load(&format!("[site.a]\n[site.b]\n[link.a-b]\n{keys}"))
+        .map(|topology| topology.links[0].a_to_b)
+}
+
+#[test]
+fn toml_and_netem_spell_the_same_links() {
+    for (keys, words) in [
+        ("rtt = '80 ms'\nrate = '1 Gbit/s'", "delay 40ms rate 1gbit queue 1bdp"),
+        ("delay = '40 ms'", "delay 40ms limit none"),
+        (
+            "rtt = '80 ms'\nrate = '1 Gbit/s'\njitter = '2 ms'\ndistribution = 'normal'\nloss = '1 %'",
+            "delay 40ms 2ms distribution normal rate 1gbit queue 1bdp loss 1%",
+        ),
+        (
+            "rtt = '2 ms'\nrate = '1 Gbit/s'\nqueue = '20 ms'\nmark_above = '100 kB'\noverhead_bytes = 38\nlimit_packets = 9",
+            "delay 1ms rate 1gbit 38 queue 20ms mark-above 100kB limit 9",
+        ),
+        (
+            "rtt = '2 ms'\nrate = '1 Gbit/s'\nreorder = '1 %'\ngap = 5\nduplicate = '2 %'\ncorrupt = '3 %'\nloss = '1 %'\nmark_losses = true",
+            "delay 1ms rate 1gbit queue 1bdp reorder 1% gap 5 duplicate 2% corrupt 3% loss 1% ecn",
+        ),
+        (
+            "rtt = '2 ms'\nrate = '1 Gbit/s'\njitter = '1 ms'\nreordering = true\nbursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '50 %', loss_in_good = '0 %' }",
+            "delay 1ms 1ms order free rate 1gbit queue 1bdp loss gemodel 1% 10% 50% 0%",
+        ),
+    ] {
+        let toml = link(keys).unwrap();
+        let netem = link(&format!("netem = '{words}'")).unwrap();
+        assert_eq!(toml, netem, "{keys}");
+    }
+}
+
+#[test]
+fn a_direction_overrides_its_link_and_a_link_its_preset() {
+    let topology = load(
+        "seed = 9\nmtu = 9000\n[site.west]\n[site.east]\n[link.west-east]\n\
+         preset = 'degraded-loss'\nrate = '1 Gbit/s'\n[link.west-east.backward]\n\
+         rate = '100 Mbit/s'\ndelay = '7 ms'\nloss = '2 %'\n",
+    )
+    .unwrap();
+    assert_eq!((topology.seed, topology.mtu), (9, 9000));
+    assert_eq!(topology.sites, ["east", "west"]);
+    let [link] = topology.links.as_slice() else { panic!("{:?}", topology.links) };
+    assert_eq!((link.a, link.b), (1, 0));
+    let percent = |percent: u32| Loss::Random(Fraction::from_ppb(percent * 10_000_000).unwrap());
+    assert_eq!(link.a_to_b.delay(), Span::from_ms(40));
+    assert_eq!(link.a_to_b.loss(), percent(1));
+    assert_eq!(link.b_to_a.rate(), Some(BitRate::from_bits_per_second(100_000_000)));
+    assert_eq!(link.b_to_a.delay(), Span::from_ms(7));
+    assert_eq!(link.b_to_a.loss(), percent(2));
+    assert_eq!(link.b_to_a.queue(), ByteCount::new(175_000));
+}
+
+#[test]
+fn a_fabric_is_a_topology_and_a_lab_adds_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let fabric = write(
+        directory.path(),
+        "fabric.toml",
+        "name = 'two'\nmtu = 8928\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n\
+         wan = '127.0.0.1:7400'\n[region.west]\nranks = 1\n[link.east-west]\n\
+         rate = '500 Mbit/s'\nrtt = '80 ms'\nloss = '0.1 %'\n",
+    );
+    let plain = Topology::load(&fabric).unwrap();
+    assert_eq!(
+        (plain.sites.as_slice(), plain.mtu),
+        (["east", "west"].map(String::from).as_slice(), 8928)
+    );
+    let text = "fabric = 'fabric.toml'\nseed = 4\n[link.east-west]\njitter = '1 ms'\n";
+    let lab = Topology::load(&write(directory.path(), "lab.toml", text)).unwrap();
+    assert_eq!((lab.seed, lab.mtu), (4, 8928));
+    let (one, other) = (&plain.links[0].a_to_b, &lab.links[0].a_to_b);
+    assert_eq!((one.rate(), one.loss()), (other.rate(), other.loss()));
+    assert_eq!((one.jitter().spread, other.jitter().spread), (Span::ZERO, Span::from_ms(1)));
+}
+
+#[test]
+fn every_preset_makes_a_lab() {
+    for preset in presets() {
+        let link = link(&format!("preset = '{}'\nrate = '1 Gbit/s'", preset.name)).unwrap();
+        assert_eq!(link.delay(), preset.link.delay(), "{}", preset.name);
+        assert!(link.rate().is_some() && preset.link.rate().is_none());
+    }
+}
+
+#[test]
+fn the_examples_are_good() {
+    let labs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/labs");
+    let files: Vec<_> = fs::read_dir(labs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        Topology::load(&file).unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_file_is_named_in_one_line_with_what_is_accepted() {
+    for (text, line, parts) in WRONG {
+        let error = load(&format!("[site.a]\n[site.b]\n{text}")).unwrap_err().to_string();
+        assert!(!error.contains('\n'), "{error}");
+        if *line > 0 {
+            assert!(error.contains(&format!("lab.toml:{line}:")), "{text}: {error}");
+        }
+        for part in *parts {
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+    let missing = Topology::load(Path::new("/nonexistent/lab.toml")).unwrap_err().to_string();
+    assert!(missing.contains("/nonexistent/lab.toml"));
+}
+
+/// After two lines with the sites a and b: text, the line named, what the error contains.
+const WRONG: &[(&str, usize, &[&str])] = &[
+    ("[link.a-b]\nrat = '1 Gbit/s'", 4, &["`rat`", "`rate`"]),
+    ("[link.a-b]\nrtt = '80'", 4, &["`80`", "80 ms"]),
+    ("[link.a-b]\nrtt = '-1 ms'", 4, &["`-1 ms`", "80 ms"]),
+    ("[link.a-b]\nrtt = '1 ms'\nloss = '101 %'", 5, &["`101 %`", "100 %"]),
+    ("[link.a-b]\nrtt = 80", 4, &["80", "string"]),
+    ("[link.a-b]\nrtt = '1 ms'\nrate = '0 bit/s'", 0, &["link.a-b", "above zero"]),
+    ("[link.a-b]\nrtt = '1 ms'\njitter = '1 ms'", 0, &["link.a-b", "before it left"]),
+    ("[link.a-b]\nrate = '1 Gbit/s'", 0, &["link.a-b", "`rtt`", "km-1000"]),
+    ("[link.a-b]\npreset = 'moon'", 0, &["`moon`", "geostationary"]),
+    ("[link.a-b]\nrtt = '1 ms'\nqueue = '1 MB'", 0, &["`queue`", "`rate`"]),
+    ("[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'", 0, &["`rtt`", "`delay`"]),
+    ("[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'", 0, &["`loss`", "`netem`"]),
+    ("[link.a-b]\nnetem = 'teleport'", 0, &["`teleport`", "delay"]),
+    ("[link.a-c]\nrtt = '1 ms'", 0, &["link.a-c", "a, b"]),
+    ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),
+    ("[site.c]\nport = 1", 4, &["`port`"]),
+    ("mtu = 1", 3, &["mtu"]),
+];
