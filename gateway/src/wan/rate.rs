@@ -24,6 +24,8 @@ pub struct LinkRate {
     bucket: Bucket,
     /// Bytes bought and not used yet.
     credit_bytes: Mutex<u64>,
+    /// Lanes take in turn, or one that wakes up late each time would hold its segment back.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -45,7 +47,13 @@ impl LinkRate {
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(&host)));
-        Self { host, cell_bytes: cell_bytes as u64, bucket, credit_bytes: Mutex::new(0) }
+        Self {
+            host,
+            cell_bytes: cell_bytes as u64,
+            bucket,
+            credit_bytes: Mutex::new(0),
+            turn: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The most that one [`LinkRate::take`] may ask for.
@@ -56,6 +64,7 @@ impl LinkRate {
     /// Waits until `bytes` payload bytes may leave.
     pub async fn take(&self, bytes: u64) {
         debug_assert!(bytes <= self.cell_bytes, "at most a cell");
+        let _turn = self.turn.lock().await;
         while let Err(wait) = self.try_take(bytes) {
             self.host.sleep_until(self.host.now() + wait).await;
         }
@@ -119,5 +128,26 @@ mod tests {
         }
         // Two milliseconds of rate, and one cell bought before.
         assert!(sent <= 310_000, "{sent}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lanes_take_in_turn() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
+        let taken = Arc::new(Mutex::new([0u32; 4]));
+        for lane in 0..4 {
+            let (limit, taken) = (Arc::clone(&limit), Arc::clone(&taken));
+            host.spawn(Box::pin(async move {
+                loop {
+                    limit.take(limit.cell_bytes()).await;
+                    taken.lock().expect("no panic")[lane] += 1;
+                }
+            }));
+        }
+        host.sleep_until(host.now() + Span::from_ms(500)).await;
+        let taken = *taken.lock().expect("no panic");
+        let fair = taken.iter().sum::<u32>() / 4;
+        // The first lane takes the burst before the others are there.
+        assert!(taken.iter().all(|cells| cells.abs_diff(fair) <= 5), "{taken:?}");
     }
 }
