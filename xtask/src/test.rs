@@ -26,7 +26,8 @@ const STAGES: [Stage; 8] = [
     Stage {
         name: "clippy",
         run: |place, _| {
-            let selected = ["clippy", "--workspace", "--all-targets", "--all-features"];
+            let selected =
+                ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
             cargo(place, &[&selected[..], &["--", "-D", "warnings"]].concat())
         },
     },
