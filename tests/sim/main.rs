@@ -1,3 +1,4 @@
 //! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
 
+mod correct;
 mod rate;

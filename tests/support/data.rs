@@ -21,25 +21,65 @@ impl Dice {
 /// A rank's contribution: any bits at all, so that NaN with payloads, infinities, zeros of
 /// both signs and subnormals are among them; every eighth element is one of these on purpose.
 pub fn contribution(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
+    fill(dtype, elements, rank, seed, |index, random| match (dtype, index % 8) {
+        (Dtype::F32, 0) => special(random, 8, 23),
+        (Dtype::F64, 0) => special(random, 11, 52),
+        (Dtype::F16, 0) => special(random, 5, 10),
+        (Dtype::Bf16, 0) => special(random, 8, 7),
+        _ => plain(dtype, random),
+    })
+}
+
+/// As [`contribution`], of numbers at most 2 in magnitude, so that arithmetic in f64 comes
+/// close to any result.
+pub fn ordinary(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
+    fill(dtype, elements, rank, seed, |_, random| plain(dtype, random))
+}
+
+fn fill(
+    dtype: Dtype,
+    elements: u64,
+    rank: u32,
+    seed: u64,
+    bits: impl Fn(u64, u64) -> u64,
+) -> Vec<u8> {
     let mut dice = Dice(seed ^ (u64::from(rank) << 32) ^ elements);
     let size = dtype.size() as usize;
     let mut bytes = Vec::with_capacity(elements as usize * size);
     for index in 0..elements {
-        let random = dice.next();
-        let bits = match (dtype, index % 8) {
-            (Dtype::F32, 0) => special(random, 8, 23),
-            (Dtype::F64, 0) => special(random, 11, 52),
-            (Dtype::F16, 0) => special(random, 5, 10),
-            (Dtype::Bf16, 0) => special(random, 8, 7),
-            (Dtype::F32, _) => u64::from(((random % 2001) as f32 / 1000.0 - 1.0).to_bits()),
-            (Dtype::F64, _) => ((random % 2001) as f64 / 1000.0 - 1.0).to_bits(),
-            (Dtype::F16, _) => 0x3000 | (random & 0x8fff),
-            (Dtype::Bf16, _) => 0x3f00 | (random & 0x80ff),
-            _ => random,
-        };
-        bytes.extend(&bits.to_le_bytes()[..size]);
+        bytes.extend(&bits(index, dice.next()).to_le_bytes()[..size]);
     }
     bytes
+}
+
+fn plain(dtype: Dtype, random: u64) -> u64 {
+    match dtype {
+        Dtype::F32 => u64::from(((random % 2001) as f32 / 1000.0 - 1.0).to_bits()),
+        Dtype::F64 => ((random % 2001) as f64 / 1000.0 - 1.0).to_bits(),
+        Dtype::F16 => 0x3800 | (random & 0x87ff),
+        Dtype::Bf16 => 0x3f00 | (random & 0x80ff),
+        _ => random,
+    }
+}
+
+/// The elements of a float buffer.
+///
+/// # Panics
+/// When the dtype is an integer one.
+pub fn as_f64(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+    let read = |element: &[u8]| {
+        let mut low = [0; 8];
+        low[..element.len()].copy_from_slice(element);
+        let bits = u64::from_le_bytes(low);
+        match dtype {
+            Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
+            Dtype::F64 => f64::from_bits(bits),
+            Dtype::F16 => half::f16::from_bits(bits as u16).to_f64(),
+            Dtype::Bf16 => half::bf16::from_bits(bits as u16).to_f64(),
+            _ => panic!("{dtype} is no float"),
+        }
+    };
+    bytes.chunks_exact(dtype.size() as usize).map(read).collect()
 }
 
 fn special(random: u64, exponent: u32, mantissa: u32) -> u64 {

@@ -1,5 +1,6 @@
 //! Whole gateways under virtual time: real sessions, real QUIC, simulated links.
 
+pub mod batch;
 pub mod data;
 
 use gateway::certs::{self, Order, Validity};
@@ -100,6 +101,11 @@ pub const TOKEN: [u8; 32] = [7; 32];
 pub fn address(gateway: GatewayId) -> SocketAddr {
     let last = u8::try_from(gateway.0 + 1).expect("few gateways");
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7400)
+}
+
+/// A loss ratio in parts per million.
+pub fn ppm(parts: u32) -> Fraction {
+    Fraction::from_ppb(parts * 1000).expect("at most one")
 }
 
 /// Runs a future to its end under a paused clock.
