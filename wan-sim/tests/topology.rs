@@ -209,5 +209,6 @@ const WRONG: &[(&str, usize, &[&str])] = &[
         &["link.b-a", "already"],
     ),
     ("[site.c]\nport = 1", 4, &["`port`"]),
+    ("[site.'../x']", 0, &["../x", "a-z"]),
     ("mtu = 1", 3, &["mtu"]),
 ];

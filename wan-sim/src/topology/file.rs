@@ -131,6 +131,10 @@ fn assemble(
         let message = "is a site of the fabric already".to_owned();
         return Err(impossible(&format!("site.{}", twice[0]), message));
     }
+    if let Some(name) = sites.iter().find(|name| !is_name(name)) {
+        let message = "a site's name is 1 to 40 of a-z, 0-9 and hyphens".to_owned();
+        return Err(impossible(&format!("site.{name}"), message));
+    }
     let mtu = mtu.unwrap_or(MTU_DEFAULT);
     if mtu < MTU_MIN {
         return Err(impossible(
@@ -200,6 +204,12 @@ fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
         (a != b).then_some((a, b))
     });
     found.next().filter(|_| found.next().is_none())
+}
+
+/// Names become those of hosts and namespaces.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=40).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
 }
 
 fn read(path: &Path) -> Result<String, FileError> {
