@@ -3,9 +3,11 @@
 mod lab;
 mod relay;
 mod show;
+mod tc;
 
 pub use lab::LabCommand;
 pub use relay::RelayArgs;
+pub use tc::TcArgs;
 
 use std::path::PathBuf;
 
@@ -17,6 +19,8 @@ pub enum Command {
     /// Network namespaces with links between them, for any program.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Print, run, check or undo the `tc` commands that make the links on real hosts.
+    Tc(TcArgs),
     /// Offer a recording's packets to the model again, and compare every fate.
     Replay {
         /// What `wan-sim relay --record` or `wan-sim lab up --record` wrote.
@@ -36,6 +40,7 @@ pub fn run(command: &Command) -> u8 {
     match command {
         Command::Relay(args) => relay::run(args),
         Command::Lab(command) => lab::run(command),
+        Command::Tc(args) => tc::run(args),
         Command::Replay { file } => show::replayed(file),
         Command::Show { file } => show::topology(file),
         Command::Presets => show::presets(),

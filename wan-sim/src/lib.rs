@@ -6,7 +6,7 @@
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
-//! * `topology`: sites and links from files, presets.
+//! * `topology`: sites and links from files, presets; the same as `tc` commands.
 //! * `lab`: network namespaces with links between them, for any program.
 //! * `relay`: the same links before real UDP sockets, without privileges.
 
@@ -21,6 +21,8 @@ pub mod recording;
 #[cfg(feature = "relay")]
 pub mod relay;
 mod rng;
+#[cfg(feature = "topology")]
+pub mod tc;
 #[cfg(feature = "topology")]
 pub mod topology;
 mod trace;
