@@ -3,10 +3,10 @@
 //! Every word has netem's meaning or is refused; docs/netem.md lists them all, with the few
 //! of our own that netem lacks.
 
+mod print;
 mod value;
 
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
-use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -122,10 +122,16 @@ impl Parsed {
             "order" => self.order = Some(words.value("order", "kept or free", value::order)?),
             "slot" => {
                 let reason = "packets are not released in slots; the nearest is delay with jitter";
-                return Err(NetemError::Refused { word: word.into(), reason });
+                return Err(NetemError::Refused {
+                    word: word.into(),
+                    reason,
+                });
             }
             _ => {
-                return Err(NetemError::Unknown { word: word.into(), accepted: ACCEPTED });
+                return Err(NetemError::Unknown {
+                    word: word.into(),
+                    accepted: ACCEPTED,
+                });
             }
         }
         Ok(())
@@ -150,11 +156,17 @@ impl Parsed {
             Some(_) => Order::Kept,
             None => Order::Free,
         });
-        let mut link =
-            link.with_queue(queue).with_duplicate(self.duplicate).with_corrupt(self.corrupt);
+        let mut link = link
+            .with_queue(queue)
+            .with_duplicate(self.duplicate)
+            .with_corrupt(self.corrupt);
         if let Some(spread) = self.spread {
             let shape = self.shape.unwrap_or(Shape::Uniform);
-            link = link.with_jitter(Jitter { spread, shape, order })?;
+            link = link.with_jitter(Jitter {
+                spread,
+                shape,
+                order,
+            })?;
         }
         if let Some(limit) = limit {
             link = link.with_limit(limit);
@@ -170,9 +182,15 @@ impl Parsed {
         }
         if self.reorder.is_some() || self.gap.is_some() {
             let probability = self.reorder.unwrap_or(ALWAYS);
-            link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_NONE) });
+            link = link.with_reorder(Reorder {
+                probability,
+                gap: self.gap.unwrap_or(GAP_NONE),
+            });
         }
-        Ok(Netem { link, seed: self.seed })
+        Ok(Netem {
+            link,
+            seed: self.seed,
+        })
     }
 
     fn check(&self) -> Result<(), NetemError> {
@@ -180,8 +198,18 @@ impl Parsed {
         let delays = self.delay > Span::ZERO;
         let limited = self.rate.is_some();
         for (given, word, present, needed) in [
-            (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
-            (self.order.is_some(), "order", jitters, "a jitter: delay TIME JITTER"),
+            (
+                self.shape.is_some(),
+                "distribution",
+                jitters,
+                "a jitter: delay TIME JITTER",
+            ),
+            (
+                self.order.is_some(),
+                "order",
+                jitters,
+                "a jitter: delay TIME JITTER",
+            ),
             (self.ecn, "ecn", self.loss.is_some(), "loss"),
             (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
             (self.gap.is_some(), "gap", delays, "a delay to skip"),
@@ -218,7 +246,11 @@ impl<'a> Words<'a> {
         parse: fn(&str) -> Option<T>,
     ) -> Result<T, NetemError> {
         let value = self.next().unwrap_or_default();
-        parse(value).ok_or_else(|| NetemError::Value { word, value: value.to_owned(), wanted })
+        parse(value).ok_or_else(|| NetemError::Value {
+            word,
+            value: value.to_owned(),
+            wanted,
+        })
     }
 
     /// The next word, if it is such a value.
@@ -290,60 +322,18 @@ impl<'a> Words<'a> {
         let Some(overhead) = self.maybe(one_word::<i64>) else {
             return Ok(0);
         };
-        let refused = |what: &str, reason| NetemError::Refused { word: what.to_owned(), reason };
+        let refused = |what: &str, reason| NetemError::Refused {
+            word: what.to_owned(),
+            reason,
+        };
         if self.maybe(one_word::<i64>).is_some() {
-            return Err(refused("rate .. CELLSIZE", "packets are not cut into cells"));
+            return Err(refused(
+                "rate .. CELLSIZE",
+                "packets are not cut into cells",
+            ));
         }
         u16::try_from(overhead)
             .map_err(|_| refused("rate .. PACKETOVERHEAD", "it must be 0 to 65535 bytes"))
-    }
-}
-
-/// In words that [`Netem::from_str`] reads back as the same link.
-impl fmt::Display for Netem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = &self.link;
-        let jitter = link.jitter();
-        let p = |fraction: Fraction| fraction.to_string().replace(' ', "");
-        write!(f, "delay {}ns", link.delay().ns())?;
-        if jitter.spread > Span::ZERO {
-            let shape = if jitter.shape == Shape::Normal { "normal" } else { "uniform" };
-            let order = if jitter.order == Order::Kept { "kept" } else { "free" };
-            write!(f, " {}ns distribution {shape} order {order}", jitter.spread.ns())?;
-        }
-        match link.loss() {
-            Loss::Random(chance) if chance.ppb() == 0 && !link.losses_marked() => {}
-            Loss::Random(chance) => write!(f, " loss {}", p(chance))?,
-            Loss::GilbertElliott(chain) => {
-                let (to_bad, to_good) = (p(chain.to_bad), p(chain.to_good));
-                let (bad, good) = (p(chain.loss_in_bad), p(chain.loss_in_good));
-                write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
-            }
-        }
-        if link.losses_marked() {
-            write!(f, " ecn")?;
-        }
-        for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
-            if chance.ppb() > 0 {
-                write!(f, " {word} {}", p(chance))?;
-            }
-        }
-        if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
-        }
-        if let Some(rate) = link.rate() {
-            write!(f, " rate {}bit {}", rate.bits_per_second(), link.overhead_bytes())?;
-            write!(f, " queue {}B", link.queue().get())?;
-        }
-        if let Some(bytes) = link.mark_above() {
-            write!(f, " mark-above {}B", bytes.get())?;
-        }
-        match link.limit_packets() {
-            Some(limit) => write!(f, " limit {limit}")?,
-            None if link.rate().is_none() => write!(f, " limit none")?,
-            None => {}
-        }
-        self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
     }
 }
 

@@ -8,7 +8,9 @@ mod pump;
 mod socket;
 
 use crate::recording::Recorder;
-use crate::{Change, Counters, Link, LinkSpec, Offered, Packet};
+use crate::{
+    Change, Counters, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec, Offered, Packet,
+};
 use pump::Pump;
 use socket::Port;
 use std::io;
@@ -52,7 +54,10 @@ impl FromStr for Forward {
     fn from_str(text: &str) -> Result<Self, ForwardError> {
         let parse = || {
             let (listen, target) = text.split_once('=')?;
-            Some(Self { listen: listen.trim().parse().ok()?, target: target.trim().parse().ok()? })
+            Some(Self {
+                listen: listen.trim().parse().ok()?,
+                target: target.trim().parse().ok()?,
+            })
         };
         parse().ok_or_else(|| ForwardError(text.to_owned()))
     }
@@ -131,7 +136,12 @@ impl Relay {
     /// [`RelayError`]; nothing stays bound then.
     pub fn start_recording(spec: &RelaySpec, mut recorder: Recorder) -> Result<Self, RelayError> {
         recorder.link(FORWARD, "forward", spec.seed, spec.forward);
-        recorder.link(BACKWARD, "backward", spec.seed ^ BACKWARD_SEED, spec.backward);
+        recorder.link(
+            BACKWARD,
+            "backward",
+            spec.seed ^ BACKWARD_SEED,
+            spec.backward,
+        );
         Self::begin(spec, Some(recorder))
     }
 
@@ -139,7 +149,10 @@ impl Relay {
         let mut listening = Vec::new();
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
-            let error = |source| RelayError::Listen { address: listen, source };
+            let error = |source| RelayError::Listen {
+                address: listen,
+                source,
+            };
             let port = Port::bind(listen).map_err(error)?;
             listening.push(Listening {
                 address: port.local_address().map_err(error)?,
@@ -153,13 +166,20 @@ impl Relay {
                 Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
             ],
             own: OwnDrops::default(),
+            fidelity: Fidelity::default(),
             recorder,
         }));
         let (life, pump_life) = UnixStream::pair()?;
         let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
-        let thread =
-            std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
-        Ok(Self { shared, listening, life, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("wan-sim relay".into())
+            .spawn(move || pump.run())?;
+        Ok(Self {
+            shared,
+            listening,
+            life,
+            thread: Some(thread),
+        })
     }
 
     /// The listening sockets, in the order of the forwards.
@@ -175,6 +195,11 @@ impl Relay {
             backward: shared.links[BACKWARD].counters(),
             own: shared.own,
         }
+    }
+
+    /// How true the relay is to its links so far.
+    pub fn fidelity(&self) -> FidelityReport {
+        lock(&self.shared).fidelity.report(&LIMITS)
     }
 
     /// Changes both links for packets that arrive from now on.
@@ -232,6 +257,7 @@ impl Drop for Relay {
 struct Shared {
     links: [Link; 2],
     own: OwnDrops,
+    fidelity: Fidelity,
     recorder: Option<Recorder>,
 }
 
@@ -261,6 +287,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     // A panic elsewhere leaves no half-made change: each is one step.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
 /// Places of the two directions.
 const FORWARD: usize = 0;

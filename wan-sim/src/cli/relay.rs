@@ -2,11 +2,12 @@
 
 mod control;
 
+use super::show::fidelity_json;
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::Recorder;
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
-use crate::{Counters, Jitter, LinkSpec, QueueSize, SpecError};
+use crate::{Counters, FidelityReport, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
@@ -78,7 +79,10 @@ impl FromStr for Names {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {
             [client, target] if client != target && !client.is_empty() && !target.is_empty() => {
-                Ok(Self { client: client.to_owned(), target: target.to_owned() })
+                Ok(Self {
+                    client: client.to_owned(),
+                    target: target.to_owned(),
+                })
             }
             _ => Err("two different names, such as east,west"),
         }
@@ -120,20 +124,28 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
-    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed: args.seed };
+    let spec = RelaySpec {
+        forwards: args.forwards.clone(),
+        forward,
+        backward,
+        seed: args.seed,
+    };
     let relay = match &args.record {
         None => Relay::start(&spec)?,
         Some(path) => {
-            let file = File::create(path)
-                .map_err(|source| Failure::Record { path: path.clone(), source })?;
+            let file = File::create(path).map_err(|source| Failure::Record {
+                path: path.clone(),
+                source,
+            })?;
             Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
         }
     };
     announce(args, &relay)?;
     let code = serve(args, &relay, settings, &interrupted)?;
+    let fidelity = relay.fidelity();
     let counters = relay.stop()?;
     if !args.control {
-        report(args, &counters)?;
+        report(args, &counters, &fidelity)?;
     }
     Ok(code)
 }
@@ -148,8 +160,10 @@ fn serve(
     let mut control = Control::new(settings);
     let stdin = rustix::stdio::stdin();
     loop {
-        let mut fds =
-            vec![PollFd::new(interrupted, PollFlags::IN), PollFd::new(relay, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(interrupted, PollFlags::IN),
+            PollFd::new(relay, PollFlags::IN),
+        ];
         if args.control {
             fds.push(PollFd::new(&stdin, PollFlags::IN));
         }
@@ -175,7 +189,13 @@ fn serve(
 #[derive(Debug, Clone, Copy)]
 enum Settings {
     /// By flags, both ways alike.
-    Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
+    Flags {
+        rtt: Span,
+        rate: BitRate,
+        loss: Fraction,
+        jitter: Span,
+        queue: Option<QueueSize>,
+    },
     /// In netem's words: there and back.
     Netem(LinkSpec, LinkSpec),
 }
@@ -185,19 +205,41 @@ impl Settings {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
         }
-        let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
+        let RelayArgs {
+            rtt,
+            rate,
+            loss,
+            jitter,
+            queue,
+            ..
+        } = *args;
         // Clap requires both where there are no words.
         let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(NO_RATE));
-        Self::Flags { rtt, rate, loss, jitter, queue }
+        Self::Flags {
+            rtt,
+            rate,
+            loss,
+            jitter,
+            queue,
+        }
     }
 
     fn links(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
         match *self {
             Self::Netem(there, back) => Ok((there, back)),
-            Self::Flags { rtt, rate, loss, jitter, queue } => {
+            Self::Flags {
+                rtt,
+                rate,
+                loss,
+                jitter,
+                queue,
+            } => {
                 let spec = LinkSpec::new(rate, Span::from_ns(rtt.ns() / 2))?
                     .with_loss(loss)
-                    .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
+                    .with_jitter(Jitter {
+                        spread: jitter,
+                        ..Jitter::NONE
+                    })?;
                 let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
                 Ok((spec, spec))
             }
@@ -219,7 +261,10 @@ fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
             writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
         }
     }
-    for listening in listening.iter().filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD) {
+    for listening in listening
+        .iter()
+        .filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD)
+    {
         eprintln!(
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
              before the link; raise net.core.rmem_max to {BUFFER_BYTES_GOOD}",
@@ -231,7 +276,7 @@ fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
 }
 
 /// Prints what happened, once, at the end.
-fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
+fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let own = counters.own;
     if args.json {
@@ -239,12 +284,14 @@ fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
         value["own_drops"] = json!({
             "no_flow": own.no_flow, "send_errors": own.send_errors, "foreign": own.foreign,
         });
+        value["fidelity"] = fidelity_json(fidelity);
         return writeln!(out, "{value}");
     }
     let Names { client, target } = &args.names;
-    for (from, to, seen) in
-        [(client, target, counters.forward), (target, client, counters.backward)]
-    {
+    for (from, to, seen) in [
+        (client, target, counters.forward),
+        (target, client, counters.backward),
+    ] {
         writeln!(
             out,
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by a cut",
@@ -259,7 +306,8 @@ fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
         out,
         "not the link's doing: {} without a flow, {} not taken by the kernel, {} from strangers",
         own.no_flow, own.send_errors, own.foreign
-    )
+    )?;
+    writeln!(out, "{fidelity}")
 }
 
 fn counters_json(args: &RelayArgs, counters: &RelayCounters) -> Value {

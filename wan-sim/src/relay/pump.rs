@@ -4,7 +4,7 @@
 
 use super::pipe::{FlowId, Pipe};
 use super::socket::{Destination, Outgoing, Port};
-use super::{BACKWARD, FLOWS_MAX, FORWARD, Shared, lock};
+use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::Packet;
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -71,6 +71,7 @@ impl Pump {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut reaped = TimeNs::default();
+        let mut last = self.now();
         loop {
             self.deliver();
             let now = self.now();
@@ -81,6 +82,12 @@ impl Pump {
             let Some(ready) = self.wait()? else {
                 return Ok(());
             };
+            let now = self.now();
+            let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT.ns()));
+            last = now;
+            if gap > LIMITS.read_gap {
+                lock(&self.shared).fidelity.read(gap, &LIMITS);
+            }
             for source in ready {
                 self.receive(source);
             }
@@ -92,13 +99,16 @@ impl Pump {
     }
 
     fn deliver(&mut self) {
-        let mut refused = 0;
         let now = self.now();
+        let mut sent = Vec::new();
         while let Some(batch) = self.forward.pop_due(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
-                let target = Destination { address: flow.target, from: None };
-                refused += flow.upstream.send(&target, &batch.outgoing());
+                let target = Destination {
+                    address: flow.target,
+                    from: None,
+                };
+                sent.push((batch.due(), flow.upstream.send(&target, &batch.outgoing())));
             }
             self.forward.recycle(batch);
         }
@@ -106,12 +116,18 @@ impl Pump {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let (listener, _) = &self.listeners[flow.listener];
-                refused += listener.send(&flow.client, &batch.outgoing());
+                sent.push((batch.due(), listener.send(&flow.client, &batch.outgoing())));
             }
             self.backward.recycle(batch);
         }
-        if refused > 0 {
-            lock(&self.shared).own.send_errors += refused;
+        if sent.is_empty() {
+            return;
+        }
+        let mut shared = lock(&self.shared);
+        for (due, refused) in sent {
+            shared.fidelity.delivered(now.since(due));
+            shared.fidelity.dropped(refused);
+            shared.own.send_errors += refused;
         }
     }
 
@@ -128,11 +144,14 @@ impl Pump {
             sources.push(Source::Flow(*id));
             fds.push(PollFd::new(&flow.upstream, PollFlags::IN));
         }
-        let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
-        let wait = due.map_or(FLOW_IDLE, |due| due.since(self.now()));
+        let due = [self.forward.next_due(), self.backward.next_due()]
+            .into_iter()
+            .flatten()
+            .min();
+        let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
         let wait = Timespec {
-            tv_sec: (wait.ns() / 1_000_000_000).cast_signed(),
-            tv_nsec: (wait.ns() % 1_000_000_000).cast_signed(),
+            tv_sec: 0,
+            tv_nsec: wait.ns().cast_signed(),
         };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -149,8 +168,10 @@ impl Pump {
     /// Takes what has arrived at `source`, but not so much that deliveries would be late.
     fn receive(&mut self, source: Source) {
         let mut memory = std::mem::take(&mut self.memory);
-        let mut buffers: Vec<_> =
-            memory.chunks_mut(DATAGRAMS_BYTES_MAX).map(IoSliceMut::new).collect();
+        let mut buffers: Vec<_> = memory
+            .chunks_mut(DATAGRAMS_BYTES_MAX)
+            .map(IoSliceMut::new)
+            .collect();
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let port = match source {
             Source::Listener(index) => &self.listeners[index].0,
@@ -192,13 +213,20 @@ impl Pump {
             Source::Listener(_) => (FORWARD, &mut self.forward),
             Source::Flow(_) => (BACKWARD, &mut self.backward),
         };
-        let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
+        let headers = if meta.addr.ip().to_canonical().is_ipv4() {
+            28
+        } else {
+            48
+        };
         for datagram in 0..datagrams as usize {
             let from = datagram * meta.stride;
             let datagram = &data[from..data.len().min(from + meta.stride)];
             // A datagram is at most 64 KiB.
             let ip_bytes = datagram.len() as u32 + headers;
-            let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
+            let packet = Packet {
+                ip_bytes,
+                ecn_capable: meta.ecn.is_some(),
+            };
             for delivery in shared.offer(direction, now, packet).deliveries() {
                 let began = pipe.push(id, meta.ecn, datagram, delivery);
                 flow.batches_under_way += u32::from(began);
@@ -227,7 +255,10 @@ impl Pump {
             id,
             Flow {
                 listener,
-                client: Destination { address: meta.addr, from: meta.dst_ip },
+                client: Destination {
+                    address: meta.addr,
+                    from: meta.dst_ip,
+                },
                 target,
                 upstream,
                 used: TimeNs::default(),
@@ -251,9 +282,16 @@ impl Pump {
 
 impl super::pipe::Batch {
     fn outgoing(&self) -> Outgoing<'_> {
-        Outgoing { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
+        Outgoing {
+            data: &self.data,
+            segment_bytes: self.segment_bytes,
+            ecn: self.ecn,
+        }
     }
 }
+
+/// The longest wait, so that a longer one means that the thread was held up.
+const HEARTBEAT: Span = Span::from_ms(10);
 
 /// A flow without packets for this long is forgotten.
 const FLOW_IDLE: Span = Span::from_secs(120);
