@@ -52,10 +52,7 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-            state: Arc::default(),
-        }
+        Self { origin: Instant::now(), state: Arc::default() }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -86,9 +83,7 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.lock();
-        state
-            .links
-            .insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
         state.links.insert((a, b), Link::new(a_to_b, seed));
     }
 
@@ -141,10 +136,7 @@ impl VirtualNet {
         act: impl FnOnce(&mut Link) -> T,
     ) -> Result<T, NoLink> {
         let mut state = self.lock();
-        let link = state
-            .links
-            .get_mut(&(from, to))
-            .ok_or(NoLink { from, to })?;
+        let link = state.links.get_mut(&(from, to)).ok_or(NoLink { from, to })?;
         Ok(act(link))
     }
 
@@ -155,9 +147,7 @@ impl VirtualNet {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves no half-made change: each is one step.
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends every segment of `transmit`, each with a fate of its own.
@@ -174,11 +164,7 @@ impl VirtualNet {
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
-            let datagram = Datagram {
-                source,
-                ecn: transmit.ecn,
-                payload,
-            };
+            let datagram = Datagram { source, ecn: transmit.ecn, payload };
             state.route(now, transmit.destination, datagram);
             from = to;
         }
@@ -250,22 +236,11 @@ impl Datagram {
 impl State {
     fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
         let ip_bytes = ip_bytes(destination, datagram.payload.len());
-        let packet = Packet {
-            ip_bytes,
-            ecn_capable: datagram.ecn.is_some(),
-        };
-        let link = self
-            .links
-            .get_mut(&(datagram.source.ip(), destination.ip()));
+        let packet = Packet { ip_bytes, ecn_capable: datagram.ecn.is_some() };
+        let link = self.links.get_mut(&(datagram.source.ip(), destination.ip()));
         let offered = link.map(|link| link.offer(now, packet));
         let source = datagram.source;
-        self.trace.add(&TraceRecord {
-            now,
-            source,
-            destination,
-            ip_bytes,
-            offered,
-        });
+        self.trace.add(&TraceRecord { now, source, destination, ip_bytes, offered });
         let Some(offered) = offered else {
             self.undelivered.no_link += 1;
             return;
@@ -286,9 +261,7 @@ impl State {
         }
         self.sent += 1;
         inbox.bytes += datagram.payload.len();
-        inbox
-            .datagrams
-            .insert((delivery.at, self.sent), datagram.after(delivery));
+        inbox.datagrams.insert((delivery.at, self.sent), datagram.after(delivery));
     }
 
     /// The reader at `address`, if it would sleep past its first packet.

@@ -65,17 +65,11 @@ fn send(socket: &Arc<dyn AsyncUdpSocket>, destination: &str, contents: &[u8], se
 #[tokio::test(start_paused = true)]
 async fn segments_arrive_each_on_its_own_after_the_delay() {
     let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
-    let (a, b) = (
-        net.bind(address(CLIENT)).unwrap(),
-        net.bind(address(SERVER)).unwrap(),
-    );
+    let (a, b) = (net.bind(address(CLIENT)).unwrap(), net.bind(address(SERVER)).unwrap());
     let sent = Instant::now();
     send(&a, SERVER, &[7; 2500], 1200);
     let first = receive(&b).await;
-    assert_eq!(
-        first.iter().map(|(data, _)| data.len()).collect::<Vec<_>>(),
-        [1200, 1200]
-    );
+    assert_eq!(first.iter().map(|(data, _)| data.len()).collect::<Vec<_>>(), [1200, 1200]);
     assert_eq!(first[0].1.addr, a.local_addr().unwrap());
     assert_eq!(first[0].1.ecn, Some(EcnCodepoint::Ect0));
     assert_eq!(receive(&b).await[0].0, [7; 100]);
@@ -98,12 +92,7 @@ async fn what_cannot_arrive_is_counted() {
     assert_eq!(net.undelivered().too_big, 1);
     net.set_blackhole(ip(CLIENT), ip(SERVER), true).unwrap();
     send(&a, SERVER, &[1; 100], 100);
-    assert_eq!(
-        net.counters(ip(CLIENT), ip(SERVER))
-            .unwrap()
-            .drops_blackhole,
-        1
-    );
+    assert_eq!(net.counters(ip(CLIENT), ip(SERVER)).unwrap().drops_blackhole, 1);
     assert!(net.counters(ip(CLIENT), ip("10.9.9.9:1")).is_err());
 }
 
@@ -111,10 +100,7 @@ async fn what_cannot_arrive_is_counted() {
 async fn an_address_has_one_socket_until_it_is_dropped() {
     let net = VirtualNet::new();
     let first = net.bind(address(SERVER)).unwrap();
-    assert_eq!(
-        net.bind(address(SERVER)).unwrap_err(),
-        BindError::InUse(address(SERVER))
-    );
+    assert_eq!(net.bind(address(SERVER)).unwrap_err(), BindError::InUse(address(SERVER)));
     drop(first);
     net.bind(address(SERVER)).unwrap();
     assert!(net.bind(address("0.0.0.0:1")).is_err());
@@ -158,11 +144,8 @@ async fn transfer(seed: u64) -> (u64, u64, Duration) {
         connection.close(0u8.into(), b"");
         server.wait_idle().await;
     });
-    let connection = client
-        .connect_with(client_config, address(SERVER), "wan")
-        .unwrap()
-        .await
-        .unwrap();
+    let connection =
+        client.connect_with(client_config, address(SERVER), "wan").unwrap().await.unwrap();
     let mut stream = connection.open_uni().await.unwrap();
     stream.write_all(&PAYLOAD).await.unwrap();
     stream.finish().unwrap();
@@ -180,9 +163,8 @@ fn tls() -> (ClientConfig, ServerConfig) {
     let certificate = params.self_signed(&key).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let client =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let client = QuicClientConfig::try_from(client).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let server =
