@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use units::Span;
 
 /// How long a rank waits for the others to post, unless it says otherwise.
@@ -118,6 +119,9 @@ struct Inner {
     /// Something in `state` changed.
     changed: Notify,
     epoch: watch::Sender<Option<Epoch>>,
+    /// Ends the reader, and with it the connection: that is how the gateway hears that the
+    /// trainer has gone.
+    _listening: DropGuard,
 }
 
 #[derive(Debug)]
@@ -190,6 +194,8 @@ impl Client {
         let (reader, writer) = tokio::io::split(stream);
         let state =
             State { epoch: Epoch(0), next: Sequence(0), operations: BTreeMap::new(), ended: None };
+        let listening = CancellationToken::new();
+        let left = listening.clone();
         let inner = Arc::new(Inner {
             rank: attach.rank,
             world_size,
@@ -199,8 +205,16 @@ impl Client {
             state: Mutex::new(state),
             changed: Notify::new(),
             epoch: watch::Sender::new(None),
+            _listening: listening.drop_guard(),
         });
-        tokio::spawn(read_events(Arc::downgrade(&inner), reader));
+        let listener = Arc::downgrade(&inner);
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = left.cancelled() => {}
+                () = read_events(listener, reader) => {}
+            }
+        });
         let mut epoch = inner.epoch.subscribe();
         let began = epoch.wait_for(|epoch| epoch.is_some());
         match tokio::time::timeout(attach.patience.duration(), began).await {

@@ -62,6 +62,9 @@ pub struct Session {
     /// One past the highest sequence seen.
     next: Sequence,
     live: BTreeMap<Sequence, Collective>,
+    /// What failed in this epoch, the last [`MAX_AHEAD`]: a peer that was not ready yet, or
+    /// whose lane took the news with it, is told later.
+    failures: BTreeMap<Sequence, Failure>,
     core: Core,
 }
 
@@ -130,6 +133,7 @@ impl Session {
             active: None,
             next: Sequence(0),
             live: BTreeMap::new(),
+            failures: BTreeMap::new(),
             core: Core::default(),
             config,
         }
@@ -422,6 +426,10 @@ impl Session {
         self.core.actions.push_back(Action::Cancel(sequence));
         self.release_memory(sequence);
         if epoch == self.epoch && self.active.is_some() {
+            self.failures.insert(sequence, failure.clone());
+            if self.failures.len() as u64 > MAX_AHEAD {
+                self.failures.pop_first();
+            }
             for to in self.ready_peers().into_iter().filter(|to| Some(*to) != except) {
                 let message = Message::Fail { epoch, sequence, failure: failure.clone() };
                 self.core.actions.push_back(Action::Message { to, message });

@@ -668,3 +668,23 @@ fn what_breaks_the_protocol_is_refused() {
         .find_map(|segment| session.handle_arrival(GatewayId(0), &header(0, segment, 128)).err());
     assert!(matches!(overrun, Some(PeerError::EarlyOverrun { .. })), "{overrun:?}");
 }
+
+#[test]
+fn news_of_a_failure_that_a_lane_took_with_it_is_repeated() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 1, 1 << 20);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    world.post(RankId(0), 0, 100);
+    world.post(RankId(1), 0, 101);
+    world.collect(first);
+    world.messages.clear();
+    for (one, other) in [(first, second), (second, first)] {
+        world.session(one).handle_lane_lost(other);
+    }
+    world.run();
+    world.post(RankId(2), 0, 100);
+    world.run();
+    for rank in 0..3 {
+        assert_eq!(failure_of(&world, rank), Some(FailureCode::Disagreement), "rank {rank}");
+    }
+    assert!(world.sessions.iter().all(|session| session.live.is_empty()));
+}

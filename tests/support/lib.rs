@@ -2,23 +2,21 @@
 
 pub mod batch;
 pub mod data;
+pub mod papers;
 
-use gateway::certs::{self, Order, Validity};
-use gateway::client::{Attach, Client, Way};
+use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
 use gateway::daemon::{Gateway, GatewaySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::local::door::{self, Knocker};
 use gateway::local::server::Job;
 use gateway::observe::metrics::Metrics;
-use gateway::observe::status::StatusDoor;
-use gateway::wan::tls::Credentials;
+use gateway::observe::status::{Status, StatusDoor};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
+use papers::Papers;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec, VirtualNet};
 
@@ -91,7 +89,8 @@ pub struct Lab {
     pub fabric: Arc<Fabric>,
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
-    knockers: Vec<Knocker>,
+    memory: ByteCount,
+    doors: Vec<(Knocker, StatusDoor)>,
 }
 
 /// The token of the only job.
@@ -121,54 +120,97 @@ pub fn simulate<T>(future: impl Future<Output = T>) -> T {
 impl Lab {
     /// Starts both gateways. Everything random comes from `seed`.
     pub async fn start(shape: &Shape, seed: u64) -> Self {
+        Self::start_with(shape, seed, [Papers::Right; 2]).await
+    }
+
+    /// Starts both gateways, each with papers of its own.
+    pub async fn start_with(shape: &Shape, seed: u64, papers: [Papers; 2]) -> Self {
         let net = VirtualNet::new();
         let fabric = shape.fabric();
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
         let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
         net.connect(east, west, shape.link(), shape.link(), seed);
-        let mut lab = Self { net, host, fabric, gateways: vec![], knockers: vec![] };
-        for id in lab.fabric.gateway_ids() {
-            lab.add_gateway(id, shape.memory).await;
+        let memory = shape.memory;
+        let mut lab = Self { net, host, fabric, gateways: vec![], memory, doors: vec![] };
+        for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
+            lab.add_gateway(id, papers).await;
         }
         lab
     }
 
-    async fn add_gateway(&mut self, me: GatewayId, memory: ByteCount) {
-        let name = &self.fabric.gateway(me).name;
-        let keys = keys();
-        let file = |suffix: &str| keys.join(format!("{name}.{suffix}"));
-        let credentials =
-            Credentials::load(&file("pem"), &file("key"), &keys.join("ca.pem")).expect("keys");
+    /// Stops a gateway and starts it again with other papers.
+    pub async fn restart(&mut self, me: GatewayId, papers: Papers) {
+        let index = usize::from(me.0);
+        self.gateways.remove(index).shut_down().await;
+        self.doors.remove(index);
+        // Its sockets are free once its peers have had time to answer.
+        self.sleep(Span::from_secs(30)).await;
+        self.add_gateway(me, papers).await;
+    }
+
+    async fn add_gateway(&mut self, me: GatewayId, papers: Papers) {
         let others = self.fabric.gateway_ids().filter(|id| *id != me);
         let (door, knocker) = door::in_process();
-        let (_, questions) = StatusDoor::new();
+        let (status, questions) = StatusDoor::new();
         let spec = GatewaySpec {
             fabric: Arc::clone(&self.fabric),
-            identity: [1; 32],
+            identity: papers.fabric_identity(),
             me,
             listen: address(me),
             addresses: others.map(|id| (id, address(id))).collect(),
-            credentials,
+            credentials: papers.credentials(&self.fabric, me),
             jobs: vec![Job {
                 name: "sim".to_owned(),
                 token: TOKEN,
                 memory: ByteCount::new(16 << 30),
             }],
-            memory,
+            memory: self.memory,
         };
         let observed = (Arc::new(Metrics::new()), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
-        self.gateways.push(gateway);
-        self.knockers.push(knocker);
+        let index = self.gateways.len().min(usize::from(me.0));
+        self.gateways.insert(index, gateway);
+        self.doors.insert(index, (knocker, status));
+    }
+
+    /// What a gateway says of itself.
+    pub async fn status(&self, gateway: GatewayId) -> Status {
+        self.doors[usize::from(gateway.0)].1.ask().await.expect("a status")
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, span: Span) {
+        self.host.sleep_until(self.host.now() + span).await;
+    }
+
+    /// Cuts the link both ways, or joins it again.
+    pub fn cut(&self, cut: bool) {
+        let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
+        for (from, to) in [(east, west), (west, east)] {
+            self.net.set_blackhole(from, to, cut).expect("a link");
+        }
+    }
+
+    /// Attaches a rank, waiting at most `patience` for the gateways to meet.
+    ///
+    /// # Errors
+    /// As [`Client::attach`].
+    pub async fn attach(
+        &self,
+        rank: u32,
+        arena_bytes: u64,
+        patience: Span,
+    ) -> Result<Client, AttachError> {
+        let gateway = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
+        let way = Way::InProcess(self.doors[usize::from(gateway.0)].0.clone());
+        let attach = Attach { patience, ..Attach::new("sim", TOKEN, rank, arena_bytes) };
+        Client::attach(&way, attach).await
     }
 
     /// Attaches a rank.
     pub async fn client(&self, rank: u32, arena_bytes: u64) -> Client {
-        let gateway = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
-        let way = Way::InProcess(self.knockers[usize::from(gateway.0)].clone());
-        let attach = Attach::new("sim", TOKEN, rank, arena_bytes);
-        Client::attach(&way, attach).await.expect("attaches")
+        self.attach(rank, arena_bytes, DEFAULT_TIMEOUT).await.expect("attaches")
     }
 
     /// Attaches every rank.
@@ -179,18 +221,4 @@ impl Lab {
         }
         clients
     }
-}
-
-/// One set of keys for all simulations of this process: making them is slow, and of no
-/// interest to what happens under virtual time.
-fn keys() -> &'static Path {
-    static KEYS: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let folder = KEYS.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let fabric = Shape::new(1, 1).fabric();
-        let order = Order { validity: Validity::days(30), jobs: &[], force: false };
-        certs::make(&fabric, folder.path(), &order).expect("keys");
-        folder
-    });
-    folder.path()
 }

@@ -51,9 +51,7 @@ impl Session {
                 messages.push(self.begin_message(active));
             }
             messages.push(Message::Ready { epoch: self.epoch });
-            for (sequence, collective) in &self.live {
-                messages.extend(collective.facts_for(peer, *sequence, &self.ranks));
-            }
+            messages.extend(self.facts_for(peer));
         } else if peer == FIRST {
             return self.join();
         }
@@ -133,13 +131,21 @@ impl Session {
         if self.active.is_none() || epoch != self.epoch {
             return;
         }
-        let facts =
-            |(sequence, c): (&Sequence, &Collective)| c.facts_for(from, *sequence, &self.ranks);
-        let messages: Vec<Message> = self.live.iter().flat_map(facts).collect();
-        for message in messages {
+        for message in self.facts_for(from) {
             self.core.actions.push_back(Action::Message { to: from, message });
         }
         self.send_everywhere(now);
+    }
+
+    /// Everything a peer should know of this epoch's collectives.
+    fn facts_for(&self, peer: GatewayId) -> Vec<Message> {
+        let live = self.live.iter();
+        let live = live.flat_map(|(sequence, c)| c.facts_for(peer, *sequence, &self.ranks));
+        let failed = self.failures.iter().map(|(sequence, failure)| {
+            let (epoch, failure) = (self.epoch, failure.clone());
+            Message::Fail { epoch, sequence: *sequence, failure }
+        });
+        live.chain(failed).collect()
     }
 
     /// Leaves the epoch: what is in flight fails, contributions intact.
@@ -214,6 +220,7 @@ impl Session {
         let roles = plan.roles(self.config.me);
         self.epoch = epoch;
         self.next = next;
+        self.failures.clear();
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {
             epoch,
