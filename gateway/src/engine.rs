@@ -16,7 +16,7 @@ use crate::observe::status::StatusRequest;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::{GatewayId, Sequence};
+use hier_collectives::ids::{GatewayId, RankId, Sequence};
 use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, Discard, JobId, LeaseId, Note, PeerError, Session, SessionConfig,
@@ -26,15 +26,18 @@ use hier_collectives::wire::{Message, SegmentHeader};
 use memory::Memory;
 use peers::Peers;
 use ranks::Ranks;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 /// Events that may wait for the engine; lanes and trainers wait beyond that.
 pub const EVENTS_MAX: usize = 4096;
+
+/// How often gauges are brought up to date; counters count by themselves.
+const GAUGES_EVERY: Span = Span::from_secs(1);
 
 /// Where lanes and others put events.
 pub type EventSender = mpsc::Sender<Event>;
@@ -187,14 +190,19 @@ impl Engine {
     pub async fn run(mut self) {
         self.session.handle_start(self.host.now());
         self.act();
+        let mut gauges_due = self.host.now() + GAUGES_EVERY;
         loop {
             let deadline = self.session.poll_timeout();
             let event = tokio::select! {
                 biased;
                 event = self.inbox.recv() => event,
                 Some(question) = self.questions.recv() => {
-                    self.peers.measure();
                     let _ = question.send(self.look());
+                    continue;
+                }
+                () = self.host.sleep_until(gauges_due) => {
+                    gauges_due = self.host.now() + GAUGES_EVERY;
+                    self.measure();
                     continue;
                 }
                 () = sleep_until(&self.host, deadline) => {
@@ -241,7 +249,12 @@ impl Engine {
                     self.end_lease(lease, false, now);
                 }
             }
-            Event::ArrivalEnd { lease, whole } => self.end_lease(lease, whole, now),
+            Event::ArrivalEnd { lease, whole } => {
+                if whole {
+                    self.metrics.segments.inc();
+                }
+                self.end_lease(lease, whole, now);
+            }
             Event::JobDone(job) => self.session.handle_job_done(job, now),
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }
@@ -404,6 +417,14 @@ impl Engine {
         }));
     }
 
+    fn measure(&mut self) {
+        self.peers.measure();
+        let collectives = self.session.status().collectives;
+        let awaited: BTreeSet<RankId> =
+            collectives.iter().flat_map(|c| c.awaited_ranks.iter().copied()).collect();
+        self.metrics.awaited_ranks.set(i64::try_from(awaited.len()).unwrap_or(i64::MAX));
+    }
+
     fn note(&self, note: Note) {
         match note {
             Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
@@ -411,7 +432,8 @@ impl Engine {
                 info!("epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}");
             }
             Note::EpochEnded { epoch, failure } => warn!("epoch {epoch} ended: {failure}"),
-            Note::Completed { sequence, op, bytes } => {
+            Note::Completed { sequence, op, bytes, took } => {
+                self.metrics.seconds(op.name()).observe(took.as_secs_f64());
                 self.metrics.collectives(op.name(), Outcome::Completed).inc();
                 debug!("collective {sequence} completed: {op}, {bytes} bytes");
             }

@@ -1,6 +1,7 @@
 //! The long haul: lanes of mutually authenticated QUIC between gateways.
 
 pub mod assemble;
+mod capped;
 mod connection;
 mod lane;
 pub mod link_share;

@@ -77,7 +77,7 @@ impl Deployment {
                 ),
             );
         }
-        let mut deployment = Self { folder, gateways: vec![] };
+        let deployment = Self { folder, gateways: vec![] };
         deployment.certs("keys");
         deployment
     }

@@ -37,6 +37,22 @@ fn a_clean_link_is_filled() {
 }
 
 #[test]
+fn each_byte_crosses_once_whatever_the_number_of_ranks() {
+    for (east, west) in [(1, 1), (4, 1), (1, 4), (4, 4)] {
+        let loss = Fraction::from_ppb(1_000_000).expect("0.1 %");
+        let bytes = 1 << 20;
+        let (_, sent) = eta(&Shape { loss, ..Shape::new(east, west) }, bytes, 1);
+        assert!((bytes..=bytes * 102 / 100).contains(&sent), "{east}, {west}: {sent} bytes sent");
+    }
+}
+
+#[test]
+fn jumbo_frames_pass() {
+    let (eta, _) = eta(&Shape { mtu: 9000, ..Shape::new(1, 1) }, 64 << 20, 1);
+    assert!(eta >= 0.80, "eta {eta:.4}");
+}
+
+#[test]
 fn random_loss_costs_little() {
     for seed in 1..=3 {
         let loss = Fraction::from_ppb(1_000_000).expect("0.1 %");

@@ -16,7 +16,7 @@ const SEED_VARIABLE: &str = "LANDBRIDGE_SEED";
 /// Distance, loss, jitter and ranks all follow from the seed.
 fn shape(seed: u64) -> Shape {
     let mut dice = Dice(seed);
-    let mut pick = |choices: u64| dice.next() % choices;
+    let mut pick = |choices: u64| dice.roll() % choices;
     let ranks = ([1, 1, 2, 3][pick(4) as usize], [1, 1, 2, 3][pick(4) as usize]);
     let rtt = if pick(3) == 0 { 80 } else { 5 + pick(146) };
     let loss = if pick(4) == 0 { 0 } else { pick(20_001) as u32 };

@@ -9,7 +9,7 @@ pub struct Dice(pub u64);
 
 impl Dice {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +47,7 @@ fn fill(
     let size = dtype.size() as usize;
     let mut bytes = Vec::with_capacity(elements as usize * size);
     for index in 0..elements {
-        bytes.extend(&bits(index, dice.next()).to_le_bytes()[..size]);
+        bytes.extend(&bits(index, dice.roll()).to_le_bytes()[..size]);
     }
     bytes
 }

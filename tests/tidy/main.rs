@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// Lines of a source file, at most.
 const LINES_MAX: usize = 800;
 
-/// Folders that are no source: build outputs, keys, environments.
+/// What is no source: the repository itself (a file in a linked work tree), build outputs,
+/// keys, environments.
 const SKIPPED: [&str; 6] = [".git", "target", "keys", ".venv", "__pycache__", "node_modules"];
 
 /// Traces of one machine or of one way to fetch packages. In pieces, so that this file is not
@@ -52,8 +53,11 @@ fn sources() -> Vec<Source> {
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("readable").flatten() {
         let (path, name) = (entry.path(), entry.file_name());
+        if SKIPPED.iter().any(|skipped| name == *skipped) {
+            continue;
+        }
         let kind = entry.file_type().expect("known");
-        if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
+        if kind.is_dir() {
             walk(&path, found);
         } else if kind.is_file() {
             found.push(path);

@@ -1,9 +1,13 @@
 //! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
 
+mod lab;
 mod relay;
 mod show;
+mod tc;
 
+pub use lab::LabCommand;
 pub use relay::RelayArgs;
+pub use tc::TcArgs;
 
 use std::path::PathBuf;
 
@@ -12,6 +16,11 @@ use std::path::PathBuf;
 pub enum Command {
     /// Relay UDP over a link, without privileges.
     Relay(Box<RelayArgs>),
+    /// Network namespaces with links between them, for any program.
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Print, run, check or undo the `tc` commands that make the links on real hosts.
+    Tc(TcArgs),
     /// Offer a recording's packets to the model again, and compare every fate.
     Replay {
         /// What `wan-sim relay --record` or `wan-sim lab up --record` wrote.
@@ -30,6 +39,8 @@ pub enum Command {
 pub fn run(command: &Command) -> u8 {
     match command {
         Command::Relay(args) => relay::run(args),
+        Command::Lab(command) => lab::run(command),
+        Command::Tc(args) => tc::run(args),
         Command::Replay { file } => show::replayed(file),
         Command::Show { file } => show::topology(file),
         Command::Presets => show::presets(),
@@ -42,5 +53,7 @@ pub const EXIT_GOOD: u8 = 0;
 pub const EXIT_FAILED: u8 = 1;
 /// The command line or a file is wrong.
 pub const EXIT_USAGE: u8 = 64;
+/// This machine or user cannot do it; nothing is wrong with what was asked.
+pub const EXIT_UNAVAILABLE: u8 = 77;
 /// Interrupted by SIGINT or SIGTERM.
 pub const EXIT_INTERRUPTED: u8 = 130;

@@ -6,11 +6,15 @@
 //!
 //! Front ends, by feature:
 //! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
-//! * `topology`: sites and links from files, presets.
+//! * `topology`: sites and links from files, presets; the same as `tc` commands.
+//! * `lab`: network namespaces with links between them, for any program.
 //! * `relay`: the same links before real UDP sockets, without privileges.
 
 #[cfg(feature = "cli")]
 pub mod cli;
+mod fidelity;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod link;
 pub mod netem;
 pub mod recording;
@@ -18,11 +22,14 @@ pub mod recording;
 pub mod relay;
 mod rng;
 #[cfg(feature = "topology")]
+pub mod tc;
+#[cfg(feature = "topology")]
 pub mod topology;
 mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
 
+pub use fidelity::{Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
     Offered, Order, Packet, QueueSize, Reason, Reorder, Script, Shape, SpecError,

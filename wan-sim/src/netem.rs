@@ -3,10 +3,10 @@
 //! Every word has netem's meaning or is refused; docs/netem.md lists them all, with the few
 //! of our own that netem lacks.
 
+mod print;
 mod value;
 
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
-use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -296,54 +296,6 @@ impl<'a> Words<'a> {
         }
         u16::try_from(overhead)
             .map_err(|_| refused("rate .. PACKETOVERHEAD", "it must be 0 to 65535 bytes"))
-    }
-}
-
-/// In words that [`Netem::from_str`] reads back as the same link.
-impl fmt::Display for Netem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = &self.link;
-        let jitter = link.jitter();
-        let p = |fraction: Fraction| fraction.to_string().replace(' ', "");
-        write!(f, "delay {}ns", link.delay().ns())?;
-        if jitter.spread > Span::ZERO {
-            let shape = if jitter.shape == Shape::Normal { "normal" } else { "uniform" };
-            let order = if jitter.order == Order::Kept { "kept" } else { "free" };
-            write!(f, " {}ns distribution {shape} order {order}", jitter.spread.ns())?;
-        }
-        match link.loss() {
-            Loss::Random(chance) if chance.ppb() == 0 && !link.losses_marked() => {}
-            Loss::Random(chance) => write!(f, " loss {}", p(chance))?,
-            Loss::GilbertElliott(chain) => {
-                let (to_bad, to_good) = (p(chain.to_bad), p(chain.to_good));
-                let (bad, good) = (p(chain.loss_in_bad), p(chain.loss_in_good));
-                write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
-            }
-        }
-        if link.losses_marked() {
-            write!(f, " ecn")?;
-        }
-        for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
-            if chance.ppb() > 0 {
-                write!(f, " {word} {}", p(chance))?;
-            }
-        }
-        if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
-        }
-        if let Some(rate) = link.rate() {
-            write!(f, " rate {}bit {}", rate.bits_per_second(), link.overhead_bytes())?;
-            write!(f, " queue {}B", link.queue().get())?;
-        }
-        if let Some(bytes) = link.mark_above() {
-            write!(f, " mark-above {}B", bytes.get())?;
-        }
-        match link.limit_packets() {
-            Some(limit) => write!(f, " limit {limit}")?,
-            None if link.rate().is_none() => write!(f, " limit none")?,
-            None => {}
-        }
-        self.seed.map_or(Ok(()), |seed| write!(f, " seed {seed}"))
     }
 }
 

@@ -8,7 +8,9 @@ mod pump;
 mod socket;
 
 use crate::recording::Recorder;
-use crate::{Change, Counters, Link, LinkSpec, Offered, Packet};
+use crate::{
+    Change, Counters, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec, Offered, Packet,
+};
 use pump::Pump;
 use socket::Port;
 use std::io;
@@ -153,6 +155,7 @@ impl Relay {
                 Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
             ],
             own: OwnDrops::default(),
+            fidelity: Fidelity::default(),
             recorder,
         }));
         let (life, pump_life) = UnixStream::pair()?;
@@ -175,6 +178,11 @@ impl Relay {
             backward: shared.links[BACKWARD].counters(),
             own: shared.own,
         }
+    }
+
+    /// How true the relay is to its links so far.
+    pub fn fidelity(&self) -> FidelityReport {
+        lock(&self.shared).fidelity.report(&LIMITS)
     }
 
     /// Changes both links for packets that arrive from now on.
@@ -232,6 +240,7 @@ impl Drop for Relay {
 struct Shared {
     links: [Link; 2],
     own: OwnDrops,
+    fidelity: Fidelity,
     recorder: Option<Recorder>,
 }
 
@@ -261,6 +270,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     // A panic elsewhere leaves no half-made change: each is one step.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
 /// Places of the two directions.
 const FORWARD: usize = 0;

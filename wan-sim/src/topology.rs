@@ -8,7 +8,7 @@ mod file;
 mod preset;
 mod raw;
 
-pub use file::{FileError, Topology};
+pub use file::{FileError, Host, Topology};
 pub use preset::{Preset, presets};
 
 use crate::LinkSpec;

@@ -89,9 +89,33 @@ fn an_interrupt_ends_it_cleanly_with_a_report() {
         assert_eq!(json(&mut lines)["ready"], true);
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(id, signal).unwrap();
-        assert_eq!(json(&mut lines)["client_target"]["packets"], 0);
+        let report = json(&mut lines);
+        assert_eq!(report["client_target"]["packets"], 0);
+        assert!(report["fidelity"]["void"].is_array(), "{report}");
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
+}
+
+#[test]
+fn a_starved_relay_says_that_the_run_is_void() {
+    let target = socket();
+    let (mut child, mut lines) = relay(&target, &["--json"]);
+    let ready = json(&mut lines);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let client = socket();
+    let id = rustix::process::Pid::from_child(&child);
+    let signal = |signal| rustix::process::kill_process(id, signal).unwrap();
+    signal(rustix::process::Signal::STOP);
+    client.send_to(b"late", listener).unwrap();
+    target.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(target.recv_from(&mut [0; 9]).is_err(), "a stopped relay delivered");
+    signal(rustix::process::Signal::CONT);
+    target.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    target.recv_from(&mut [0; 9]).unwrap();
+    signal(rustix::process::Signal::TERM);
+    let report = json(&mut lines);
+    assert!(report["fidelity"]["void"][0].as_str().unwrap().contains("late"), "{report}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

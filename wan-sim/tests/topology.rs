@@ -148,5 +148,6 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-c]\nrtt = '1 ms'", 0, &["link.a-c", "a, b"]),
     ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),
     ("[site.c]\nport = 1", 4, &["`port`"]),
+    ("[site.'../x']", 0, &["../x", "a-z"]),
     ("mtu = 1", 3, &["mtu"]),
 ];

@@ -1,5 +1,6 @@
-//! The project's own commands: `cargo xtask test`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask bench`.
 
+mod bench;
 mod command;
 mod core_purity;
 mod quickstart;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["test"] => test::run(),
+        ["bench", "quickstart"] => bench::quickstart(),
         ["--help" | "-h" | "help"] => {
             println!("{HELP}");
             ExitCode::SUCCESS
@@ -31,7 +33,8 @@ const HELP: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test  Format, lints, purity of the cores, all tests, docs, example configs, quickstart.
-        Stops at the first stage that fails and prints the command that repeats it.
+  test              Format, lints, purity of the cores, all tests, docs, example configs, quickstart.
+                    Stops at the first stage that fails and prints the command that repeats it.
+  bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
 
 Exit codes: 0 good, 1 a stage failed, 64 usage";

@@ -34,11 +34,19 @@ struct Peer {
     /// The lowest lane carries the control messages.
     lanes: BTreeMap<u16, LaneHandle>,
     trouble: Option<String>,
+    /// Losses already counted, by connection.
+    lost_packets: BTreeMap<ConnectionId, u64>,
 }
 
 impl Peers {
     pub fn new(fabric: Arc<Fabric>, links: BTreeMap<GatewayId, Arc<PeerLink>>) -> Self {
-        let peer = |link| Peer { link, boot: None, lanes: BTreeMap::new(), trouble: None };
+        let peer = |link| Peer {
+            link,
+            boot: None,
+            lanes: BTreeMap::new(),
+            trouble: None,
+            lost_packets: BTreeMap::new(),
+        };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         Self { fabric, peers }
     }
@@ -147,10 +155,16 @@ impl Peers {
         }
     }
 
-    /// Brings the gauges up to date; counters count by themselves.
-    pub fn measure(&self) {
-        for peer in self.peers.values() {
+    /// Brings gauges up to date, and what QUIC counts by itself.
+    pub fn measure(&mut self) {
+        for peer in self.peers.values_mut() {
             let metrics = &peer.link.metrics;
+            for handle in peer.lanes.values() {
+                let lost = handle.lost_packets();
+                let seen = peer.lost_packets.insert(handle.id, lost).unwrap_or(0);
+                metrics.lost_packets.inc_by(lost.saturating_sub(seen));
+            }
+            peer.lost_packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
             metrics.lanes_up.set(i64::try_from(peer.lanes.len()).unwrap_or(i64::MAX));
             if let Some(rtt) = peer.lanes.values().map(LaneHandle::rtt).min() {
                 metrics.rtt_seconds.set(rtt.as_secs_f64());

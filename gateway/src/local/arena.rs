@@ -67,7 +67,9 @@ pub enum ArenaError {
     #[error("an arena of {0} bytes is not possible")]
     BadSize(u64),
     /// Pages that are not there yet, and may not be when they are needed.
-    #[error("the memfd has pages that are not allocated; write or fallocate all of it first")]
+    #[error(
+        "the memfd has pages that were never written; write all of it, or map it with MAP_POPULATE, first"
+    )]
     Holes,
     /// Huge pages can run out at the first touch.
     #[error("the memfd is on hugetlbfs")]
@@ -298,8 +300,8 @@ mod tests {
         let memory = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("memfd");
         rustix::fs::ftruncate(&memory, bytes).expect("room");
         if allocate {
-            let flags = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&memory, flags, 0, bytes).expect("room");
+            let written = rustix::io::pwrite(&memory, &vec![1; bytes as usize], 0);
+            assert_eq!(written, Ok(bytes as usize));
         }
         rustix::fs::fcntl_add_seals(&memory, seals).expect("seals");
         memory

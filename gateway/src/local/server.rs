@@ -13,10 +13,10 @@ use hier_collectives::post::{Post, RankEvent};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq;
 use tokio::io::{ReadHalf, WriteHalf};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::{ByteCount, Span};
@@ -25,6 +25,9 @@ use units::{ByteCount, Span};
 const CONNECTIONS_MAX: usize = 256;
 /// A connection that has not attached by then is closed.
 const ATTACH_PATIENCE: Span = Span::from_secs(10);
+/// How long a new trainer waits for the old one of its rank to be gone: a process that has
+/// ended is noticed a moment later.
+const HANDOVER_PATIENCE: Span = Span::from_secs(2);
 /// Collectives that one rank may have posted and not got back.
 pub const POSTS_MAX: usize = 256;
 /// What a rank may be told before it reads: three events for each post, and epochs.
@@ -115,6 +118,8 @@ struct Server {
     shutdown: CancellationToken,
     next_attachment: AtomicU64,
     attached: Mutex<BTreeMap<RankId, AttachmentId>>,
+    /// Some rank left.
+    left: Notify,
     /// Arena bytes in use, by job.
     memory: Mutex<BTreeMap<String, u64>>,
 }
@@ -134,6 +139,7 @@ pub async fn serve(
         shutdown: shutdown.clone(),
         next_attachment: AtomicU64::new(1),
         attached: Mutex::new(BTreeMap::new()),
+        left: Notify::new(),
         memory: Mutex::new(BTreeMap::new()),
     });
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -187,14 +193,34 @@ impl Server {
             Ok(came) => came,
             Err(why) => return debug!("a connection ended before it attached: {why}"),
         };
-        let attached = Request::decode(&request)
-            .map_err(|error| error.to_string())
-            .and_then(|request| self.admit(request, memory));
+        let attached = match Request::decode(&request) {
+            Ok(request) => {
+                self.wait_for_predecessor(&request).await;
+                self.admit(request, memory)
+            }
+            Err(error) => Err(error.to_string()),
+        };
         match attached {
             Ok(attached) => self.attend(attached, stream).await,
             Err(why) => {
                 warn!("a trainer was refused: {why}");
                 let _ = write_message(&mut stream, &Response::Refused(why).encode()).await;
+            }
+        }
+    }
+
+    async fn wait_for_predecessor(&self, request: &Request) {
+        let Request::Attach(attach) = request else { return };
+        let deadline = self.host.now() + HANDOVER_PATIENCE;
+        loop {
+            let left = self.left.notified();
+            if !lock(&self.attached).contains_key(&attach.rank) {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = left => {}
+                () = self.host.sleep_until(deadline) => return,
             }
         }
     }
@@ -218,7 +244,7 @@ impl Server {
             ));
         }
         let arena = memory.open(arena_bytes).map_err(|error| error.to_string())?;
-        let mut in_use = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = lock(&self.memory);
         let used = in_use.entry(job.clone()).or_default();
         if used.saturating_add(arena_bytes) > budget.memory.get() {
             let text = format!(
@@ -227,7 +253,7 @@ impl Server {
             );
             return Err(text);
         }
-        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attached = lock(&self.attached);
         if attached.contains_key(&rank) {
             return Err(format!("rank {rank} is attached already"));
         }
@@ -275,11 +301,12 @@ impl Server {
     }
 
     fn leave(&self, attached: &Attached) {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&attached.rank);
-        let mut in_use = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.attached).remove(&attached.rank);
+        let mut in_use = lock(&self.memory);
         if let Some(used) = in_use.get_mut(&attached.job) {
             *used = used.saturating_sub(attached.arena.whole().len());
         }
+        self.left.notify_waiters();
     }
 
     /// Reads requests until the trainer leaves or breaks the rules; returns why.
@@ -332,7 +359,7 @@ fn admit_post(
     contribution: &MemSlice,
     result: &MemSlice,
 ) -> Result<(), String> {
-    let mut posted = posted.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut posted = lock(posted);
     let sequence = post.sequence;
     if posted.contains_key(&sequence) {
         return Err(format!("collective {sequence} was posted twice"));
@@ -389,11 +416,16 @@ async fn tell(
     while let Some(event) = told.recv().await {
         if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } = event
         {
-            posted.lock().unwrap_or_else(PoisonError::into_inner).remove(&sequence);
+            lock(posted).remove(&sequence);
         }
         if let Err(error) = write_message(writer, &Response::Event(event).encode()).await {
             return format!("connection ended: {error}");
         }
     }
     "gateway shutting down".to_owned()
+}
+
+/// A panic elsewhere leaves these tables whole: each is changed in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -93,6 +93,11 @@ impl LaneHandle {
         Span::from_ns(u64::try_from(self.connection.rtt().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Packets given up as lost.
+    pub fn lost_packets(&self) -> u64 {
+        self.connection.stats().path.lost_packets
+    }
+
     fn close(&self, code: u32, why: &str) {
         self.connection.close(code.into(), why.as_bytes());
     }

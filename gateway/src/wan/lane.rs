@@ -5,7 +5,7 @@ use super::connection::{Connected, serve};
 use super::outbox::Outbox;
 use super::rate::LinkRate;
 use super::tls::{self, Credentials};
-use super::transport;
+use super::{capped, transport};
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host};
 use crate::observe::metrics::PeerMetrics;
@@ -136,6 +136,7 @@ fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
     let bind = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
     let datagram = transport::datagram_bytes(&spec.fabric, address.ip());
+    let socket = capped::cap(socket, datagram);
     let mut config = quinn::EndpointConfig::default();
     config.rng_seed(Some(spec.host.random()));
     config.max_udp_payload_size(datagram.max(1472)).expect("at most 65,507");

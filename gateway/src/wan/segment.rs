@@ -132,6 +132,9 @@ async fn receive(
     };
     drop(assembler);
     let whole = matches!(received, Ok(true));
+    if whole && let Some(peer) = spec.peers.get(&from) {
+        peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
+    }
     let _ = spec.events.send(Event::ArrivalEnd { lease, whole }).await;
     received.map(|_| ())
 }

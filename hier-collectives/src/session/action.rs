@@ -5,6 +5,7 @@ use crate::ids::{Epoch, GatewayId, RankId, Sequence};
 use crate::post::{Failure, RankEvent};
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
+use units::Span;
 
 /// A buffer, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,6 +155,8 @@ pub enum Note {
         op: ReduceOp,
         /// Bytes of its buffer.
         bytes: u64,
+        /// From the last local post to the last local result.
+        took: Span,
     },
     /// A collective failed here.
     Failed {

@@ -33,7 +33,13 @@ impl Session {
             }
             if let Some((_, descriptor)) = collective.descriptor {
                 let (op, bytes) = (descriptor.op, descriptor.bytes());
-                self.core.actions.push_back(Action::Note(Note::Completed { sequence, op, bytes }));
+                let took = timing.ready.since(timing.posted);
+                self.core.actions.push_back(Action::Note(Note::Completed {
+                    sequence,
+                    op,
+                    bytes,
+                    took,
+                }));
             }
         }
         if collective.phase == Phase::Ready && !collective.receipts_due() {

@@ -1,6 +1,6 @@
 //! A collective begins: local contributions become local partials, in order.
 
-use super::segment::PartState;
+use super::segment::{Incoming, PartState};
 use super::*;
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::post::Timing;
@@ -33,24 +33,12 @@ impl Session {
         collective.phase = Phase::Running;
         collective.timing = Timing { posted: now, ..Timing::default() };
         let digest = descriptor.digest();
-        // What came early under another shape is of no use; its sender announced the shape.
-        let strange: Vec<_> = collective
-            .incoming
-            .iter()
-            .filter(|((from, tree, segment), incoming)| {
-                let part = &collective.parts[usize::from(tree.0)];
-                let range = part.part.segment(segment.0);
-                incoming.digest != digest
-                    || segment.0 >= part.count()
-                    || !part.expects_from(*from, me)
-                    || range.end - range.start != u64::from(incoming.bytes)
-            })
-            .map(|((from, _, _), _)| *from)
-            .collect();
-        if let Some(from) = strange.first() {
+        self.drop_other_shapes(sequence, digest);
+        let Some(collective) = self.live.get(&sequence) else { return };
+        if let Some(from) = misfit(collective, me) {
             let text = format!(
                 "collective {sequence}: gateway {} sent segments of another shape",
-                self.gateway_name(*from)
+                self.gateway_name(from)
             );
             return self.fail(sequence, Failure::new(FailureCode::Disagreement, text), None, now);
         }
@@ -68,6 +56,26 @@ impl Session {
         }
         self.send_everywhere(now);
         self.settle(sequence, now);
+    }
+
+    /// Forgets what came early under another descriptor: the announcement that says in what it
+    /// differs, and fails the collective, is on its way.
+    fn drop_other_shapes(&mut self, sequence: Sequence, digest: u64) {
+        let Some(collective) = self.live.get_mut(&sequence) else { return };
+        let strange = |incoming: &Incoming| incoming.digest != digest;
+        for ((from, _, _), incoming) in
+            collective.incoming.extract_if(.., |_, incoming| strange(incoming))
+        {
+            for lease in incoming.leases {
+                self.core.actions.push_back(Action::CancelLease(lease));
+            }
+            if let Some(view) = &incoming.landed_in {
+                self.core.release(view);
+            }
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.early_in -= incoming.early_bytes;
+            }
+        }
     }
 
     /// Starts local reductions in order, as far as the memory for partials goes. A single
@@ -137,4 +145,17 @@ impl Session {
         self.core.actions.push_back(Action::Reduce { job, op, dtype, inputs, out });
         Started::One
     }
+}
+
+/// A peer that sent, under our descriptor, a segment that the plan does not have.
+fn misfit(collective: &Collective, me: GatewayId) -> Option<GatewayId> {
+    let misfits =
+        |((from, tree, segment), incoming): &(&(GatewayId, TreeIndex, SegmentIndex), &Incoming)| {
+            let part = &collective.parts[usize::from(tree.0)];
+            let range = part.part.segment(segment.0);
+            segment.0 >= part.count()
+                || !part.expects_from(*from, me)
+                || range.end - range.start != u64::from(incoming.bytes)
+        };
+    collective.incoming.iter().find(misfits).map(|((from, _, _), _)| *from)
 }

@@ -2,11 +2,12 @@
 
 mod control;
 
+use super::show::fidelity_json;
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::Recorder;
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
-use crate::{Counters, Jitter, LinkSpec, QueueSize, SpecError};
+use crate::{Counters, FidelityReport, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
 use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
@@ -131,9 +132,10 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
     };
     announce(args, &relay)?;
     let code = serve(args, &relay, settings, &interrupted)?;
+    let fidelity = relay.fidelity();
     let counters = relay.stop()?;
     if !args.control {
-        report(args, &counters)?;
+        report(args, &counters, &fidelity)?;
     }
     Ok(code)
 }
@@ -231,7 +233,7 @@ fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
 }
 
 /// Prints what happened, once, at the end.
-fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
+fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let own = counters.own;
     if args.json {
@@ -239,6 +241,7 @@ fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
         value["own_drops"] = json!({
             "no_flow": own.no_flow, "send_errors": own.send_errors, "foreign": own.foreign,
         });
+        value["fidelity"] = fidelity_json(fidelity);
         return writeln!(out, "{value}");
     }
     let Names { client, target } = &args.names;
@@ -259,7 +262,8 @@ fn report(args: &RelayArgs, counters: &RelayCounters) -> io::Result<()> {
         out,
         "not the link's doing: {} without a flow, {} not taken by the kernel, {} from strangers",
         own.no_flow, own.send_errors, own.foreign
-    )
+    )?;
+    writeln!(out, "{fidelity}")
 }
 
 fn counters_json(args: &RelayArgs, counters: &RelayCounters) -> Value {

@@ -1,12 +1,29 @@
 //! Commands that print.
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
+use crate::FidelityReport;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets as all_presets};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+
+/// A fidelity report for `--json`.
+pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
+    json!({
+        "deliveries": report.deliveries,
+        "lateness_ns": {
+            "p50": report.lateness_p50.ns(),
+            "p999": report.lateness_p999.ns(),
+            "max": report.lateness_max.ns(),
+        },
+        "own_drops": report.own_drops,
+        "late_reads": report.late_reads,
+        "void": report.void,
+    })
+}
 
 pub(super) fn replayed(file: &Path) -> u8 {
     let replayed = File::open(file).map_err(ReplayError::from);

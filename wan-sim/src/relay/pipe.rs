@@ -90,6 +90,11 @@ impl Pipe {
 }
 
 impl Batch {
+    /// When it was to leave.
+    pub(super) fn due(&self) -> TimeNs {
+        self.due
+    }
+
     fn takes(&self, flow: FlowId, ecn: Option<EcnCodepoint>, bytes: usize, at: TimeNs) -> bool {
         !self.closed
             && self.flow == flow

@@ -4,7 +4,7 @@
 
 use super::pipe::{FlowId, Pipe};
 use super::socket::{Destination, Outgoing, Port};
-use super::{BACKWARD, FLOWS_MAX, FORWARD, Shared, lock};
+use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::Packet;
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -71,6 +71,7 @@ impl Pump {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut reaped = TimeNs::default();
+        let mut last = self.now();
         loop {
             self.deliver();
             let now = self.now();
@@ -81,6 +82,12 @@ impl Pump {
             let Some(ready) = self.wait()? else {
                 return Ok(());
             };
+            let now = self.now();
+            let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT.ns()));
+            last = now;
+            if gap > LIMITS.read_gap {
+                lock(&self.shared).fidelity.read(gap, &LIMITS);
+            }
             for source in ready {
                 self.receive(source);
             }
@@ -92,13 +99,13 @@ impl Pump {
     }
 
     fn deliver(&mut self) {
-        let mut refused = 0;
         let now = self.now();
+        let mut sent = Vec::new();
         while let Some(batch) = self.forward.pop_due(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let target = Destination { address: flow.target, from: None };
-                refused += flow.upstream.send(&target, &batch.outgoing());
+                sent.push((batch.due(), flow.upstream.send(&target, &batch.outgoing())));
             }
             self.forward.recycle(batch);
         }
@@ -106,12 +113,18 @@ impl Pump {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let (listener, _) = &self.listeners[flow.listener];
-                refused += listener.send(&flow.client, &batch.outgoing());
+                sent.push((batch.due(), listener.send(&flow.client, &batch.outgoing())));
             }
             self.backward.recycle(batch);
         }
-        if refused > 0 {
-            lock(&self.shared).own.send_errors += refused;
+        if sent.is_empty() {
+            return;
+        }
+        let mut shared = lock(&self.shared);
+        for (due, refused) in sent {
+            shared.fidelity.delivered(now.since(due));
+            shared.fidelity.dropped(refused);
+            shared.own.send_errors += refused;
         }
     }
 
@@ -129,11 +142,8 @@ impl Pump {
             fds.push(PollFd::new(&flow.upstream, PollFlags::IN));
         }
         let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
-        let wait = due.map_or(FLOW_IDLE, |due| due.since(self.now()));
-        let wait = Timespec {
-            tv_sec: (wait.ns() / 1_000_000_000).cast_signed(),
-            tv_nsec: (wait.ns() % 1_000_000_000).cast_signed(),
-        };
+        let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -254,6 +264,9 @@ impl super::pipe::Batch {
         Outgoing { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
     }
 }
+
+/// The longest wait, so that a longer one means that the thread was held up.
+const HEARTBEAT: Span = Span::from_ms(10);
 
 /// A flow without packets for this long is forgotten.
 const FLOW_IDLE: Span = Span::from_secs(120);

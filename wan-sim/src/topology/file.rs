@@ -4,9 +4,9 @@ use super::SiteLink;
 use super::preset;
 use super::raw::{LinkError, RawLink};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Sites and links.
@@ -20,6 +20,17 @@ pub struct Topology {
     pub seed: u64,
     /// Longest IP packet, in bytes.
     pub mtu: u16,
+    /// Where each site is on a real testbed; needed for nothing else.
+    pub hosts: Vec<Host>,
+}
+
+/// A site on a real testbed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Host {
+    /// Addresses that others send to.
+    pub addresses: Vec<IpAddr>,
+    /// The network device towards the others.
+    pub device: Option<String>,
 }
 
 /// A file that describes no topology. The caller's fault.
@@ -69,18 +80,49 @@ struct LabFile {
     link: BTreeMap<String, RawLink>,
 }
 
-/// A site has no keys yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Site {}
+struct Site {
+    #[serde(default)]
+    addresses: Vec<IpAddr>,
+    device: Option<String>,
+}
 
 /// What a topology needs of a fabric; the gateway checks the rest.
 #[derive(Deserialize)]
 struct FabricFile {
     mtu: Option<u16>,
-    region: BTreeMap<String, IgnoredAny>,
+    region: BTreeMap<String, Region>,
     #[serde(default)]
     link: BTreeMap<String, RawLink>,
+}
+
+#[derive(Deserialize)]
+struct Region {
+    #[serde(default)]
+    gateway: BTreeMap<String, Gateway>,
+}
+
+#[derive(Deserialize)]
+struct Gateway {
+    wan: Option<SocketAddr>,
+}
+
+impl From<Site> for Host {
+    fn from(site: Site) -> Self {
+        Self { addresses: site.addresses, device: site.device }
+    }
+}
+
+impl From<Region> for Host {
+    fn from(region: Region) -> Self {
+        let wans = region.gateway.into_values().filter_map(|gateway| gateway.wan);
+        Self { addresses: wans.map(|wan| wan.ip()).collect(), device: None }
+    }
+}
+
+fn hosts<T: Into<Host>>(sites: BTreeMap<String, T>) -> impl Iterator<Item = (String, Host)> {
+    sites.into_iter().map(|(name, site)| (name, site.into()))
 }
 
 impl Topology {
@@ -93,19 +135,19 @@ impl Topology {
         let table: toml::Table = parse(path, &text)?;
         if table.contains_key("region") {
             let fabric: FabricFile = parse(path, &text)?;
-            let sites = fabric.region.into_keys().collect();
+            let sites = hosts(fabric.region).collect();
             return assemble(path, sites, fabric.link, fabric.mtu, None);
         }
         let lab: LabFile = parse(path, &text)?;
-        let mut sites: Vec<_> = lab.site.into_keys().collect();
+        let mut sites: Vec<_> = hosts(lab.site).collect();
         let mut links = lab.link;
         let mut mtu = lab.mtu;
         if let Some(fabric) = lab.fabric {
             let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);
             let fabric: FabricFile = parse(&fabric_path, &read(&fabric_path)?)?;
             mtu = mtu.or(fabric.mtu);
-            sites.extend(fabric.region.into_keys());
-            sites.sort();
+            sites.extend(hosts(fabric.region));
+            sites.sort_by(|one, other| one.0.cmp(&other.0));
             for (name, base) in fabric.link {
                 let link = links.remove(&name).unwrap_or_default();
                 links.insert(name, link.over(&base));
@@ -117,7 +159,7 @@ impl Topology {
 
 fn assemble(
     path: &Path,
-    sites: Vec<String>,
+    sites: Vec<(String, Host)>,
     raw_links: BTreeMap<String, RawLink>,
     mtu: Option<u16>,
     seed: Option<u64>,
@@ -127,9 +169,14 @@ fn assemble(
         key: key.to_owned(),
         message,
     };
+    let (sites, hosts): (Vec<_>, Vec<_>) = sites.into_iter().unzip();
     if let Some(twice) = sites.windows(2).find(|pair| pair[0] == pair[1]) {
         let message = "is a site of the fabric already".to_owned();
         return Err(impossible(&format!("site.{}", twice[0]), message));
+    }
+    if let Some(name) = sites.iter().find(|name| !is_name(name)) {
+        let message = "a site's name is 1 to 40 of a-z, 0-9 and hyphens".to_owned();
+        return Err(impossible(&format!("site.{name}"), message));
     }
     let mtu = mtu.unwrap_or(MTU_DEFAULT);
     if mtu < MTU_MIN {
@@ -152,7 +199,7 @@ fn assemble(
         links.push(SiteLink { a, b, a_to_b, b_to_a });
     }
     links.sort_by_key(|link| (link.a, link.b));
-    Ok(Topology { sites, links, seed: seed.unwrap_or(SEED_DEFAULT), mtu })
+    Ok(Topology { sites, links, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
 }
 
 /// The direction's own keys over the link's, over its preset's.
@@ -181,6 +228,12 @@ fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
         (a != b).then_some((a, b))
     });
     found.next().filter(|_| found.next().is_none())
+}
+
+/// Names become those of hosts and namespaces.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=40).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
 }
 
 fn read(path: &Path) -> Result<String, FileError> {

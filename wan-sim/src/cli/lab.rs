@@ -1,0 +1,137 @@
+//! `wan-sim lab`.
+
+mod home;
+mod up;
+
+use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_UNAVAILABLE, EXIT_USAGE};
+use crate::lab::{LabError, namespace_name, remove_orphans};
+use crate::topology::{FileError, Topology};
+use home::Home;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What can be done with a lab. A lab is known by its file.
+#[derive(Debug, clap::Subcommand)]
+pub enum LabCommand {
+    /// Make the sites and start their links, in the background.
+    Up(UpArgs),
+    /// Run a program at a site: wan-sim lab exec FILE SITE -- ping -c 3 OTHER.
+    Exec {
+        /// The lab or fabric file.
+        file: PathBuf,
+        /// The site.
+        site: String,
+        /// The program and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+    /// Print what the links have seen so far, as JSON.
+    Status {
+        /// The lab or fabric file.
+        file: PathBuf,
+    },
+    /// Remove the sites, also of a lab that was killed, and print the fidelity report.
+    Down {
+        /// The lab or fabric file.
+        file: PathBuf,
+    },
+}
+
+/// Flags of `wan-sim lab up`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct UpArgs {
+    /// The lab or fabric file.
+    pub file: PathBuf,
+    /// Record what all links are offered and its fate, for `wan-sim replay`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Stay in the foreground until interrupted, and show the links at work.
+    #[arg(long)]
+    pub foreground: bool,
+}
+
+/// Why a command on a lab failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    File(#[from] FileError),
+    #[error("{0}")]
+    Lab(#[from] LabError),
+    #[error("cannot record into {path}: {source}", path = .path.display())]
+    Record { path: PathBuf, source: io::Error },
+    #[error("there is no site `{site}`; there are {known}")]
+    Site { site: String, known: String },
+    #[error("it is up already; see wan-sim lab status, and wan-sim lab down")]
+    Up,
+    #[error("it is not up; see wan-sim lab up")]
+    Down,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::File(_) | Self::Record { .. } | Self::Site { .. } => EXIT_USAGE,
+            Self::Lab(LabError::TooManySites(_)) => EXIT_USAGE,
+            Self::Lab(LabError::Unprivileged { .. }) => EXIT_UNAVAILABLE,
+            Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => EXIT_UNAVAILABLE,
+            Self::Lab(LabError::System(_)) | Self::Up | Self::Down | Self::Io(_) => EXIT_FAILED,
+        }
+    }
+}
+
+/// Runs `command`. Returns the exit code.
+pub(super) fn run(command: &LabCommand) -> u8 {
+    let done = match command {
+        LabCommand::Up(args) if args.foreground => up::foreground(args),
+        LabCommand::Up(args) => up::background(args),
+        LabCommand::Exec { file, site, command } => exec(file, site, command),
+        LabCommand::Status { file } => status(file),
+        LabCommand::Down { file } => down(file),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("wan-sim lab: {error}");
+        error.code()
+    })
+}
+
+fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
+    let topology = Topology::load(file)?;
+    if !topology.sites.iter().any(|known| known == site) {
+        let known = topology.sites.join(", ");
+        return Err(Failure::Site { site: site.to_owned(), known });
+    }
+    let home = Home::of(file)?;
+    if !home.is_up() {
+        return Err(Failure::Down);
+    }
+    let namespace = namespace_name(home.prefix(), site);
+    // Comes back only where it failed.
+    Err(Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec().into())
+}
+
+fn status(file: &Path) -> Result<u8, Failure> {
+    let home = Home::of(file)?;
+    if !home.is_up() {
+        return Err(Failure::Down);
+    }
+    print!("{}", home.status()?);
+    Ok(EXIT_GOOD)
+}
+
+fn down(file: &Path) -> Result<u8, Failure> {
+    let home = Home::of(file)?;
+    if home.is_up() {
+        home.end()?;
+        print!("{}", home.report());
+    }
+    for name in remove_orphans(home.prefix()) {
+        println!("removed {name}, which was left behind");
+    }
+    home.remove();
+    Ok(EXIT_GOOD)
+}

@@ -1,0 +1,140 @@
+//! `wan-sim lab up`.
+
+use super::home::Home;
+use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, Failure, UpArgs};
+use crate::cli::show::fidelity_json;
+use crate::lab::{Lab, LinkStatus, remove_orphans};
+use crate::recording::Recorder;
+use crate::topology::Topology;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use units::BitRate;
+
+/// Starts this command again in the background, and waits until the lab is up.
+pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
+    Topology::load(&args.file)?;
+    let home = Home::of(&args.file)?;
+    // Only to see that it is free, and to have the folder.
+    drop(home.lock()?.ok_or(Failure::Up)?);
+    let report = File::create(home.report_path())?;
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(report)
+        .process_group(0)
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.starts_with("ready") {
+        print!("{line}");
+        return Ok(EXIT_GOOD);
+    }
+    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    eprint!("{}", home.report());
+    home.remove();
+    Ok(code.unwrap_or(EXIT_FAILED))
+}
+
+/// Runs the lab until interrupted.
+pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
+    let topology = Topology::load(&args.file)?;
+    let home = Home::of(&args.file)?;
+    let _lock = home.lock()?.ok_or(Failure::Up)?;
+    // Before anything is made, so that an early signal removes it again.
+    let (interrupted, signal) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
+    let recorder = match &args.record {
+        None => None,
+        Some(path) => {
+            let file = File::create(path)
+                .map_err(|source| Failure::Record { path: path.clone(), source })?;
+            Some(Recorder::new(Box::new(BufWriter::new(file))))
+        }
+    };
+    for name in remove_orphans(home.prefix()) {
+        eprintln!("wan-sim lab: removed {name}, which was left behind");
+    }
+    let lab = Lab::start(&topology, home.prefix(), recorder)?;
+    let mut before = lab.status();
+    home.write_status(&status(&lab, &before))?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "ready: {}", topology.sites.join(", "))?;
+    out.flush()?;
+    let code = loop {
+        let mut fds = vec![PollFd::new(&interrupted, PollFlags::IN)];
+        let ends: Vec<_> = lab.ends().collect();
+        fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
+        match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            break EXIT_INTERRUPTED;
+        }
+        if ready[1..].contains(&true) {
+            break EXIT_FAILED;
+        }
+        let now = lab.status();
+        home.write_status(&status(&lab, &now))?;
+        if io::stderr().is_terminal() {
+            eprint!("\r\x1b[K{}", progress(&before, &now));
+        }
+        before = now;
+    };
+    // Whoever waits for the report reads it from standard error.
+    eprintln!("{}", lab.fidelity());
+    let last = status(&lab, &lab.status());
+    lab.stop()?;
+    home.write_status(&last)?;
+    Ok(code)
+}
+
+fn status(lab: &Lab, links: &[LinkStatus]) -> String {
+    let links: Vec<Value> = links
+        .iter()
+        .map(|link| {
+            let seen = link.counters;
+            json!({
+                "from": link.from,
+                "to": link.to,
+                "packets": seen.packets,
+                "ip_bytes": seen.ip_bytes,
+                "queue_bytes": link.queue.get(),
+                "drops_loss": seen.drops_loss,
+                "drops_queue": seen.drops_queue,
+                "drops_limit": seen.drops_limit,
+                "marked": seen.marked,
+                "duplicated": seen.duplicated,
+                "corrupted": seen.corrupted,
+            })
+        })
+        .collect();
+    let fidelity = fidelity_json(&lab.fidelity());
+    let status = json!({
+        "links": links, "unreachable": lab.unreachable(), "fidelity": fidelity,
+    });
+    format!("{status}\n")
+}
+
+/// Rate, queue and drops of each direction since a second ago.
+fn progress(before: &[LinkStatus], now: &[LinkStatus]) -> String {
+    let line = before.iter().zip(now).map(|(before, now)| {
+        let bits = (now.counters.ip_bytes - before.counters.ip_bytes) * 8;
+        let drops = now.counters.drops() - before.counters.drops();
+        let rate = BitRate::from_bits_per_second(bits - bits % 1000);
+        format!("{}>{} {rate}, queue {}, drops {drops}", now.from, now.to, now.queue)
+    });
+    line.collect::<Vec<_>>().join(" | ")
+}

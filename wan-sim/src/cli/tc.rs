@@ -1,0 +1,134 @@
+//! `wan-sim tc`.
+
+use super::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
+use crate::tc::{HostCommands, TcError, VerifyError, render, verify};
+use crate::topology::{FileError, Topology};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Flags of `wan-sim tc`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TcArgs {
+    /// The lab or fabric file.
+    pub file: PathBuf,
+    /// Only the commands for this site's host.
+    #[arg(long)]
+    pub site: Option<String>,
+    /// The network device, where the file names none.
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Run the commands on this host, which is the site's.
+    #[arg(long, requires = "site", group = "act")]
+    pub apply: bool,
+    /// Check that this host shapes as the file says.
+    #[arg(long, requires = "site", group = "act")]
+    pub verify: bool,
+    /// Undo what was applied on this host.
+    #[arg(long, requires = "site", group = "act")]
+    pub remove: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    File(#[from] FileError),
+    #[error("{0}")]
+    Tc(#[from] TcError),
+    #[error("there is no site `{site}` with a link; there are {known}")]
+    Site { site: String, known: String },
+    #[error("{0}")]
+    Verify(#[from] VerifyError),
+    #[error("this kernel or user cannot: {0}")]
+    Unavailable(String),
+    #[error("`{command}` failed: {said}")]
+    Command { command: String, said: String },
+}
+
+/// Prints or runs the commands. Returns the exit code.
+pub(super) fn run(args: &TcArgs) -> u8 {
+    match try_run(args) {
+        Ok(()) => EXIT_GOOD,
+        Err(error) => {
+            eprintln!("wan-sim tc: {error}");
+            match error {
+                Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } => EXIT_USAGE,
+                Failure::Unavailable(_) => EXIT_UNAVAILABLE,
+                Failure::Verify(_) | Failure::Command { .. } => EXIT_FAILED,
+            }
+        }
+    }
+}
+
+fn try_run(args: &TcArgs) -> Result<(), Failure> {
+    let topology = Topology::load(&args.file)?;
+    let mut hosts = render(&topology, args.device.as_deref())?;
+    if let Some(site) = &args.site {
+        let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
+        hosts.retain(|host| host.site == *site);
+        if hosts.is_empty() {
+            return Err(Failure::Site { site: site.clone(), known: known.join(", ") });
+        }
+    }
+    for host in &hosts {
+        if args.apply {
+            probe()?;
+            apply(host)?;
+        } else if args.remove {
+            host.remove.iter().try_for_each(|command| execute(command).map(drop))?;
+        } else if args.verify {
+            let shown = execute(&format!("tc qdisc show dev {}", host.device))?;
+            verify(host, &shown)?;
+            println!("{}: {} shapes as the file says", host.site, host.device);
+        } else {
+            print(host);
+        }
+    }
+    Ok(())
+}
+
+fn print(host: &HostCommands) {
+    println!("# On {}:", host.site);
+    host.apply.iter().for_each(|command| println!("{command}"));
+    println!("# To undo it:");
+    host.remove.iter().for_each(|command| println!("#   {command}"));
+}
+
+/// All of the commands or none: what was there before is never removed.
+fn apply(host: &HostCommands) -> Result<(), Failure> {
+    for (done, command) in host.apply.iter().enumerate() {
+        if let Err(error) = execute(command) {
+            // The first two make no queue of ours; the rest goes with its root.
+            if done >= 2 {
+                execute(&host.remove[0])?;
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Tries netem in a namespace that nobody uses, before anything is changed.
+fn probe() -> Result<(), Failure> {
+    let name = format!("wansim-probe-{}", std::process::id());
+    let unavailable = |error: Failure| Failure::Unavailable(error.to_string());
+    execute(&format!("ip netns add {name}")).map_err(unavailable)?;
+    let netem = format!("ip netns exec {name} tc qdisc add dev lo root netem delay 1ms");
+    let probed = execute(&netem).map_err(unavailable);
+    let removed = execute(&format!("ip netns del {name}")).map_err(unavailable);
+    probed.and(removed).map(drop)
+}
+
+/// Runs a command line of words without quotes; returns what it printed.
+fn execute(command: &str) -> Result<String, Failure> {
+    let failed = |said: String| Failure::Command { command: command.to_owned(), said };
+    let mut words = command.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output: io::Result<Output> = Command::new(program).args(words).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        return Err(failed(said));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,123 @@
+//! A site's network namespace.
+
+use super::LabError;
+use super::tun::Tun;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A named network namespace; dropping it removes it and what is in it.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes the namespace, with a hosts file that knows all sites.
+    pub(super) fn create(name: String, hosts: &str) -> Result<Self, LabError> {
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        let directory = namespace.etc();
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join("hosts"), hosts)?;
+        Ok(namespace)
+    }
+
+    /// One that is there already, to remove it.
+    pub(super) fn found(name: String) -> Self {
+        Self { name }
+    }
+
+    /// Makes the site's device and gives it the site's addresses.
+    pub(super) fn device(&self, site: usize, mtu: u16) -> Result<Tun, LabError> {
+        let path = format!("/run/netns/{}", self.name);
+        let tun = std::thread::scope(|scope| {
+            scope.spawn(|| create_in(&path)).join().unwrap_or_else(|_| {
+                Err(io::Error::other("the thread that makes the device panicked"))
+            })
+        });
+        let tun = tun.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
+                LabError::Unprivileged { what: "cannot make a TUN device", source: error }
+            }
+            _ => error.into(),
+        })?;
+        let on = |rest: &[&str]| ip(&[&["-n", &self.name], rest].concat());
+        let (v4, v6) = addresses(site);
+        on(&["addr", "add", &format!("{v4}/16"), "dev", DEVICE])?;
+        on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE, "nodad"])?;
+        on(&["link", "set", "lo", "up"])?;
+        let queue = DEVICE_QUEUE_PACKETS.to_string();
+        on(&["link", "set", DEVICE, "mtu", &mtu.to_string(), "txqueuelen", &queue, "up"])?;
+        Ok(tun)
+    }
+
+    fn etc(&self) -> PathBuf {
+        PathBuf::from("/etc/netns").join(&self.name)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Nothing can be done about what does not go: `lab down` tries again.
+        let _ = fs::remove_dir_all(self.etc());
+        let _ = ip(&["netns", "del", &self.name]);
+        // Goes only when it is empty.
+        let _ = fs::remove_dir("/etc/netns");
+    }
+}
+
+/// Names of all network namespaces that begin with `prefix`.
+pub(super) fn namespaces(prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
+    names.sort();
+    names
+}
+
+/// A site's addresses, by its number.
+pub(super) fn addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
+    let number = site as u16 + 1;
+    let [high, low] = number.to_be_bytes();
+    (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
+}
+
+fn create_in(namespace: &str) -> io::Result<Tun> {
+    let fd = rustix::fs::open(namespace, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?;
+    // Room for a long link's window; this namespace's own settings.
+    for name in ["tcp_rmem", "tcp_wmem"] {
+        fs::write(format!("/proc/sys/net/ipv4/{name}"), TCP_MEMORY)?;
+    }
+    Tun::create(DEVICE)
+}
+
+fn ip(arguments: &[&str]) -> Result<(), LabError> {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .map_err(|source| LabError::Unprivileged { what: "cannot run `ip` of iproute2", source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    let failed = io::Error::other(format!("ip {}: {said}", arguments.join(" ")));
+    if said.contains("Operation not permitted") || said.contains("Permission denied") {
+        let what = "cannot make network namespaces";
+        return Err(LabError::Unprivileged { what, source: failed });
+    }
+    Err(failed.into())
+}
+
+/// Name of the device in each namespace.
+pub(super) const DEVICE: &str = "wan0";
+/// Buffers that the device holds while the pump is busy: a site never loses there.
+const DEVICE_QUEUE_PACKETS: u32 = 10_000;
+/// Least, first and most bytes of a TCP socket's buffer.
+const TCP_MEMORY: &str = "4096 1048576 268435456";

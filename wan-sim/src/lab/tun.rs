@@ -1,0 +1,80 @@
+//! A TUN device inside a network namespace, with segmentation offload.
+
+#![expect(unsafe_code, reason = "two ioctls that no safe interface offers")]
+
+use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{IntegerSetter, Opcode, Setter, ioctl};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The site's end of all its links. Goes away when it is closed.
+#[derive(Debug)]
+pub(super) struct Tun {
+    fd: OwnedFd,
+}
+
+impl Tun {
+    /// Makes the device in the calling thread's network namespace.
+    pub(super) fn create(name: &str) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+        let mut request =
+            Request { name: [0; 16], flags: TUN | NO_PACKET_INFO | VNET_HEADER, rest: [0; 22] };
+        // The last byte stays zero.
+        request.name[..15].iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+        // SAFETY: TUNSETIFF reads a `struct ifreq`, whose size and layout Request has.
+        unsafe { ioctl(&fd, Setter::<TUNSETIFF, Request>::new(request))? };
+        let tun = Self { fd };
+        // UDP segmentation came later to the kernel than TCP's.
+        tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN | UDP4 | UDP6)
+            .or_else(|_| tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN))?;
+        Ok(tun)
+    }
+
+    fn offload(&self, features: usize) -> io::Result<()> {
+        // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
+        unsafe { ioctl(&self.fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(features))? };
+        Ok(())
+    }
+
+    /// Reads one buffer; `None` when there is none.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::io::read(&self.fd, buffer) {
+            Ok(len) => Ok(Some(len)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Hands one buffer to the site.
+    pub(super) fn write(&self, buffer: &[u8]) -> io::Result<()> {
+        rustix::io::write(&self.fd, buffer)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `struct ifreq` with its flags.
+#[repr(C)]
+struct Request {
+    name: [u8; 16],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+const TUNSETIFF: Opcode = 0x4004_54ca;
+const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
+const TUN: u16 = 0x0001;
+const NO_PACKET_INFO: u16 = 0x1000;
+const VNET_HEADER: u16 = 0x4000;
+const CHECKSUM: usize = 0x01;
+const TCP4: usize = 0x02;
+const TCP6: usize = 0x04;
+const TCP_ECN: usize = 0x08;
+const UDP4: usize = 0x20;
+const UDP6: usize = 0x40;

@@ -1,0 +1,300 @@
+//! IP packets as a TUN device hands them over: perhaps many segments in one buffer.
+//!
+//! A buffer's segments each meet the link by themselves; those that survive go on in runs,
+//! as smaller buffers with their headers put right. Nothing here trusts the bytes.
+
+use std::ops::Range;
+
+/// `struct virtio_net_hdr`, which precedes every packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    flags: u8,
+    gso_type: u8,
+    headers_bytes: u16,
+    segment_bytes: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+}
+
+/// A buffer read from the device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    header: Header,
+    packet: &'a [u8],
+    segments: Segments,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Segments {
+    /// Headers that each segment repeats; the whole packet where it is one segment.
+    headers_bytes: usize,
+    /// Payload of each but the last.
+    payload_bytes: usize,
+    count: usize,
+}
+
+/// What the link did to a run of segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Damage {
+    pub(super) marked: bool,
+    pub(super) corrupt_bit: Option<u32>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a buffer; `None` when it is no IP packet, or its headers contradict it.
+    pub(super) fn parse(buffer: &'a [u8]) -> Option<Self> {
+        let (header, packet) = buffer.split_at_checked(HEADER_BYTES)?;
+        let header = Header::read(header.try_into().ok()?);
+        match packet.first()? >> 4 {
+            4 if packet.len() >= IPV4_BYTES => {}
+            6 if packet.len() >= IPV6_BYTES => {}
+            _ => return None,
+        }
+        let segments = segments(&header, packet)?;
+        Some(Self { header, packet, segments })
+    }
+
+    /// How many segments it holds.
+    pub(super) fn segments(&self) -> usize {
+        self.segments.count
+    }
+
+    /// Length of a segment with all headers.
+    pub(super) fn ip_bytes(&self, segment: usize) -> u32 {
+        if self.segments.count == 1 {
+            return self.packet.len() as u32;
+        }
+        let payload = self.payload(segment..segment + 1);
+        (self.segments.headers_bytes + payload.len()) as u32
+    }
+
+    /// Whether it may be marked: ECT or CE.
+    pub(super) fn ecn_capable(&self) -> bool {
+        match self.packet[0] >> 4 {
+            4 => self.packet[1] & 3 != 0,
+            _ => self.packet[1] & 0x30 != 0,
+        }
+    }
+
+    /// The last byte of the address it goes to, which tells the site.
+    pub(super) fn destination(&self) -> Destination {
+        match self.packet[0] >> 4 {
+            4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
+            _ => Destination::V6(std::array::from_fn(|i| self.packet[24 + i])),
+        }
+    }
+
+    /// A buffer with the segments of `run`, to write to a device.
+    pub(super) fn emit(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
+        let mut header = self.header;
+        let whole = run == (0..self.segments.count);
+        let mut packet = if whole {
+            self.packet.to_vec()
+        } else {
+            let headers = &self.packet[..self.segments.headers_bytes];
+            [headers, self.payload(run.clone())].concat()
+        };
+        if !whole {
+            self.put_right(&mut packet, &run, &mut header);
+        }
+        if damage.marked {
+            mark(&mut packet);
+        }
+        if let Some(bit) = damage.corrupt_bit {
+            header = complete_checksum(&mut packet, header);
+            flip(&mut packet, bit);
+        }
+        [&header.bytes()[..], &packet].concat()
+    }
+
+    fn payload(&self, run: Range<usize>) -> &'a [u8] {
+        let Segments { headers_bytes, payload_bytes, .. } = self.segments;
+        let end = (headers_bytes + run.end * payload_bytes).min(self.packet.len());
+        &self.packet[headers_bytes + run.start * payload_bytes..end]
+    }
+
+    /// Makes the copied headers those of a part of the buffer.
+    fn put_right(&self, packet: &mut [u8], run: &Range<usize>, header: &mut Header) {
+        let start = usize::from(self.header.checksum_start);
+        let len = packet.len();
+        if packet[0] >> 4 == 4 {
+            put(packet, 2, len as u16);
+            let id = get(packet, 4).wrapping_add(run.start as u16);
+            put(packet, 4, id);
+            renew_ipv4_checksum(packet);
+        } else {
+            put(packet, 4, (len - IPV6_BYTES) as u16);
+        }
+        let protocol = match self.header.gso_type & !GSO_ECN {
+            GSO_UDP => {
+                put(packet, start + 4, (len - start) as u16);
+                UDP
+            }
+            _ => {
+                let offset = (run.start * self.segments.payload_bytes) as u32;
+                let sequence: [u8; 4] = std::array::from_fn(|i| packet[start + 4 + i]);
+                let sequence = u32::from_be_bytes(sequence).wrapping_add(offset);
+                packet[start + 4..start + 8].copy_from_slice(&sequence.to_be_bytes());
+                if run.end < self.segments.count {
+                    packet[start + 13] &= !(TCP_FIN | TCP_PSH);
+                }
+                if run.start > 0 {
+                    packet[start + 13] &= !TCP_CWR;
+                    header.gso_type &= !GSO_ECN;
+                }
+                TCP
+            }
+        };
+        // The device's end computes the rest from this, as it would have.
+        let sum = fold(pseudo_header(packet, protocol, len - start));
+        put(packet, start + usize::from(self.header.checksum_offset), sum);
+        if run.len() == 1 {
+            header.gso_type = GSO_NONE;
+            header.segment_bytes = 0;
+        }
+        header.headers_bytes = self.segments.headers_bytes as u16;
+    }
+}
+
+/// Where a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    V4([u8; 4]),
+    V6([u8; 16]),
+}
+
+impl Header {
+    fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            headers_bytes: word(2),
+            segment_bytes: word(4),
+            checksum_start: word(6),
+            checksum_offset: word(8),
+        }
+    }
+
+    fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
+        let words =
+            [self.headers_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
+        for (place, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
+    if header.gso_type == GSO_NONE {
+        return Some(Segments { headers_bytes: packet.len(), payload_bytes: 1, count: 1 });
+    }
+    let start = usize::from(header.checksum_start);
+    let least = if packet[0] >> 4 == 4 { IPV4_BYTES } else { IPV6_BYTES };
+    if header.flags & NEEDS_CHECKSUM == 0 || start < least {
+        return None;
+    }
+    let transport = match header.gso_type & !GSO_ECN {
+        GSO_UDP => UDP_BYTES,
+        GSO_TCP4 | GSO_TCP6 => usize::from(*packet.get(start + 12)? >> 4) * 4,
+        _ => return None,
+    };
+    let headers_bytes = start + transport.max(UDP_BYTES);
+    let payload_bytes = usize::from(header.segment_bytes);
+    let checksum_end = start + usize::from(header.checksum_offset) + 2;
+    let payload = packet.len().checked_sub(headers_bytes)?;
+    if payload == 0 || payload_bytes == 0 || checksum_end > headers_bytes {
+        return None;
+    }
+    Some(Segments { headers_bytes, payload_bytes, count: payload.div_ceil(payload_bytes) })
+}
+
+fn mark(packet: &mut [u8]) {
+    if packet[0] >> 4 == 4 {
+        packet[1] |= 3;
+        renew_ipv4_checksum(packet);
+    } else {
+        packet[1] |= 0x30;
+    }
+}
+
+/// Puts the whole checksum in, so that a flipped bit shows.
+fn complete_checksum(packet: &mut [u8], mut header: Header) -> Header {
+    let start = usize::from(header.checksum_start);
+    let place = start + usize::from(header.checksum_offset);
+    if header.flags & NEEDS_CHECKSUM != 0 && place + 2 <= packet.len() {
+        let sum = !fold(sum(&packet[start..]));
+        put(packet, place, if sum == 0 { 0xffff } else { sum });
+        header.flags &= !NEEDS_CHECKSUM;
+    }
+    header
+}
+
+/// Flips one bit after the IP header.
+fn flip(packet: &mut [u8], bit: u32) {
+    let headers = match packet[0] >> 4 {
+        4 => usize::from(packet[0] & 15) * 4,
+        _ => IPV6_BYTES,
+    };
+    if let Some(payload) = packet.get_mut(headers..)
+        && !payload.is_empty()
+    {
+        let bit = bit as usize % (payload.len() * 8);
+        payload[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+fn renew_ipv4_checksum(packet: &mut [u8]) {
+    let end = (usize::from(packet[0] & 15) * 4).clamp(IPV4_BYTES, packet.len());
+    put(packet, 10, 0);
+    let sum = !fold(sum(&packet[..end]));
+    put(packet, 10, sum);
+}
+
+fn pseudo_header(packet: &[u8], protocol: u8, transport_bytes: usize) -> u64 {
+    let addresses =
+        if packet[0] >> 4 == 4 { &packet[12..IPV4_BYTES] } else { &packet[8..IPV6_BYTES] };
+    sum(addresses) + u64::from(protocol) + transport_bytes as u64
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    words + rest.first().map_or(0, |last| u64::from(*last) << 8)
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn get(packet: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([packet[at], packet[at + 1]])
+}
+
+fn put(packet: &mut [u8], at: usize, word: u16) {
+    packet[at..at + 2].copy_from_slice(&word.to_be_bytes());
+}
+
+pub(super) const HEADER_BYTES: usize = 10;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const UDP_BYTES: usize = 8;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const TCP_FIN: u8 = 1;
+const TCP_PSH: u8 = 8;
+const TCP_CWR: u8 = 0x80;
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+#[cfg(test)]
+mod tests;

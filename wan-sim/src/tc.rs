@@ -1,0 +1,194 @@
+//! Links as `tc` commands for the hosts of a real testbed.
+//!
+//! Each site's host shapes what it sends, by destination: a class for each link, with netem
+//! below it. What netem cannot do is refused, by name.
+
+mod verify;
+
+pub use verify::{VerifyError, verify};
+
+use crate::topology::Topology;
+use crate::{Jitter, LinkSpec, Loss, Order, Shape};
+use std::fmt::Write;
+use std::net::IpAddr;
+use units::{Fraction, Span};
+
+/// The commands for one site's host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCommands {
+    /// The site.
+    pub site: String,
+    /// The network device they are for.
+    pub device: String,
+    /// To shape what it sends: program and arguments, in order.
+    pub apply: Vec<String>,
+    /// To undo it.
+    pub remove: Vec<String>,
+    /// By netem's handle: the words it was given.
+    pub netems: Vec<(String, String)>,
+}
+
+/// A link that `tc` cannot make. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {reason}")]
+pub struct TcError {
+    /// The link, as from and to, or the site.
+    pub subject: String,
+    /// What netem cannot do, or what is missing.
+    pub reason: &'static str,
+}
+
+/// The commands for every site that sends. `device` is for sites whose file names none.
+///
+/// # Errors
+/// [`TcError`], for the first link that netem cannot express.
+pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostCommands>, TcError> {
+    let mut hosts = Vec::new();
+    for (site, name) in topology.sites.iter().enumerate() {
+        let directions = topology.links.iter().filter_map(|link| match site {
+            _ if site == link.a => Some((link.b, &link.a_to_b)),
+            _ if site == link.b => Some((link.a, &link.b_to_a)),
+            _ => None,
+        });
+        let directions: Vec<_> = directions.collect();
+        if directions.is_empty() {
+            continue;
+        }
+        let error = |reason| TcError { subject: format!("site {name}"), reason };
+        let device = topology.hosts[site].device.as_deref().or(device);
+        let device = device.ok_or(error("name its device in the file, or give --device"))?;
+        hosts.push(host(topology, site, device, &directions)?);
+    }
+    Ok(hosts)
+}
+
+fn host(
+    topology: &Topology,
+    site: usize,
+    device: &str,
+    directions: &[(usize, &LinkSpec)],
+) -> Result<HostCommands, TcError> {
+    let mut apply = vec![
+        // Netem would decide over whole buffers of many segments.
+        format!("ethtool -K {device} tso off gso off gro off"),
+        // What goes elsewhere passes unshaped.
+        format!("tc qdisc add dev {device} root handle 1: htb default 0"),
+    ];
+    let mut netems = Vec::new();
+    for (class, (to, spec)) in (1..).zip(directions) {
+        let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
+        let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
+        let words = netem(spec, topology.mtu).map_err(error)?;
+        let handle = format!("{class}0:");
+        apply.push(format!(
+            "tc class add dev {device} parent 1: classid 1:{class} htb rate 1tbit quantum 60000"
+        ));
+        apply.push(format!(
+            "tc qdisc add dev {device} parent 1:{class} handle {handle} netem {words}"
+        ));
+        let addresses = &topology.hosts[*to].addresses;
+        if addresses.is_empty() {
+            return Err(error("the receiving site has no addresses in the file"));
+        }
+        for address in addresses {
+            let (protocol, prio, match_words) = match address {
+                IpAddr::V4(v4) => ("ip", 1, format!("ip dst {v4}/32")),
+                IpAddr::V6(v6) => ("ipv6", 2, format!("ip6 dst {v6}/128")),
+            };
+            apply.push(format!(
+                "tc filter add dev {device} parent 1: protocol {protocol} prio {prio} u32 match \
+                 {match_words} flowid 1:{class}"
+            ));
+        }
+        netems.push((handle, words));
+    }
+    let remove = vec![
+        format!("tc qdisc del dev {device} root"),
+        format!("ethtool -K {device} tso on gso on gro on"),
+    ];
+    let (site, device) = (topology.sites[site].clone(), device.to_owned());
+    Ok(HostCommands { site, device, apply, remove, netems })
+}
+
+/// The link in words that the kernel's netem takes.
+fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
+    let Jitter { spread, shape, order } = spec.jitter();
+    let jitters = spread > Span::ZERO;
+    match (spec.rate(), order) {
+        (None, Order::Kept) if jitters => {
+            return Err("netem's jitter reorders where there is no rate: give a rate, or let it");
+        }
+        (Some(_), Order::Free) if jitters => {
+            return Err("netem's jitter keeps order where there is a rate: drop one of them");
+        }
+        _ => {}
+    }
+    if spec.mark_above().is_some() {
+        return Err("netem does not mark by queue length: leave out mark_above");
+    }
+    let mut words = format!("limit {} delay {}", limit(spec, mtu)?, time(spec.delay())?);
+    if jitters {
+        let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
+        // Writing into a String cannot fail.
+        let _ = write!(words, " {}", time(spread)?);
+        if shape == "normal" {
+            words.push_str(" distribution normal");
+        }
+    }
+    match spec.loss() {
+        Loss::Random(chance) if chance.ppb() > 0 => {
+            let _ = write!(words, " loss {}", percent(chance));
+        }
+        Loss::Random(_) => {}
+        Loss::GilbertElliott(chain) => {
+            let parts = [chain.to_bad, chain.to_good, chain.loss_in_bad, chain.loss_in_good];
+            let _ = write!(words, " loss gemodel {}", parts.map(percent).join(" "));
+        }
+    }
+    if spec.losses_marked() {
+        words.push_str(" ecn");
+    }
+    for (word, chance) in [("duplicate", spec.duplicate()), ("corrupt", spec.corrupt())] {
+        if chance.ppb() > 0 {
+            let _ = write!(words, " {word} {}", percent(chance));
+        }
+    }
+    if let Some(reorder) = spec.reorder() {
+        let _ = write!(words, " reorder {} gap {}", percent(reorder.probability), reorder.gap);
+    }
+    if let Some(rate) = spec.rate() {
+        let _ = write!(words, " rate {}bit", rate.bits_per_second());
+        if spec.overhead_bytes() > 0 {
+            let _ = write!(words, " {}", spec.overhead_bytes());
+        }
+    }
+    Ok(words)
+}
+
+/// Netem's limit holds the packets under way as well as those that wait.
+fn limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+    if let Some(limit) = spec.limit_packets() {
+        return Ok(u64::from(limit.get()));
+    }
+    let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
+    let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
+    let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);
+    let bytes = pipe_bytes + u128::from(spec.queue().get());
+    let packets = bytes.div_ceil(u128::from(mtu)) + 1;
+    u64::try_from(packets)
+        .ok()
+        .filter(|packets| *packets <= u64::from(u32::MAX))
+        .ok_or("netem's limit of 2^32 packets is below pipe and queue: give a smaller queue")
+}
+
+fn time(span: Span) -> Result<String, &'static str> {
+    match span.ns() {
+        ns if ns.is_multiple_of(1_000_000) => Ok(format!("{}ms", ns / 1_000_000)),
+        ns if ns.is_multiple_of(1000) => Ok(format!("{}us", ns / 1000)),
+        _ => Err("tc takes whole microseconds: round delay and jitter"),
+    }
+}
+
+fn percent(fraction: Fraction) -> String {
+    fraction.to_string().replace(' ', "")
+}

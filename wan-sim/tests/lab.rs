@@ -1,0 +1,259 @@
+//! Labs of network namespaces. Without the privilege for them, each test says that it is
+//! skipped.
+#![expect(clippy::disallowed_types, reason = "programs at the sites use sockets")]
+#![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File};
+use std::io::{BufWriter, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use wan_sim::lab::{Lab, LabError, LinkStatus, namespace_name, namespaces};
+use wan_sim::recording::{Recorder, replay};
+use wan_sim::topology::Topology;
+
+const A: &str = "10.77.0.1";
+const B: &str = "10.77.0.2";
+const B6: &str = "fd77::2";
+
+fn topology(directory: &Path, link: &str) -> (PathBuf, Topology) {
+    let file = directory.join("lab.toml");
+    fs::write(&file, format!("[site.a]\n[site.b]\n[site.c]\n[link.a-b]\nnetem = '{link}'\n"))
+        .unwrap();
+    let topology = Topology::load(&file).unwrap();
+    (file, topology)
+}
+
+/// A prefix of this test's own.
+fn prefix() -> String {
+    static LABS: AtomicU32 = AtomicU32::new(0);
+    let lab = LABS.fetch_add(1, Ordering::Relaxed);
+    format!("wstest-{}-{lab}-", std::process::id())
+}
+
+fn start(topology: &Topology, prefix: &str, recorder: Option<Recorder>) -> Option<Lab> {
+    match Lab::start(topology, prefix, recorder) {
+        Ok(lab) => Some(lab),
+        Err(error @ LabError::Unprivileged { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Runs `act` at a site.
+fn at<T: Send>(prefix: &str, site: &str, act: impl FnOnce() -> T + Send) -> T {
+    let path = format!("/run/netns/{}", namespace_name(prefix, site));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let namespace = File::open(path).unwrap();
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            act()
+        });
+        thread.join().unwrap()
+    })
+}
+
+fn udp(prefix: &str, site: &str, ip: &str) -> UdpSocket {
+    let address = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 7000);
+    let socket = at(prefix, site, || UdpSocket::bind(address).unwrap());
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+fn seen(lab: &Lab, from: &str) -> LinkStatus {
+    lab.status().into_iter().find(|link| link.from == from).unwrap()
+}
+
+#[test]
+fn datagrams_take_their_delay_and_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, topology) = topology(directory.path(), "delay 15ms");
+    let prefix = prefix();
+    let Some(lab) = start(&topology, &prefix, None) else {
+        return;
+    };
+    for (a_ip, b_ip, headers) in [(A, B, 28), ("fd77::1", B6, 48)] {
+        let (a, b) = (udp(&prefix, "a", a_ip), udp(&prefix, "b", b_ip));
+        let before = seen(&lab, "a").counters;
+        let mut buffer = [0; 2000];
+        for round in 0..5u8 {
+            let sent = Instant::now();
+            a.send_to(&[round; 1000], b.local_addr().unwrap()).unwrap();
+            assert_eq!(b.recv_from(&mut buffer).unwrap(), (1000, a.local_addr().unwrap()));
+            assert_eq!(buffer[..1000], [round; 1000]);
+            assert!(sent.elapsed() >= Duration::from_millis(15), "{:?}", sent.elapsed());
+        }
+        let now = seen(&lab, "a").counters;
+        // Neighbours need not be discovered on such a device, so nothing else is sent.
+        assert_eq!(now.packets - before.packets, 5);
+        assert_eq!(now.ip_bytes - before.ip_bytes, 5 * (1000 + headers));
+    }
+    // Where no link leads, packets vanish and are counted.
+    let before = lab.unreachable();
+    let c = udp(&prefix, "c", "10.77.0.3");
+    c.send_to(b"lost", (A, 7000)).unwrap();
+    while lab.unreachable() == before {
+        std::thread::yield_now();
+    }
+    lab.stop().unwrap();
+    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+}
+
+#[test]
+fn a_stream_survives_all_impairments_and_its_recording_replays() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = "delay 2ms 1ms order free loss 0.3% corrupt 0.3% duplicate 0.3% reorder 0.3% \
+                 rate 1gbit queue 2MB mark-above 50kB";
+    let (_, topology) = topology(directory.path(), words);
+    let prefix = prefix();
+    let recording = directory.path().join("recording");
+    let file = BufWriter::new(File::create(&recording).unwrap());
+    let Some(lab) = start(&topology, &prefix, Some(Recorder::new(Box::new(file)))) else {
+        return;
+    };
+    for ip in [B, B6] {
+        let listener = at(&prefix, "b", || TcpListener::bind((ip, 7001)).unwrap());
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut data = Vec::new();
+                stream.read_to_end(&mut data).unwrap();
+                data
+            });
+            let mut sender = at(&prefix, "a", || TcpStream::connect(address).unwrap());
+            let data: Vec<u8> = (0..20_000_000u32).map(|i| (i ^ i >> 8 ^ i >> 16) as u8).collect();
+            sender.write_all(&data).unwrap();
+            drop(sender);
+            assert!(receiver.join().unwrap() == data, "the stream differs");
+        });
+    }
+    let counters = seen(&lab, "a").counters;
+    // Two streams of 13,700 full segments; losses of 0.3 % of them within wide bounds.
+    assert!(counters.packets > 27_000, "{counters:?}");
+    for count in [counters.drops_loss, counters.corrupted, counters.duplicated] {
+        assert!((30..400).contains(&count), "{counters:?}");
+    }
+    let status = lab.status();
+    lab.stop().unwrap();
+    let replayed = replay(fs::read(recording).unwrap().as_slice()).unwrap();
+    assert_eq!(replayed.links.len(), 2);
+    for link in &status {
+        let name = format!("{}_{}", link.from, link.to);
+        let (_, counters) = replayed.links.iter().find(|(known, _)| *known == name).unwrap();
+        // Acknowledgements may still have come after the status.
+        assert!(counters.packets >= link.counters.packets, "{name}");
+        assert!(counters.drops_loss >= link.counters.drops_loss, "{name}");
+    }
+}
+
+fn wan_sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wan-sim")).args(arguments).output().unwrap()
+}
+
+/// Brings a lab up in the background; `None`, said aloud, without the privilege.
+fn up(file: &str) -> Option<()> {
+    let output = wan_sim(&["lab", "up", file]);
+    if output.status.code() == Some(77) {
+        eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, b"ready: a, b, c\n");
+    Some(())
+}
+
+fn pid_and_prefix(file: &Path) -> (Pid, String) {
+    // The folder is named after a hash of the path, as the namespaces are.
+    let id = fs::read_dir("/run/wan-sim").unwrap().flatten().find_map(|entry| {
+        let pid = fs::read_to_string(entry.path().join("pid")).ok()?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let command = String::from_utf8(command).ok()?;
+        let id = entry.file_name().into_string().ok()?;
+        command.contains(file.to_str()?).then_some((pid, id))
+    });
+    let (pid, id) = id.unwrap();
+    (Pid::from_raw(pid.parse().unwrap()).unwrap(), format!("wansim-{id}-"))
+}
+
+#[test]
+fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (_, prefix) = pid_and_prefix(&path);
+    assert_eq!(namespaces(&prefix).len(), 3);
+    assert_eq!(wan_sim(&["lab", "up", file]).status.code(), Some(1));
+    let hosts = wan_sim(&["lab", "exec", file, "b", "--", "cat", "/etc/hosts"]);
+    assert!(String::from_utf8(hosts.stdout).unwrap().contains("10.77.0.1 a"));
+    let failing = wan_sim(&["lab", "exec", file, "b", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(failing.status.code(), Some(7));
+    assert_eq!(wan_sim(&["lab", "exec", file, "d", "--", "true"]).status.code(), Some(64));
+    let status = wan_sim(&["lab", "status", file]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["links"].as_array().unwrap().len(), 2);
+
+    let down = wan_sim(&["lab", "down", file]);
+    assert_eq!(down.status.code(), Some(0));
+    assert!(String::from_utf8(down.stdout).unwrap().starts_with("fidelity: "));
+    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(1));
+    assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
+}
+
+#[test]
+fn what_a_killed_lab_left_behind_is_found_and_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (pid, prefix) = pid_and_prefix(&path);
+    kill_process(pid, Signal::KILL).unwrap();
+    // The system lets go of its lock when it has ended.
+    while wan_sim(&["lab", "status", file]).status.code() == Some(0) {
+        std::thread::yield_now();
+    }
+    assert_eq!(namespaces(&prefix).len(), 3);
+    let down = wan_sim(&["lab", "down", file]);
+    assert_eq!(down.status.code(), Some(0));
+    let said = String::from_utf8(down.stdout).unwrap();
+    assert_eq!(said.matches("left behind").count(), 3, "{said}");
+    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    assert!(!Path::new("/etc/netns").join(format!("{prefix}a")).exists());
+}
+
+#[test]
+fn a_starved_lab_says_that_the_run_is_void() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (pid, prefix) = pid_and_prefix(&path);
+    let (a, b) = (udp(&prefix, "a", A), udp(&prefix, "b", B));
+    let mut buffer = [0; 9];
+    a.send_to(b"good", b.local_addr().unwrap()).unwrap();
+    b.recv_from(&mut buffer).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    a.send_to(b"late", b.local_addr().unwrap()).unwrap();
+    b.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(b.recv_from(&mut buffer).is_err(), "a stopped lab delivered");
+    kill_process(pid, Signal::CONT).unwrap();
+    b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    b.recv_from(&mut buffer).unwrap();
+    let down = String::from_utf8(wan_sim(&["lab", "down", file]).stdout).unwrap();
+    assert!(down.contains("VOID: ") && down.contains("reads came more than"), "{down}");
+}
