@@ -8,6 +8,7 @@ use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::time::{Duration, Instant};
+use units::ByteCount;
 use wan_sim::{BindError, LinkSpec, VirtualNet};
 
 const CLIENT: &str = "10.0.0.1:0";
@@ -36,12 +37,15 @@ fn net(spec: LinkSpec, seed: u64) -> VirtualNet {
 async fn receive(socket: &Arc<dyn AsyncUdpSocket>) -> Vec<(Vec<u8>, RecvMeta)> {
     let (mut first, mut second) = ([0u8; 2000], [0u8; 2000]);
     let mut metas = [RecvMeta::default(); 2];
-    let taken = std::future::poll_fn(|cx| {
+    let received = std::future::poll_fn(|cx| {
         let mut buffers = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
         socket.poll_recv(cx, &mut buffers, &mut metas)
-    })
-    .await
-    .unwrap();
+    });
+    // Virtual seconds: what never comes fails at once.
+    let taken = tokio::time::timeout(Duration::from_secs(60), received)
+        .await
+        .unwrap()
+        .unwrap();
     [&first, &second]
         .iter()
         .zip(metas)
@@ -118,6 +122,66 @@ async fn an_address_has_one_socket_until_it_is_dropped() {
     drop(first);
     net.bind(address(SERVER)).unwrap();
     assert!(net.bind(address("0.0.0.0:1")).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_is_shared_by_all_links_of_its_address() {
+    // Two senders at 1 Gbit/s each into a port of 1 Gbit/s, and back out of it.
+    let net = net(link("1 Gbit/s", "10 ms", "0 %"), 1);
+    let third = "10.0.0.3:1";
+    let fast = link("1 Gbit/s", "10 ms", "0 %");
+    net.connect(ip(third), ip(SERVER), fast, fast, 2);
+    let port = link("1 Gbit/s", "0 ms", "0 %").with_queue(ByteCount::new(4 << 20));
+    net.set_port(ip(SERVER), port, port, 3);
+    let (a, b) = (
+        net.bind(address(CLIENT)).unwrap(),
+        net.bind(address(third)).unwrap(),
+    );
+    let server = net.bind(address(SERVER)).unwrap();
+    let other = net.bind(address("10.0.0.2:9")).unwrap();
+
+    // 1,000 packets of 1,250 bytes are 10 ms at 1 Gbit/s; half of them come from each.
+    let began = Instant::now();
+    for _ in 0..250 {
+        send(&a, SERVER, &[1; 2 * 1222], 1222);
+        send(&b, SERVER, &[2; 2 * 1222], 1222);
+    }
+    send(&a, "10.0.0.2:9", &[3; 1222], 1222);
+    let mut packets = 0;
+    while packets < 1000 {
+        packets += receive(&server).await.len();
+    }
+    // Delay, and the port's time for all; tokio's tick is a millisecond.
+    let took = began.elapsed();
+    assert!(
+        (Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took),
+        "{took:?}"
+    );
+    assert_eq!(receive(&other).await.len(), 1);
+    let (out, into) = net.port_counters(ip(SERVER)).unwrap();
+    assert_eq!((out.packets, into.packets, into.drops_queue), (0, 1001, 0));
+
+    for destination in [CLIENT, third] {
+        let destination = if destination == CLIENT {
+            a.local_addr().unwrap().to_string()
+        } else {
+            third.into()
+        };
+        (0..250).for_each(|_| send(&server, &destination, &[4; 2 * 1222], 1222));
+    }
+    let began = Instant::now();
+    let mut packets = 0;
+    while packets < 500 {
+        packets += receive(&b).await.len();
+    }
+    // The other's packets left first, through the same port.
+    let took = began.elapsed();
+    assert!(
+        (Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took),
+        "{took:?}"
+    );
+    assert_eq!(net.port_counters(ip(SERVER)).unwrap().0.packets, 1000);
+    assert!(net.port_counters(ip(CLIENT)).is_none());
 }
 
 #[test]
