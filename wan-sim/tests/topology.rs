@@ -210,5 +210,10 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ),
     ("[site.c]\nport = 1", 4, &["`port`"]),
     ("[site.'../x']", 0, &["../x", "a-z"]),
+    (
+        "[link.a-b]\nnetem = 'delay 1ms seed 7'",
+        0,
+        &["seed", "top"],
+    ),
     ("mtu = 1", 3, &["mtu"]),
 ];
