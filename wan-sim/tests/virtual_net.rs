@@ -1,9 +1,10 @@
 //! Real quinn endpoints over the virtual network, under a paused clock.
 
-use quinn::crypto::rustls::QuicClientConfig;
+#[path = "support/quic.rs"]
+mod quic;
+
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -221,7 +222,7 @@ fn run(seed: u64) -> (u64, u64, Duration) {
 /// Sends 8 MB over 1 Gbit/s, 80 ms round trip, 0.1 % loss. Returns hash, losses, seconds.
 async fn transfer(seed: u64) -> (u64, u64, Duration) {
     let net = net(link("1 Gbit/s", "40 ms", "0.1 %"), seed);
-    let (client_config, server_config) = tls();
+    let (client_config, server_config) = quic::tls();
     let endpoint = |at: &str, server: Option<ServerConfig>, rng: u8| {
         let mut config = EndpointConfig::default();
         config.rng_seed(Some([rng; 32]));
@@ -254,22 +255,3 @@ async fn transfer(seed: u64) -> (u64, u64, Duration) {
 }
 
 static PAYLOAD: [u8; 8_000_000] = [0xa5; 8_000_000];
-
-/// An Ed25519 certificate: its signatures have one length, so packets have one size.
-fn tls() -> (ClientConfig, ServerConfig) {
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-    let mut params = rcgen::CertificateParams::new(vec!["wan".into()]).unwrap();
-    // A random one may be a byte shorter.
-    params.serial_number = Some(7.into());
-    let certificate = params.self_signed(&key).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let client = QuicClientConfig::try_from(client).unwrap();
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let server =
-        ServerConfig::with_single_cert(vec![certificate.der().clone()], key.into()).unwrap();
-    (ClientConfig::new(Arc::new(client)), server)
-}
