@@ -1,9 +1,6 @@
 //! How much of a direct UDP flow's speed the relay keeps: `cargo bench -p wan-sim`.
 #![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a benchmark measures by the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the clock")]
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use std::io::IoSliceMut;
@@ -22,35 +19,23 @@ fn main() {
     let target = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = target.local_addr().unwrap();
     // Alternating, so that a busy spell of the machine meets both.
-    let rounds: Vec<_> = (0..3)
-        .map(|_| (flow(&target, address), relayed(&target)))
-        .collect();
+    let rounds: Vec<_> = (0..3).map(|_| (flow(&target, address), relayed(&target))).collect();
     for (direct, (relayed, verdict)) in &rounds {
         println!(
             "direct {direct:.2} Gbit/s, relayed {relayed:.2} Gbit/s, ratio {:.2}; {verdict}",
             relayed / direct
         );
     }
-    let mut ratios: Vec<_> = rounds
-        .iter()
-        .map(|(direct, (relay, _))| relay / direct)
-        .collect();
+    let mut ratios: Vec<_> = rounds.iter().map(|(direct, (relay, _))| relay / direct).collect();
     ratios.sort_by(f64::total_cmp);
     println!("median ratio {:.2} (wanted: at least 0.6)", ratios[1]);
 }
 
 fn relayed(target: &UdpSocket) -> (f64, String) {
     let link = LinkSpec::unlimited("20 ms".parse().unwrap()).unwrap();
-    let forward = Forward {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        target: target.local_addr().unwrap(),
-    };
-    let spec = RelaySpec {
-        forwards: vec![forward],
-        forward: link,
-        backward: link,
-        seed: 1,
-    };
+    let forward =
+        Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
+    let spec = RelaySpec { forwards: vec![forward], forward: link, backward: link, seed: 1 };
     let relay = Relay::start(&spec).unwrap();
     let rate = flow(target, relay.listening()[0].address);
     (rate, relay.fidelity().to_string())

@@ -1,8 +1,5 @@
 //! How fast virtual time runs: `cargo bench -p wan-sim --features virtual-net`.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a benchmark measures by the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the clock")]
 
 #[path = "../tests/support/quic.rs"]
 mod quic;
@@ -69,11 +66,7 @@ async fn transfer() -> (f64, u64) {
             stream.await.unwrap();
         }
     });
-    let connection = client
-        .connect_with(client_config, there, "wan")
-        .unwrap()
-        .await
-        .unwrap();
+    let connection = client.connect_with(client_config, there, "wan").unwrap().await.unwrap();
     let data = bytes::Bytes::from(vec![0xa5; STREAM_BYTES]);
     for _ in 0..STREAMS {
         let (connection, data) = (connection.clone(), data.clone());
@@ -84,10 +77,7 @@ async fn transfer() -> (f64, u64) {
         });
     }
     receiver.await.unwrap();
-    (
-        began.elapsed().as_secs_f64(),
-        net.counters(a, b).unwrap().packets,
-    )
+    (began.elapsed().as_secs_f64(), net.counters(a, b).unwrap().packets)
 }
 
 /// Windows of four bandwidth-delay products.

@@ -55,11 +55,7 @@ pub struct FidelityReport {
 
 impl Default for Fidelity {
     fn default() -> Self {
-        Self {
-            lateness: Histogram::new(),
-            own_drops: 0,
-            late_reads: 0,
-        }
+        Self { lateness: Histogram::new(), own_drops: 0, late_reads: 0 }
     }
 }
 
@@ -100,23 +96,16 @@ impl Fidelity {
         };
         if report.lateness_p999 > limits.lateness_p999 {
             let (was, most) = (report.lateness_p999, limits.lateness_p999);
-            report.void.push(format!(
-                "one delivery in a thousand was {was} late, above {most}"
-            ));
+            report.void.push(format!("one delivery in a thousand was {was} late, above {most}"));
         }
         if self.own_drops > 0 {
-            report.void.push(format!(
-                "the emulator itself lost {} packets",
-                self.own_drops
-            ));
+            report.void.push(format!("the emulator itself lost {} packets", self.own_drops));
         }
         // A few stalls are part of any machine, unless there is little else.
         if self.late_reads * 1000 > deliveries * limits.late_reads_permille {
             let gap = limits.read_gap;
             let reads = self.late_reads;
-            report
-                .void
-                .push(format!("{reads} reads came more than {gap} late"));
+            report.void.push(format!("{reads} reads came more than {gap} late"));
         }
         report
     }
@@ -143,11 +132,7 @@ impl fmt::Display for FidelityReport {
 }
 
 fn in_ms(span: Span) -> String {
-    format!(
-        "{}.{:03} ms",
-        span.ns() / 1_000_000,
-        span.ns() / 1000 % 1000
-    )
+    format!("{}.{:03} ms", span.ns() / 1_000_000, span.ns() / 1000 % 1000)
 }
 
 /// Counts by magnitude: eight steps for every doubling, so 12 % at most between them.
@@ -160,11 +145,7 @@ struct Histogram {
 
 impl Histogram {
     fn new() -> Self {
-        Self {
-            counts: vec![0; 64 * STEPS as usize],
-            count: 0,
-            max: 0,
-        }
+        Self { counts: vec![0; 64 * STEPS as usize], count: 0, max: 0 }
     }
 
     fn add(&mut self, ns: u64) {
@@ -174,10 +155,7 @@ impl Histogram {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.counts
-            .iter_mut()
-            .zip(&other.counts)
-            .for_each(|(mine, theirs)| *mine += theirs);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;
         self.max = self.max.max(other.max);
     }
@@ -228,14 +206,8 @@ mod tests {
         (0..10_000).for_each(|i| good.delivered(Span::from_ns(i * 10)));
         good.delivered(Span::from_ms(100));
         let report = good.report(&limits);
-        assert_eq!(
-            (report.void.len(), report.lateness_max),
-            (0, Span::from_ms(100))
-        );
-        assert!(
-            (50_000..57_000).contains(&report.lateness_p50.ns()),
-            "{report}"
-        );
+        assert_eq!((report.void.len(), report.lateness_max), (0, Span::from_ms(100)));
+        assert!((50_000..57_000).contains(&report.lateness_p50.ns()), "{report}");
 
         let mut late = good.clone();
         (0..20).for_each(|_| late.delivered(Span::from_ms(100)));

@@ -116,9 +116,7 @@ impl Lab {
                 sent: 0,
             };
             let name = format!("wan-sim {}", topology.sites[site]);
-            let thread = std::thread::Builder::new()
-                .name(name)
-                .spawn(move || pump.run())?;
+            let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
             lab.threads.push(thread);
             lab.life.push(life);
         }
@@ -147,18 +145,13 @@ impl Lab {
     /// How true the lab is to its links so far.
     pub fn fidelity(&self) -> FidelityReport {
         let mut all = Fidelity::default();
-        self.states
-            .iter()
-            .for_each(|state| all.merge(&lock(state).fidelity));
+        self.states.iter().for_each(|state| all.merge(&lock(state).fidelity));
         all.report(&LIMITS)
     }
 
     /// Packets that were sent to where no link leads.
     pub fn unreachable(&self) -> u64 {
-        self.states
-            .iter()
-            .map(|state| lock(state).unreachable)
-            .sum()
+        self.states.iter().map(|state| lock(state).unreachable).sum()
     }
 
     /// One for each site: readable once that site's thread has ended by itself.
@@ -207,9 +200,7 @@ pub fn namespace_name(prefix: &str, site: &str) -> String {
 /// the namespaces removed.
 pub fn remove_orphans(prefix: &str) -> Vec<String> {
     let names = site::namespaces(prefix);
-    names
-        .iter()
-        .for_each(|name| drop(Namespace::found(name.clone())));
+    names.iter().for_each(|name| drop(Namespace::found(name.clone())));
     names
 }
 
@@ -222,16 +213,12 @@ type States = Vec<Arc<Mutex<SiteState>>>;
 
 fn states(topology: &Topology, mut recorder: Option<Recorder>) -> (States, Option<Recorder>) {
     let count = topology.sites.len();
-    let mut links: Vec<Vec<Option<(usize, Link)>>> = (0..count)
-        .map(|_| (0..count).map(|_| None).collect())
-        .collect();
+    let mut links: Vec<Vec<Option<(usize, Link)>>> =
+        (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     let mut number = 0;
     let mut add = |from: usize, to: usize, spec: LinkSpec| {
         // Every direction draws for itself.
-        let seed = topology
-            .seed
-            .wrapping_mul(0x1_0001)
-            .wrapping_add(number as u64);
+        let seed = topology.seed.wrapping_mul(0x1_0001).wrapping_add(number as u64);
         if let Some(recorder) = &mut recorder {
             let name = format!("{}_{}", topology.sites[from], topology.sites[to]);
             recorder.link(number, &name, seed, spec);
@@ -243,15 +230,8 @@ fn states(topology: &Topology, mut recorder: Option<Recorder>) -> (States, Optio
         add(link.a, link.b, link.a_to_b);
         add(link.b, link.a, link.b_to_a);
     }
-    let state = |links| SiteState {
-        links,
-        fidelity: Fidelity::default(),
-        unreachable: 0,
-    };
-    let states = links
-        .into_iter()
-        .map(|links| Arc::new(Mutex::new(state(links))))
-        .collect();
+    let state = |links| SiteState { links, fidelity: Fidelity::default(), unreachable: 0 };
+    let states = links.into_iter().map(|links| Arc::new(Mutex::new(state(links)))).collect();
     (states, recorder)
 }
 

@@ -133,8 +133,7 @@ impl Link {
             }
         }
         let accepted =
-            self.bottleneck
-                .accept(now, packet.ip_bytes, &self.spec, self.script.rates());
+            self.bottleneck.accept(now, packet.ip_bytes, &self.spec, self.script.rates());
         let Some(accepted) = accepted else {
             return Fate::Drop(Reason::Queue);
         };
@@ -150,11 +149,7 @@ impl Link {
         if self.spec.limit_packets().is_some() {
             self.inside.push(Reverse(at));
         }
-        Fate::Deliver(Delivery {
-            at,
-            marked,
-            corrupt_bit: draws.corrupt_bit,
-        })
+        Fate::Deliver(Delivery { at, marked, corrupt_bit: draws.corrupt_bit })
     }
 
     /// Makes the link like `spec` for packets offered from now on.

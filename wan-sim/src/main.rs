@@ -18,11 +18,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nobody is left to tell when even this cannot be printed.
             let _ = error.print();
-            ExitCode::from(if error.use_stderr() {
-                cli::EXIT_USAGE
-            } else {
-                cli::EXIT_GOOD
-            })
+            ExitCode::from(if error.use_stderr() { cli::EXIT_USAGE } else { cli::EXIT_GOOD })
         }
     }
 }

@@ -122,16 +122,10 @@ impl Parsed {
             "order" => self.order = Some(words.value("order", "kept or free", value::order)?),
             "slot" => {
                 let reason = "packets are not released in slots; the nearest is delay with jitter";
-                return Err(NetemError::Refused {
-                    word: word.into(),
-                    reason,
-                });
+                return Err(NetemError::Refused { word: word.into(), reason });
             }
             _ => {
-                return Err(NetemError::Unknown {
-                    word: word.into(),
-                    accepted: ACCEPTED,
-                });
+                return Err(NetemError::Unknown { word: word.into(), accepted: ACCEPTED });
             }
         }
         Ok(())
@@ -156,17 +150,11 @@ impl Parsed {
             Some(_) => Order::Kept,
             None => Order::Free,
         });
-        let mut link = link
-            .with_queue(queue)
-            .with_duplicate(self.duplicate)
-            .with_corrupt(self.corrupt);
+        let mut link =
+            link.with_queue(queue).with_duplicate(self.duplicate).with_corrupt(self.corrupt);
         if let Some(spread) = self.spread {
             let shape = self.shape.unwrap_or(Shape::Uniform);
-            link = link.with_jitter(Jitter {
-                spread,
-                shape,
-                order,
-            })?;
+            link = link.with_jitter(Jitter { spread, shape, order })?;
         }
         if let Some(limit) = limit {
             link = link.with_limit(limit);
@@ -182,15 +170,9 @@ impl Parsed {
         }
         if self.reorder.is_some() || self.gap.is_some() {
             let probability = self.reorder.unwrap_or(ALWAYS);
-            link = link.with_reorder(Reorder {
-                probability,
-                gap: self.gap.unwrap_or(GAP_NONE),
-            });
+            link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_NONE) });
         }
-        Ok(Netem {
-            link,
-            seed: self.seed,
-        })
+        Ok(Netem { link, seed: self.seed })
     }
 
     fn check(&self) -> Result<(), NetemError> {
@@ -198,18 +180,8 @@ impl Parsed {
         let delays = self.delay > Span::ZERO;
         let limited = self.rate.is_some();
         for (given, word, present, needed) in [
-            (
-                self.shape.is_some(),
-                "distribution",
-                jitters,
-                "a jitter: delay TIME JITTER",
-            ),
-            (
-                self.order.is_some(),
-                "order",
-                jitters,
-                "a jitter: delay TIME JITTER",
-            ),
+            (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
+            (self.order.is_some(), "order", jitters, "a jitter: delay TIME JITTER"),
             (self.ecn, "ecn", self.loss.is_some(), "loss"),
             (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
             (self.gap.is_some(), "gap", delays, "a delay to skip"),
@@ -246,11 +218,7 @@ impl<'a> Words<'a> {
         parse: fn(&str) -> Option<T>,
     ) -> Result<T, NetemError> {
         let value = self.next().unwrap_or_default();
-        parse(value).ok_or_else(|| NetemError::Value {
-            word,
-            value: value.to_owned(),
-            wanted,
-        })
+        parse(value).ok_or_else(|| NetemError::Value { word, value: value.to_owned(), wanted })
     }
 
     /// The next word, if it is such a value.
@@ -322,15 +290,9 @@ impl<'a> Words<'a> {
         let Some(overhead) = self.maybe(one_word::<i64>) else {
             return Ok(0);
         };
-        let refused = |what: &str, reason| NetemError::Refused {
-            word: what.to_owned(),
-            reason,
-        };
+        let refused = |what: &str, reason| NetemError::Refused { word: what.to_owned(), reason };
         if self.maybe(one_word::<i64>).is_some() {
-            return Err(refused(
-                "rate .. CELLSIZE",
-                "packets are not cut into cells",
-            ));
+            return Err(refused("rate .. CELLSIZE", "packets are not cut into cells"));
         }
         u16::try_from(overhead)
             .map_err(|_| refused("rate .. PACKETOVERHEAD", "it must be 0 to 65535 bytes"))

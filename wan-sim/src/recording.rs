@@ -31,24 +31,13 @@ impl Recorder {
 
     /// The link numbered `index`, from 0 in order, before anything of it.
     pub fn link(&mut self, index: usize, name: &str, seed: u64, link: LinkSpec) {
-        let words = Netem {
-            link,
-            seed: Some(seed),
-        };
+        let words = Netem { link, seed: Some(seed) };
         self.line(format_args!("link {index} {name} {words}"));
     }
 
     /// A packet that link `index` was offered, and what became of it.
     pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
-        self.line(format_args!(
-            "{}",
-            PacketLine {
-                index,
-                now,
-                packet,
-                offered
-            }
-        ));
+        self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
     }
 
     /// A change of link `index`, for packets after it.
@@ -82,9 +71,7 @@ impl Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+        f.debug_struct("Recorder").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
@@ -97,23 +84,10 @@ struct PacketLine<'a> {
 
 impl fmt::Display for PacketLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            index,
-            now,
-            packet,
-            offered,
-        } = self;
+        let Self { index, now, packet, offered } = self;
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
-        write!(
-            f,
-            "{index} {} {} {ecn} {}",
-            now.ns(),
-            packet.ip_bytes,
-            FateWord(offered.fate)
-        )?;
-        offered
-            .copy
-            .map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+        write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
     }
 }
 
@@ -128,9 +102,7 @@ impl fmt::Display for FateWord {
                 if delivery.marked {
                     write!(f, " marked")?;
                 }
-                delivery
-                    .corrupt_bit
-                    .map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
+                delivery.corrupt_bit.map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
             }
         }
     }

@@ -54,10 +54,7 @@ impl FromStr for Forward {
     fn from_str(text: &str) -> Result<Self, ForwardError> {
         let parse = || {
             let (listen, target) = text.split_once('=')?;
-            Some(Self {
-                listen: listen.trim().parse().ok()?,
-                target: target.trim().parse().ok()?,
-            })
+            Some(Self { listen: listen.trim().parse().ok()?, target: target.trim().parse().ok()? })
         };
         parse().ok_or_else(|| ForwardError(text.to_owned()))
     }
@@ -136,12 +133,7 @@ impl Relay {
     /// [`RelayError`]; nothing stays bound then.
     pub fn start_recording(spec: &RelaySpec, mut recorder: Recorder) -> Result<Self, RelayError> {
         recorder.link(FORWARD, "forward", spec.seed, spec.forward);
-        recorder.link(
-            BACKWARD,
-            "backward",
-            spec.seed ^ BACKWARD_SEED,
-            spec.backward,
-        );
+        recorder.link(BACKWARD, "backward", spec.seed ^ BACKWARD_SEED, spec.backward);
         Self::begin(spec, Some(recorder))
     }
 
@@ -149,10 +141,7 @@ impl Relay {
         let mut listening = Vec::new();
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
-            let error = |source| RelayError::Listen {
-                address: listen,
-                source,
-            };
+            let error = |source| RelayError::Listen { address: listen, source };
             let port = Port::bind(listen).map_err(error)?;
             listening.push(Listening {
                 address: port.local_address().map_err(error)?,
@@ -171,15 +160,9 @@ impl Relay {
         }));
         let (life, pump_life) = UnixStream::pair()?;
         let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
-        let thread = std::thread::Builder::new()
-            .name("wan-sim relay".into())
-            .spawn(move || pump.run())?;
-        Ok(Self {
-            shared,
-            listening,
-            life,
-            thread: Some(thread),
-        })
+        let thread =
+            std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
+        Ok(Self { shared, listening, life, thread: Some(thread) })
     }
 
     /// The listening sockets, in the order of the forwards.

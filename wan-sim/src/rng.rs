@@ -12,12 +12,9 @@ impl Stream {
     /// The stream called `label` under `seed`. Labels keep streams apart: a draw from one
     /// leaves the others alone.
     pub(crate) fn new(seed: u64, label: &str) -> Self {
-        let mut mixed = label
-            .bytes()
-            .fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
-        Self {
-            state: std::array::from_fn(|_| splitmix64(&mut mixed)),
-        }
+        let mut mixed =
+            label.bytes().fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
+        Self { state: std::array::from_fn(|_| splitmix64(&mut mixed)) }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -78,9 +75,7 @@ fn ln(x: f64) -> f64 {
     };
     // ln m = 2 artanh t, whose series ends below rounding error for |t| < 0.172.
     let t = (mantissa - 1.0) / (mantissa + 1.0);
-    let series = (0..11)
-        .rev()
-        .fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
+    let series = (0..11).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
@@ -100,9 +95,7 @@ mod tests {
     #[test]
     fn xoshiro_matches_its_reference_vector() {
         // First outputs of the reference C code for the state 1, 2, 3, 4.
-        let mut stream = Stream {
-            state: [1, 2, 3, 4],
-        };
+        let mut stream = Stream { state: [1, 2, 3, 4] };
         assert_eq!(stream.next(), 41_943_041);
         assert_eq!(stream.next(), 58_720_359);
         assert_eq!(stream.next(), 3_588_806_011_781_223);
@@ -120,10 +113,7 @@ mod tests {
         for i in 1..=10_000 {
             let x = f64::from(i) / 10_000.0;
             for x in [x, x / 1e6, x * 1e-15] {
-                assert!(
-                    (ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16,
-                    "{x}"
-                );
+                assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs() + 1e-16, "{x}");
             }
         }
     }

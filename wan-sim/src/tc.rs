@@ -54,10 +54,7 @@ pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostComma
         if directions.is_empty() {
             continue;
         }
-        let error = |reason| TcError {
-            subject: format!("site {name}"),
-            reason,
-        };
+        let error = |reason| TcError { subject: format!("site {name}"), reason };
         let device = topology.hosts[site].device.as_deref().or(device);
         let device = device.ok_or(error("name its device in the file, or give --device"))?;
         hosts.push(host(topology, site, device, &directions)?);
@@ -80,10 +77,7 @@ fn host(
     let mut netems = Vec::new();
     for (class, (to, spec)) in (1..).zip(directions) {
         let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
-        let error = |reason| TcError {
-            subject: format!("{from} to {to_name}"),
-            reason,
-        };
+        let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
         let words = netem(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");
         apply.push(format!(
@@ -113,22 +107,12 @@ fn host(
         format!("ethtool -K {device} tso on gso on gro on"),
     ];
     let (site, device) = (topology.sites[site].clone(), device.to_owned());
-    Ok(HostCommands {
-        site,
-        device,
-        apply,
-        remove,
-        netems,
-    })
+    Ok(HostCommands { site, device, apply, remove, netems })
 }
 
 /// The link in words that the kernel's netem takes.
 fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
-    let Jitter {
-        spread,
-        shape,
-        order,
-    } = spec.jitter();
+    let Jitter { spread, shape, order } = spec.jitter();
     let jitters = spread > Span::ZERO;
     match (spec.rate(), order) {
         (None, Order::Kept) if jitters => {
@@ -144,11 +128,7 @@ fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     }
     let mut words = format!("limit {} delay {}", limit(spec, mtu)?, time(spec.delay())?);
     if jitters {
-        let shape = if shape == Shape::Normal {
-            "normal"
-        } else {
-            "uniform"
-        };
+        let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
         // Writing into a String cannot fail.
         let _ = write!(words, " {}", time(spread)?);
         if shape == "normal" {
@@ -161,12 +141,7 @@ fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
         }
         Loss::Random(_) => {}
         Loss::GilbertElliott(chain) => {
-            let parts = [
-                chain.to_bad,
-                chain.to_good,
-                chain.loss_in_bad,
-                chain.loss_in_good,
-            ];
+            let parts = [chain.to_bad, chain.to_good, chain.loss_in_bad, chain.loss_in_good];
             let _ = write!(words, " loss gemodel {}", parts.map(percent).join(" "));
         }
     }
@@ -179,12 +154,7 @@ fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
         }
     }
     if let Some(reorder) = spec.reorder() {
-        let _ = write!(
-            words,
-            " reorder {} gap {}",
-            percent(reorder.probability),
-            reorder.gap
-        );
+        let _ = write!(words, " reorder {} gap {}", percent(reorder.probability), reorder.gap);
     }
     if let Some(rate) = spec.rate() {
         let _ = write!(words, " rate {}bit", rate.bits_per_second());
@@ -200,9 +170,7 @@ fn limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     if let Some(limit) = spec.limit_packets() {
         return Ok(u64::from(limit.get()));
     }
-    let rate = spec
-        .rate()
-        .ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
+    let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
     let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);
     let bytes = pipe_bytes + u128::from(spec.queue().get());

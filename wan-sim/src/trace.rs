@@ -81,9 +81,7 @@ impl TraceHash {
     }
 
     fn word(&mut self, word: u64) {
-        word.to_le_bytes()
-            .into_iter()
-            .for_each(|byte| self.byte(byte));
+        word.to_le_bytes().into_iter().for_each(|byte| self.byte(byte));
     }
 
     fn byte(&mut self, byte: u8) {

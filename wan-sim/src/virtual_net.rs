@@ -53,10 +53,7 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self {
-            origin: Instant::now(),
-            state: Arc::default(),
-        }
+        Self { origin: Instant::now(), state: Arc::default() }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -87,9 +84,7 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.lock();
-        state
-            .links
-            .insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
         state.links.insert((a, b), Link::new(a_to_b, seed));
     }
 
@@ -157,10 +152,7 @@ impl VirtualNet {
         act: impl FnOnce(&mut Link) -> T,
     ) -> Result<T, NoLink> {
         let mut state = self.lock();
-        let link = state
-            .links
-            .get_mut(&(from, to))
-            .ok_or(NoLink { from, to })?;
+        let link = state.links.get_mut(&(from, to)).ok_or(NoLink { from, to })?;
         Ok(act(link))
     }
 
@@ -171,9 +163,7 @@ impl VirtualNet {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves no half-made change: each is one step.
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Sends every segment of `transmit`, each with a fate of its own.
@@ -190,11 +180,7 @@ impl VirtualNet {
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
-            let datagram = Datagram {
-                source,
-                ecn: transmit.ecn,
-                payload,
-            };
+            let datagram = Datagram { source, ecn: transmit.ecn, payload };
             state.route(now, transmit.destination, datagram);
             from = to;
         }

@@ -9,24 +9,13 @@ use std::time::Duration;
 
 fn wan_sim(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
-    command
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn relay(target: &UdpSocket, more: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
-    let mut arguments = vec![
-        "relay",
-        "--forward",
-        &forward,
-        "--rtt=2ms",
-        "--rate",
-        "1 Gbit/s",
-    ];
+    let mut arguments = vec!["relay", "--forward", &forward, "--rtt=2ms", "--rate", "1 Gbit/s"];
     arguments.extend(more);
     let mut child = wan_sim(&arguments).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -39,9 +28,7 @@ fn json(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
@@ -85,26 +72,11 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
         json(&mut lines)["east_west"]["drops_loss"] != 1
     } {}
     say("set loss 101%");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("0 % to 100 %")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("0 % to 100 %"));
     say("set jitter 5ms");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("before it left")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("before it left"));
     say("dance");
-    assert!(
-        json(&mut lines)["error"]
-            .as_str()
-            .unwrap()
-            .contains("`dance`")
-    );
+    assert!(json(&mut lines)["error"].as_str().unwrap().contains("`dance`"));
 
     drop(input);
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -135,39 +107,20 @@ fn a_starved_relay_says_that_the_run_is_void() {
     let signal = |signal| rustix::process::kill_process(id, signal).unwrap();
     signal(rustix::process::Signal::STOP);
     client.send_to(b"late", listener).unwrap();
-    target
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    assert!(
-        target.recv_from(&mut [0; 9]).is_err(),
-        "a stopped relay delivered"
-    );
+    target.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(target.recv_from(&mut [0; 9]).is_err(), "a stopped relay delivered");
     signal(rustix::process::Signal::CONT);
-    target
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    target.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     target.recv_from(&mut [0; 9]).unwrap();
     signal(rustix::process::Signal::TERM);
     let report = json(&mut lines);
-    assert!(
-        report["fidelity"]["void"][0]
-            .as_str()
-            .unwrap()
-            .contains("late"),
-        "{report}"
-    );
+    assert!(report["fidelity"]["void"][0].as_str().unwrap().contains("late"), "{report}");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]
 fn bad_usage_is_named_and_exits_64() {
-    let good = [
-        "relay",
-        "--forward",
-        "127.0.0.1:0=127.0.0.1:9",
-        "--rtt",
-        "80ms",
-    ];
+    let good = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--rtt", "80ms"];
     for (more, named) in [
         (&["--rate", "0 bit/s"][..], "0 bit/s"),
         (&["--rate", "-1 Mbit/s"], "-1 Mbit/s"),
@@ -175,10 +128,7 @@ fn bad_usage_is_named_and_exits_64() {
         (&["--rate", "1 Gbit/s", "--loss", "101 %"], "100 %"),
         (&["--rate", "1 Gbit/s", "--jitter", "41ms"], "41 ms"),
         (&["--rate", "1 Gbit/s", "--names", "east"], "east,west"),
-        (
-            &["--rate", "1 Gbit/s", "--forward", "7001"],
-            "LISTEN=TARGET",
-        ),
+        (&["--rate", "1 Gbit/s", "--forward", "7001"], "LISTEN=TARGET"),
         (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
         (&[], "--rate"),
     ] {
@@ -193,28 +143,11 @@ fn bad_usage_is_named_and_exits_64() {
 #[test]
 fn words_of_netem_make_the_links_and_recordings_replay() {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory
-        .path()
-        .join("recording")
-        .to_str()
-        .unwrap()
-        .to_owned();
+    let file = directory.path().join("recording").to_str().unwrap().to_owned();
     let (target, client) = (socket(), socket());
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
-    let there = [
-        "--netem",
-        "delay 1ms loss 100%",
-        "--netem-back",
-        "delay 1ms",
-    ];
-    let mut arguments = vec![
-        "relay",
-        "--control",
-        "--record",
-        &file,
-        "--forward",
-        &forward,
-    ];
+    let there = ["--netem", "delay 1ms loss 100%", "--netem-back", "delay 1ms"];
+    let mut arguments = vec!["relay", "--control", "--record", &file, "--forward", &forward];
     arguments.extend(there);
     let mut child = wan_sim(&arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -243,20 +176,14 @@ fn words_of_netem_make_the_links_and_recordings_replay() {
 
 #[test]
 fn files_and_presets_are_shown_in_netems_words() {
-    let lab = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../configs/labs/three-sites.toml"
-    );
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
     let output = String::from_utf8(run(&["show", lab]).stdout).unwrap();
     assert_eq!(output.lines().count(), 6);
     let first = "east to oslo: delay 45000000ns 2000000ns distribution normal order kept \
                  loss 0.01% rate 200000000bit 0 queue 500000B";
     assert_eq!(output.lines().next(), Some(first));
     let presets = String::from_utf8(run(&["presets"]).stdout).unwrap();
-    assert!(
-        presets.contains("km-1000: delay 5000000ns limit none"),
-        "{presets}"
-    );
+    assert!(presets.contains("km-1000: delay 5000000ns limit none"), "{presets}");
     let output = run(&["show", "/nonexistent.toml"]);
     assert_eq!(output.status.code(), Some(64));
 }
@@ -270,11 +197,7 @@ fn there_is_one_seed() {
     ] {
         let output = run(&[&forward[..], more].concat());
         assert_eq!(output.status.code(), Some(64));
-        assert!(
-            String::from_utf8(output.stderr)
-                .unwrap()
-                .contains("one seed")
-        );
+        assert!(String::from_utf8(output.stderr).unwrap().contains("one seed"));
     }
 }
 
@@ -282,19 +205,7 @@ fn there_is_one_seed() {
 fn a_taken_address_exits_64() {
     let taken = socket();
     let forward = format!("{0}={0}", taken.local_addr().unwrap());
-    let output = run(&[
-        "relay",
-        "--forward",
-        &forward,
-        "--rtt",
-        "1ms",
-        "--rate",
-        "1 Gbit/s",
-    ]);
+    let output = run(&["relay", "--forward", &forward, "--rtt", "1ms", "--rate", "1 Gbit/s"]);
     assert_eq!(output.status.code(), Some(64));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("cannot listen")
-    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen"));
 }

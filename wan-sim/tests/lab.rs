@@ -1,10 +1,7 @@
 //! Labs of network namespaces. Without the privilege for them, each test says that it is
 //! skipped.
 #![expect(clippy::disallowed_types, reason = "programs at the sites use sockets")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a delay is measured by the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -26,11 +23,8 @@ const B6: &str = "fd77::2";
 
 fn topology(directory: &Path, link: &str) -> (PathBuf, Topology) {
     let file = directory.join("lab.toml");
-    fs::write(
-        &file,
-        format!("[site.a]\n[site.b]\n[site.c]\n[link.a-b]\nnetem = '{link}'\n"),
-    )
-    .unwrap();
+    fs::write(&file, format!("[site.a]\n[site.b]\n[site.c]\n[link.a-b]\nnetem = '{link}'\n"))
+        .unwrap();
     let topology = Topology::load(&file).unwrap();
     (file, topology)
 }
@@ -69,17 +63,12 @@ fn at<T: Send>(prefix: &str, site: &str, act: impl FnOnce() -> T + Send) -> T {
 fn udp(prefix: &str, site: &str, ip: &str) -> UdpSocket {
     let address = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 7000);
     let socket = at(prefix, site, || UdpSocket::bind(address).unwrap());
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
 fn seen(lab: &Lab, from: &str) -> LinkStatus {
-    lab.status()
-        .into_iter()
-        .find(|link| link.from == from)
-        .unwrap()
+    lab.status().into_iter().find(|link| link.from == from).unwrap()
 }
 
 #[test]
@@ -97,16 +86,9 @@ fn datagrams_take_their_delay_and_are_counted() {
         for round in 0..5u8 {
             let sent = Instant::now();
             a.send_to(&[round; 1000], b.local_addr().unwrap()).unwrap();
-            assert_eq!(
-                b.recv_from(&mut buffer).unwrap(),
-                (1000, a.local_addr().unwrap())
-            );
+            assert_eq!(b.recv_from(&mut buffer).unwrap(), (1000, a.local_addr().unwrap()));
             assert_eq!(buffer[..1000], [round; 1000]);
-            assert!(
-                sent.elapsed() >= Duration::from_millis(15),
-                "{:?}",
-                sent.elapsed()
-            );
+            assert!(sent.elapsed() >= Duration::from_millis(15), "{:?}", sent.elapsed());
         }
         let now = seen(&lab, "a").counters;
         // Neighbours need not be discovered on such a device, so nothing else is sent.
@@ -147,9 +129,7 @@ fn a_stream_survives_all_impairments_and_its_recording_replays() {
                 data
             });
             let mut sender = at(&prefix, "a", || TcpStream::connect(address).unwrap());
-            let data: Vec<u8> = (0..20_000_000u32)
-                .map(|i| (i ^ i >> 8 ^ i >> 16) as u8)
-                .collect();
+            let data: Vec<u8> = (0..20_000_000u32).map(|i| (i ^ i >> 8 ^ i >> 16) as u8).collect();
             sender.write_all(&data).unwrap();
             drop(sender);
             assert!(receiver.join().unwrap() == data, "the stream differs");
@@ -170,19 +150,13 @@ fn a_stream_survives_all_impairments_and_its_recording_replays() {
         .filter_map(|line| line.strip_prefix("0 ")?.split_once(' '))
         .map(|(time, rest)| (time, rest.contains("drop:loss")))
         .collect();
-    let apart = packets
-        .windows(2)
-        .filter(|pair| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1);
+    let apart = packets.windows(2).filter(|pair| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1);
     assert!(apart.count() > 20);
     let replayed = replay(recording.as_bytes()).unwrap();
     assert_eq!(replayed.links.len(), 2);
     for link in &status {
         let name = format!("{}_{}", link.from, link.to);
-        let (_, counters) = replayed
-            .links
-            .iter()
-            .find(|(known, _)| *known == name)
-            .unwrap();
+        let (_, counters) = replayed.links.iter().find(|(known, _)| *known == name).unwrap();
         // Acknowledgements may still have come after the status.
         assert!(counters.packets >= link.counters.packets, "{name}");
         assert!(counters.drops_loss >= link.counters.drops_loss, "{name}");
@@ -190,10 +164,7 @@ fn a_stream_survives_all_impairments_and_its_recording_replays() {
 }
 
 fn wan_sim(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wan-sim"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_wan-sim")).args(arguments).output().unwrap()
 }
 
 /// Brings a lab up in the background; `None`, said aloud, without the privilege.
@@ -210,21 +181,15 @@ fn up(file: &str) -> Option<()> {
 
 fn pid_and_prefix(file: &Path) -> (Pid, String) {
     // The folder is named after a hash of the path, as the namespaces are.
-    let id = fs::read_dir("/run/wan-sim")
-        .unwrap()
-        .flatten()
-        .find_map(|entry| {
-            let pid = fs::read_to_string(entry.path().join("pid")).ok()?;
-            let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let command = String::from_utf8(command).ok()?;
-            let id = entry.file_name().into_string().ok()?;
-            command.contains(file.to_str()?).then_some((pid, id))
-        });
+    let id = fs::read_dir("/run/wan-sim").unwrap().flatten().find_map(|entry| {
+        let pid = fs::read_to_string(entry.path().join("pid")).ok()?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let command = String::from_utf8(command).ok()?;
+        let id = entry.file_name().into_string().ok()?;
+        command.contains(file.to_str()?).then_some((pid, id))
+    });
     let (pid, id) = id.unwrap();
-    (
-        Pid::from_raw(pid.parse().unwrap()).unwrap(),
-        format!("wansim-{id}-"),
-    )
+    (Pid::from_raw(pid.parse().unwrap()).unwrap(), format!("wansim-{id}-"))
 }
 
 #[test]
@@ -239,30 +204,17 @@ fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
     assert_eq!(namespaces(&prefix).len(), 3);
     assert_eq!(wan_sim(&["lab", "up", file]).status.code(), Some(1));
     let hosts = wan_sim(&["lab", "exec", file, "b", "--", "cat", "/etc/hosts"]);
-    assert!(
-        String::from_utf8(hosts.stdout)
-            .unwrap()
-            .contains("10.77.0.1 a")
-    );
+    assert!(String::from_utf8(hosts.stdout).unwrap().contains("10.77.0.1 a"));
     let failing = wan_sim(&["lab", "exec", file, "b", "--", "sh", "-c", "exit 7"]);
     assert_eq!(failing.status.code(), Some(7));
-    assert_eq!(
-        wan_sim(&["lab", "exec", file, "d", "--", "true"])
-            .status
-            .code(),
-        Some(64)
-    );
+    assert_eq!(wan_sim(&["lab", "exec", file, "d", "--", "true"]).status.code(), Some(64));
     let status = wan_sim(&["lab", "status", file]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["links"].as_array().unwrap().len(), 2);
 
     let down = wan_sim(&["lab", "down", file]);
     assert_eq!(down.status.code(), Some(0));
-    assert!(
-        String::from_utf8(down.stdout)
-            .unwrap()
-            .starts_with("fidelity: ")
-    );
+    assert!(String::from_utf8(down.stdout).unwrap().starts_with("fidelity: "));
     assert_eq!(namespaces(&prefix), Vec::<String>::new());
     assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(1));
     assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
@@ -306,15 +258,11 @@ fn a_starved_lab_says_that_the_run_is_void() {
     b.recv_from(&mut buffer).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     a.send_to(b"late", b.local_addr().unwrap()).unwrap();
-    b.set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
+    b.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(b.recv_from(&mut buffer).is_err(), "a stopped lab delivered");
     kill_process(pid, Signal::CONT).unwrap();
     b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     b.recv_from(&mut buffer).unwrap();
     let down = String::from_utf8(wan_sim(&["lab", "down", file]).stdout).unwrap();
-    assert!(
-        down.contains("VOID: ") && down.contains("reads came more than"),
-        "{down}"
-    );
+    assert!(down.contains("VOID: ") && down.contains("reads came more than"), "{down}");
 }

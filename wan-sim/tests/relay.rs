@@ -1,9 +1,6 @@
 //! The relay over loopback.
 #![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a delay is measured by the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
 
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use std::io::IoSliceMut;
@@ -21,9 +18,7 @@ fn link(rate: &str, delay: &str) -> LinkSpec {
 /// A socket that fails rather than hangs.
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket
 }
 
@@ -35,13 +30,7 @@ fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
             target: target.local_addr().unwrap(),
         })
         .collect();
-    Relay::start(&RelaySpec {
-        forwards,
-        forward: spec,
-        backward: spec,
-        seed: 5,
-    })
-    .unwrap()
+    Relay::start(&RelaySpec { forwards, forward: spec, backward: spec, seed: 5 }).unwrap()
 }
 
 fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
@@ -78,14 +67,8 @@ fn bytes_go_there_and_back_and_clients_are_kept_apart() {
     assert_eq!(receive(&a).0, b"true");
 
     let counters = relay.stop().unwrap();
-    assert_eq!(
-        (counters.forward.packets, counters.forward.ip_bytes),
-        (3, 12 + 3 * 28)
-    );
-    assert_eq!(
-        (counters.backward.packets, counters.backward.ip_bytes),
-        (3, 12 + 3 * 28)
-    );
+    assert_eq!((counters.forward.packets, counters.forward.ip_bytes), (3, 12 + 3 * 28));
+    assert_eq!((counters.backward.packets, counters.backward.ip_bytes), (3, 12 + 3 * 28));
     assert_eq!(counters.own.foreign, 1);
 }
 
@@ -96,15 +79,9 @@ fn no_packet_is_earlier_than_the_delay() {
     let client = socket();
     for round in 0..5u8 {
         let sent = Instant::now();
-        client
-            .send_to(&[round], relay.listening()[0].address)
-            .unwrap();
+        client.send_to(&[round], relay.listening()[0].address).unwrap();
         assert_eq!(receive(&target).0, [round]);
-        assert!(
-            sent.elapsed() >= Duration::from_millis(30),
-            "{:?}",
-            sent.elapsed()
-        );
+        assert!(sent.elapsed() >= Duration::from_millis(30), "{:?}", sent.elapsed());
     }
 }
 
@@ -123,9 +100,7 @@ fn segments_and_marks_survive_offload_and_each_segment_is_lost_by_itself() {
 
     let (mut arrived, mut partial_bursts) = (0u64, 0);
     for burst in 0..BURSTS {
-        let contents: Vec<u8> = (0..SEGMENTS)
-            .flat_map(|i| [(burst ^ i) as u8; 1000])
-            .collect();
+        let contents: Vec<u8> = (0..SEGMENTS).flat_map(|i| [(burst ^ i) as u8; 1000]).collect();
         let before = relay.counters().forward.drops_loss;
         client_state
             .try_send(
@@ -149,29 +124,21 @@ fn segments_and_marks_survive_offload_and_each_segment_is_lost_by_itself() {
             let mut buffer = vec![0; 65_536];
             let mut meta = [RecvMeta::default()];
             let mut buffers = [IoSliceMut::new(&mut buffer)];
-            target_state
-                .recv((&target).into(), &mut buffers, &mut meta)
-                .unwrap();
+            target_state.recv((&target).into(), &mut buffers, &mut meta).unwrap();
             assert_eq!(meta[0].ecn, Some(EcnCodepoint::Ect0));
             seen.extend(buffer[..meta[0].len].chunks(meta[0].stride).map(|segment| {
                 assert!(segment.len() == 1000 && segment.iter().all(|byte| *byte == segment[0]));
                 usize::from(segment[0]) ^ (burst & 0xff)
             }));
         }
-        assert!(
-            seen.is_sorted() && seen.iter().all(|i| *i < SEGMENTS),
-            "{seen:?}"
-        );
+        assert!(seen.is_sorted() && seen.iter().all(|i| *i < SEGMENTS), "{seen:?}");
         arrived += seen.len() as u64;
         partial_bursts += usize::from(lost > 0 && lost < SEGMENTS);
     }
     let counters = relay.stop().unwrap();
     let n = (BURSTS * SEGMENTS) as f64;
     assert_eq!(counters.forward.packets, n as u64);
-    assert_eq!(
-        arrived + counters.forward.drops_loss,
-        counters.forward.packets
-    );
+    assert_eq!(arrived + counters.forward.drops_loss, counters.forward.packets);
     // 99.9 % of the binomial distribution lies within 3.29 standard deviations.
     let expected = n * 0.05;
     let interval = 3.29 * (expected * 0.95).sqrt();
@@ -202,29 +169,19 @@ fn what_the_relay_recorded_replays_in_the_core() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording");
     let target = socket();
-    let words: Netem = "delay 2ms 1ms loss 20% corrupt 10% duplicate 10% rate 1gbit queue 1bdp"
-        .parse()
-        .unwrap();
-    let forward = Forward {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        target: target.local_addr().unwrap(),
-    };
+    let words: Netem =
+        "delay 2ms 1ms loss 20% corrupt 10% duplicate 10% rate 1gbit queue 1bdp".parse().unwrap();
+    let forward =
+        Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
     let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let relay = Relay::start_recording(
-        &RelaySpec {
-            forwards: vec![forward],
-            forward: words.link,
-            backward: words.link,
-            seed: 3,
-        },
+        &RelaySpec { forwards: vec![forward], forward: words.link, backward: words.link, seed: 3 },
         Recorder::new(Box::new(file)),
     )
     .unwrap();
     let client = socket();
     for i in 0..2000usize {
-        client
-            .send_to(&vec![1; i % 1400], relay.listening()[0].address)
-            .unwrap();
+        client.send_to(&vec![1; i % 1400], relay.listening()[0].address).unwrap();
         if i == 1000 {
             relay.set_blackhole(true);
         }
@@ -242,10 +199,8 @@ fn what_the_relay_recorded_replays_in_the_core() {
 #[test]
 fn a_taken_address_is_the_callers_fault() {
     let taken = socket();
-    let forward = Forward {
-        listen: taken.local_addr().unwrap(),
-        target: taken.local_addr().unwrap(),
-    };
+    let forward =
+        Forward { listen: taken.local_addr().unwrap(), target: taken.local_addr().unwrap() };
     let spec = link("1 Gbit/s", "1 ms");
     let error = Relay::start(&RelaySpec {
         forwards: vec![forward],
@@ -255,12 +210,7 @@ fn a_taken_address_is_the_callers_fault() {
     })
     .unwrap_err();
     assert!(matches!(error, RelayError::Listen { address, .. } if address == forward.listen));
-    for text in [
-        "",
-        "127.0.0.1:1",
-        "localhost:1=127.0.0.1:2",
-        "127.0.0.1:1=127.0.0.1",
-    ] {
+    for text in ["", "127.0.0.1:1", "localhost:1=127.0.0.1:2", "127.0.0.1:1=127.0.0.1"] {
         assert!(text.parse::<Forward>().is_err(), "{text}");
     }
 }

@@ -20,16 +20,11 @@ fn clean() -> LinkSpec {
 
 fn fates(spec: LinkSpec, seed: u64) -> impl Iterator<Item = Fate> {
     let mut link = Link::new(spec, seed);
-    (0..PACKETS).map(move |i| {
-        link.offer(TimeNs::from_ns(i * 1000), Packet::new(1500))
-            .fate
-    })
+    (0..PACKETS).map(move |i| link.offer(TimeNs::from_ns(i * 1000), Packet::new(1500)).fate)
 }
 
 fn losses(spec: LinkSpec, seed: u64) -> Vec<bool> {
-    fates(spec, seed)
-        .map(|fate| fate == Fate::Drop(Reason::Loss))
-        .collect()
+    fates(spec, seed).map(|fate| fate == Fate::Drop(Reason::Loss)).collect()
 }
 
 fn count(events: &[bool]) -> u64 {
@@ -88,12 +83,7 @@ fn bursts_have_their_share_and_their_length() {
         let bursts = lengths.iter().sum::<u64>() as f64;
         let geometric = (0..lengths.len()).map(|k| {
             let tail = (1.0f64 - r).powi(k as i32);
-            bursts
-                * if k + 1 == lengths.len() {
-                    tail
-                } else {
-                    tail * r
-                }
+            bursts * if k + 1 == lengths.len() { tail } else { tail * r }
         });
         off.abs() <= support::Z * variance.sqrt() && chi_squared(&lengths, geometric)
     });
@@ -127,11 +117,7 @@ fn copies_flipped_bits_and_overtaking_are_binomial_and_independent() {
     at_most_one_fails(|seed| {
         let mut link = Link::new(clean().with_duplicate(fraction(p)), seed);
         let copied: Vec<_> = (0..PACKETS)
-            .map(|i| {
-                link.offer(TimeNs::from_ns(i), Packet::new(100))
-                    .copy
-                    .is_some()
-            })
+            .map(|i| link.offer(TimeNs::from_ns(i), Packet::new(100)).copy.is_some())
             .collect();
         independent(&copied, p)
     });
@@ -147,10 +133,7 @@ fn copies_flipped_bits_and_overtaking_are_binomial_and_independent() {
         independent(&flipped, p) && chi_squared(&bits, (0..64).map(|_| each))
     });
     at_most_one_fails(|seed| {
-        let reorder = Reorder {
-            probability: fraction(p),
-            gap: 1.try_into().unwrap(),
-        };
+        let reorder = Reorder { probability: fraction(p), gap: 1.try_into().unwrap() };
         let skipped: Vec<_> = fates(clean().with_reorder(reorder), seed)
             .enumerate()
             .map(|(i, fate)| fate.delivery().unwrap().at == TimeNs::from_ns(i as u64 * 1000))
@@ -160,12 +143,10 @@ fn copies_flipped_bits_and_overtaking_are_binomial_and_independent() {
 }
 
 fn delays(jitter: Jitter, seed: u64) -> impl Iterator<Item = f64> {
-    fates(clean().with_jitter(jitter).unwrap(), seed)
-        .enumerate()
-        .map(|(i, fate)| {
-            let at = fate.delivery().unwrap().at.ns();
-            (at - i as u64 * 1000) as f64 - 40e6
-        })
+    fates(clean().with_jitter(jitter).unwrap(), seed).enumerate().map(|(i, fate)| {
+        let at = fate.delivery().unwrap().at.ns();
+        (at - i as u64 * 1000) as f64 - 40e6
+    })
 }
 
 #[test]
@@ -175,17 +156,10 @@ fn jitter_follows_its_distribution() {
         (Shape::Uniform, support::uniform_cdf as fn(f64) -> f64),
         (Shape::Normal, support::normal_cut_at_4_cdf),
     ] {
-        let jitter = Jitter {
-            spread: Span::from_ms(2),
-            shape,
-            order: Order::Free,
-        };
+        let jitter = Jitter { spread: Span::from_ms(2), shape, order: Order::Free };
         at_most_one_fails(|seed| ks(delays(jitter, seed).map(|d| d / spread_ns), cdf));
         // A spread one percent off is found out.
-        let near = Jitter {
-            spread: Span::from_ns(1_980_000),
-            ..jitter
-        };
+        let near = Jitter { spread: Span::from_ns(1_980_000), ..jitter };
         assert!(!ks(delays(near, 1).map(|d| d / spread_ns), cdf));
     }
 }
@@ -193,19 +167,12 @@ fn jitter_follows_its_distribution() {
 #[test]
 fn one_random_stream_for_all_is_found_out() {
     let with_jitter = |spec: LinkSpec| {
-        let jitter = Jitter {
-            spread: Span::from_ms(2),
-            ..Jitter::NONE
-        };
+        let jitter = Jitter { spread: Span::from_ms(2), ..Jitter::NONE };
         spec.with_jitter(jitter).unwrap()
     };
     let lossy = clean().with_loss(fraction(0.01));
     for seed in 1..=20 {
-        assert_eq!(
-            losses(lossy, seed),
-            losses(with_jitter(lossy), seed),
-            "seed {seed}"
-        );
+        assert_eq!(losses(lossy, seed), losses(with_jitter(lossy), seed), "seed {seed}");
     }
     // The wrong model: every other draw goes to the jitter, once there is one.
     let draws = losses(lossy, 1);
@@ -243,12 +210,9 @@ fn a_queue_that_counts_packets_is_found_out() {
 #[test]
 fn delay_is_base_plus_queue_plus_sending_time() {
     // A standing queue of 4 MB at 1 Gbit/s, 20 ms, packets of 1,500 bytes.
-    let spec = LinkSpec::new(
-        BitRate::from_bits_per_second(1_000_000_000),
-        Span::from_ms(20),
-    )
-    .unwrap()
-    .with_queue(ByteCount::new(4_000_000));
+    let spec = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(20))
+        .unwrap()
+        .with_queue(ByteCount::new(4_000_000));
     let mut link = Link::new(spec, 1);
     let mut offer = |at: u64| link.offer(TimeNs::from_ns(at), Packet::new(1500)).fate;
     for _ in 0..3000 {
@@ -256,9 +220,7 @@ fn delay_is_base_plus_queue_plus_sending_time() {
     }
     for i in 1..100_000 {
         let now = i * 12_000;
-        let Fate::Deliver(Delivery { at, .. }) = offer(now) else {
-            panic!("{i}")
-        };
+        let Fate::Deliver(Delivery { at, .. }) = offer(now) else { panic!("{i}") };
         // 2,666 packets of the 4 MB wait, one of them this one, while one has just begun.
         assert_eq!(at.ns() - now, 20_000_000 + 2666 * 12_000 + 12_000);
     }

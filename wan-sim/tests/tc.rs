@@ -6,16 +6,10 @@ use std::process::{Command, Output};
 use wan_sim::tc::{HostCommands, TcError, VerifyError, render, verify};
 use wan_sim::topology::Topology;
 
-const LAB: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../configs/labs/three-sites.toml"
-);
+const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
 
 fn wan_sim(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wan-sim"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_wan-sim")).args(arguments).output().unwrap()
 }
 
 fn rendered(keys: &str) -> Result<Vec<HostCommands>, TcError> {
@@ -33,10 +27,7 @@ fn the_example_renders_as_recorded() {
     let golden = include_str!("golden/tc-three-sites.txt");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), golden);
     let one = String::from_utf8(wan_sim(&["tc", LAB, "--site", "oslo"]).stdout).unwrap();
-    assert!(
-        golden.contains(&one) && one.starts_with("# On oslo:"),
-        "{one}"
-    );
+    assert!(golden.contains(&one) && one.starts_with("# On oslo:"), "{one}");
 }
 
 #[test]
@@ -50,71 +41,39 @@ fn a_fabric_renders_with_its_gateways_addresses() {
     let file = file.to_str().unwrap();
     let output = wan_sim(&["tc", file, "--device", "eth9", "--site", "east"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("protocol ipv6 prio 2 u32 match ip6 dst 2001:db8::2/128"),
-        "{text}"
-    );
+    assert!(text.contains("protocol ipv6 prio 2 u32 match ip6 dst 2001:db8::2/128"), "{text}");
     // 40 ms at 500 Mbit/s are 2.5 MB, the queue another 5 MB: 5,000 packets, and one sent.
-    assert!(
-        text.contains("netem limit 5001 delay 40ms rate 500000000bit"),
-        "{text}"
-    );
+    assert!(text.contains("netem limit 5001 delay 40ms rate 500000000bit"), "{text}");
     assert_eq!(wan_sim(&["tc", file]).status.code(), Some(64));
-    assert_eq!(
-        wan_sim(&["tc", file, "--device", "eth9", "--site", "x"])
-            .status
-            .code(),
-        Some(64)
-    );
+    assert_eq!(wan_sim(&["tc", file, "--device", "eth9", "--site", "x"]).status.code(), Some(64));
 }
 
 #[test]
 fn the_limit_holds_pipe_and_queue() {
     for (keys, limit) in [
         ("delay = '40 ms'\nrate = '1 Gbit/s'\nqueue = '0 B'", 3335),
-        (
-            "delay = '40 ms'\nrate = '1 Gbit/s'\nqueue = '1 BDP'",
-            10_001,
-        ),
-        (
-            "delay = '40 ms'\njitter = '10 ms'\nrate = '1 Gbit/s'\nqueue = '0 B'",
-            4168,
-        ),
+        ("delay = '40 ms'\nrate = '1 Gbit/s'\nqueue = '1 BDP'", 10_001),
+        ("delay = '40 ms'\njitter = '10 ms'\nrate = '1 Gbit/s'\nqueue = '0 B'", 4168),
         ("delay = '40 ms'\nrate = '1 Gbit/s'\nlimit_packets = 7", 7),
     ] {
         let hosts = rendered(keys).unwrap();
         let words = &hosts[0].netems[0].1;
-        assert!(
-            words.starts_with(&format!("limit {limit} ")),
-            "{keys}: {words}"
-        );
+        assert!(words.starts_with(&format!("limit {limit} ")), "{keys}: {words}");
     }
 }
 
 #[test]
 fn what_netem_cannot_express_is_refused_by_name() {
     for (keys, named) in [
-        (
-            "delay = '1 ms'\njitter = '1 ms'\nlimit_packets = 9",
-            "reorders",
-        ),
-        (
-            "delay = '1 ms'\njitter = '1 ms'\nreordering = true\nrate = '1 Gbit/s'",
-            "keeps order",
-        ),
-        (
-            "delay = '1 ms'\nrate = '1 Gbit/s'\nmark_above = '9 kB'",
-            "mark_above",
-        ),
+        ("delay = '1 ms'\njitter = '1 ms'\nlimit_packets = 9", "reorders"),
+        ("delay = '1 ms'\njitter = '1 ms'\nreordering = true\nrate = '1 Gbit/s'", "keeps order"),
+        ("delay = '1 ms'\nrate = '1 Gbit/s'\nmark_above = '9 kB'", "mark_above"),
         ("delay = '1 ms'", "limit"),
         ("delay = '1 h'\nrate = '100 Tbit/s'", "2^32"),
         ("delay = '1500 ns'\nrate = '1 Gbit/s'", "microseconds"),
     ] {
         let error = rendered(keys).unwrap_err().to_string();
-        assert!(
-            error.contains(named) && error.starts_with("a to b: "),
-            "{keys}: {error}"
-        );
+        assert!(error.contains(named) && error.starts_with("a to b: "), "{keys}: {error}");
     }
 }
 
@@ -130,10 +89,7 @@ fn what_the_kernel_shows_is_compared() {
                  1-h 100% 1-k 0% seed 7 rate 1Gbit\n";
     assert_eq!(verify(&hosts[0], shown), Ok(()));
     let slower = verify(&hosts[0], &shown.replace("40ms", "41ms"));
-    assert!(
-        matches!(slower, Err(VerifyError::Different { .. })),
-        "{slower:?}"
-    );
+    assert!(matches!(slower, Err(VerifyError::Different { .. })), "{slower:?}");
     let none = verify(&hosts[0], "qdisc noqueue 0: root refcnt 2\n");
     assert!(matches!(none, Err(VerifyError::Missing { .. })), "{none:?}");
 }
@@ -159,9 +115,7 @@ fn tc_understands_what_is_rendered() {
             let line = format!("netns exec {name} tc qdisc add dev lo root netem {words}");
             let output = ip(&line.split(' ').collect::<Vec<_>>()).unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let _ = ip(&[
-                "netns", "exec", &name, "tc", "qdisc", "del", "dev", "lo", "root",
-            ]);
+            let _ = ip(&["netns", "exec", &name, "tc", "qdisc", "del", "dev", "lo", "root"]);
             // A kernel without netem is no fault of the words.
             if !output.status.success() && !said.contains("qdisc kind is unknown") {
                 wrong.push(format!("{words}: {said}"));
@@ -177,25 +131,15 @@ fn applying_without_netem_or_privilege_exits_77_and_changes_nothing() {
     // A device that does not exist: with netem this fails later, and changes nothing either.
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lab.toml");
-    let text = fs::read_to_string(LAB)
-        .unwrap()
-        .replace("\"eth0\"", "\"wstest-none\"");
+    let text = fs::read_to_string(LAB).unwrap().replace("\"eth0\"", "\"wstest-none\"");
     fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
     let output = wan_sim(&["tc", file, "--site", "east", "--apply"]);
     let error = String::from_utf8(output.stderr).unwrap();
     match output.status.code() {
         Some(77) => assert!(error.contains("cannot: `ip netns"), "{error}"),
-        code => assert!(
-            code == Some(1) && error.contains("wstest-none"),
-            "{code:?}: {error}"
-        ),
+        code => assert!(code == Some(1) && error.contains("wstest-none"), "{code:?}: {error}"),
     }
-    assert_eq!(
-        wan_sim(&["tc", file, "--site", "east", "--verify"])
-            .status
-            .code(),
-        Some(1)
-    );
+    assert_eq!(wan_sim(&["tc", file, "--site", "east", "--verify"]).status.code(), Some(1));
     assert_eq!(wan_sim(&["tc", file, "--apply"]).status.code(), Some(64));
 }

@@ -26,10 +26,7 @@ fn link(keys: &str) -> Result<LinkSpec, FileError> {
 #[test]
 fn toml_and_netem_spell_the_same_links() {
     for (keys, words) in [
-        (
-            "rtt = '80 ms'\nrate = '1 Gbit/s'",
-            "delay 40ms rate 1gbit queue 1bdp",
-        ),
+        ("rtt = '80 ms'\nrate = '1 Gbit/s'", "delay 40ms rate 1gbit queue 1bdp"),
         ("delay = '40 ms'", "delay 40ms limit none"),
         (
             "rtt = '80 ms'\nrate = '1 Gbit/s'\njitter = '2 ms'\ndistribution = 'normal'\nloss = '1 %'",
@@ -64,17 +61,12 @@ fn a_direction_overrides_its_link_and_a_link_its_preset() {
     .unwrap();
     assert_eq!((topology.seed, topology.mtu), (9, 9000));
     assert_eq!(topology.sites, ["east", "west"]);
-    let [link] = topology.links.as_slice() else {
-        panic!("{:?}", topology.links)
-    };
+    let [link] = topology.links.as_slice() else { panic!("{:?}", topology.links) };
     assert_eq!((link.a, link.b), (1, 0));
     let percent = |percent: u32| Loss::Random(Fraction::from_ppb(percent * 10_000_000).unwrap());
     assert_eq!(link.a_to_b.delay(), Span::from_ms(40));
     assert_eq!(link.a_to_b.loss(), percent(1));
-    assert_eq!(
-        link.b_to_a.rate(),
-        Some(BitRate::from_bits_per_second(100_000_000))
-    );
+    assert_eq!(link.b_to_a.rate(), Some(BitRate::from_bits_per_second(100_000_000)));
     assert_eq!(link.b_to_a.delay(), Span::from_ms(7));
     assert_eq!(link.b_to_a.loss(), percent(2));
     assert_eq!(link.b_to_a.queue(), ByteCount::new(175_000));
@@ -100,10 +92,7 @@ fn a_fabric_is_a_topology_and_a_lab_adds_to_it() {
     assert_eq!((lab.seed, lab.mtu), (4, 8928));
     let (one, other) = (&plain.links[0].a_to_b, &lab.links[0].a_to_b);
     assert_eq!((one.rate(), one.loss()), (other.rate(), other.loss()));
-    assert_eq!(
-        (one.jitter().spread, other.jitter().spread),
-        (Span::ZERO, Span::from_ms(1))
-    );
+    assert_eq!((one.jitter().spread, other.jitter().spread), (Span::ZERO, Span::from_ms(1)));
 }
 
 #[test]
@@ -118,10 +107,7 @@ fn every_preset_makes_a_lab() {
 #[test]
 fn the_examples_are_good() {
     let labs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/labs");
-    let files: Vec<_> = fs::read_dir(labs)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let files: Vec<_> = fs::read_dir(labs).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(!files.is_empty());
     for file in files {
         Topology::load(&file).unwrap();
@@ -131,23 +117,16 @@ fn the_examples_are_good() {
 #[test]
 fn a_wrong_file_is_named_in_one_line_with_what_is_accepted() {
     for (text, line, parts) in WRONG {
-        let error = load(&format!("[site.a]\n[site.b]\n{text}"))
-            .unwrap_err()
-            .to_string();
+        let error = load(&format!("[site.a]\n[site.b]\n{text}")).unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");
         if *line > 0 {
-            assert!(
-                error.contains(&format!("lab.toml:{line}:")),
-                "{text}: {error}"
-            );
+            assert!(error.contains(&format!("lab.toml:{line}:")), "{text}: {error}");
         }
         for part in *parts {
             assert!(error.contains(part), "{text}: {error}");
         }
     }
-    let missing = Topology::load(Path::new("/nonexistent/lab.toml"))
-        .unwrap_err()
-        .to_string();
+    let missing = Topology::load(Path::new("/nonexistent/lab.toml")).unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/lab.toml"));
 }
 
@@ -156,64 +135,20 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrat = '1 Gbit/s'", 4, &["`rat`", "`rate`"]),
     ("[link.a-b]\nrtt = '80'", 4, &["`80`", "80 ms"]),
     ("[link.a-b]\nrtt = '-1 ms'", 4, &["`-1 ms`", "80 ms"]),
-    (
-        "[link.a-b]\nrtt = '1 ms'\nloss = '101 %'",
-        5,
-        &["`101 %`", "100 %"],
-    ),
+    ("[link.a-b]\nrtt = '1 ms'\nloss = '101 %'", 5, &["`101 %`", "100 %"]),
     ("[link.a-b]\nrtt = 80", 4, &["80", "string"]),
-    (
-        "[link.a-b]\nrtt = '1 ms'\nrate = '0 bit/s'",
-        0,
-        &["link.a-b", "above zero"],
-    ),
-    (
-        "[link.a-b]\nrtt = '1 ms'\njitter = '1 ms'",
-        0,
-        &["link.a-b", "before it left"],
-    ),
-    (
-        "[link.a-b]\nrate = '1 Gbit/s'",
-        0,
-        &["link.a-b", "`rtt`", "km-1000"],
-    ),
-    (
-        "[link.a-b]\npreset = 'moon'",
-        0,
-        &["`moon`", "geostationary"],
-    ),
-    (
-        "[link.a-b]\nrtt = '1 ms'\nqueue = '1 MB'",
-        0,
-        &["`queue`", "`rate`"],
-    ),
-    (
-        "[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'",
-        0,
-        &["`rtt`", "`delay`"],
-    ),
-    (
-        "[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'",
-        0,
-        &["`loss`", "`netem`"],
-    ),
-    (
-        "[link.a-b]\nnetem = 'teleport'",
-        0,
-        &["`teleport`", "delay"],
-    ),
+    ("[link.a-b]\nrtt = '1 ms'\nrate = '0 bit/s'", 0, &["link.a-b", "above zero"]),
+    ("[link.a-b]\nrtt = '1 ms'\njitter = '1 ms'", 0, &["link.a-b", "before it left"]),
+    ("[link.a-b]\nrate = '1 Gbit/s'", 0, &["link.a-b", "`rtt`", "km-1000"]),
+    ("[link.a-b]\npreset = 'moon'", 0, &["`moon`", "geostationary"]),
+    ("[link.a-b]\nrtt = '1 ms'\nqueue = '1 MB'", 0, &["`queue`", "`rate`"]),
+    ("[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'", 0, &["`rtt`", "`delay`"]),
+    ("[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'", 0, &["`loss`", "`netem`"]),
+    ("[link.a-b]\nnetem = 'teleport'", 0, &["`teleport`", "delay"]),
     ("[link.a-c]\nrtt = '1 ms'", 0, &["link.a-c", "a, b"]),
-    (
-        "[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'",
-        0,
-        &["link.b-a", "already"],
-    ),
+    ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),
     ("[site.c]\nport = 1", 4, &["`port`"]),
     ("[site.'../x']", 0, &["../x", "a-z"]),
-    (
-        "[link.a-b]\nnetem = 'delay 1ms seed 7'",
-        0,
-        &["seed", "top"],
-    ),
+    ("[link.a-b]\nnetem = 'delay 1ms seed 7'", 0, &["seed", "top"]),
     ("mtu = 1", 3, &["mtu"]),
 ];

@@ -43,10 +43,7 @@ async fn receive(socket: &Arc<dyn AsyncUdpSocket>) -> Vec<(Vec<u8>, RecvMeta)> {
         socket.poll_recv(cx, &mut buffers, &mut metas)
     });
     // Virtual seconds: what never comes fails at once.
-    let taken = tokio::time::timeout(Duration::from_secs(60), received)
-        .await
-        .unwrap()
-        .unwrap();
+    let taken = tokio::time::timeout(Duration::from_secs(60), received).await.unwrap().unwrap();
     [&first, &second]
         .iter()
         .zip(metas)
@@ -70,17 +67,11 @@ fn send(socket: &Arc<dyn AsyncUdpSocket>, destination: &str, contents: &[u8], se
 #[tokio::test(start_paused = true)]
 async fn segments_arrive_each_on_its_own_after_the_delay() {
     let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
-    let (a, b) = (
-        net.bind(address(CLIENT)).unwrap(),
-        net.bind(address(SERVER)).unwrap(),
-    );
+    let (a, b) = (net.bind(address(CLIENT)).unwrap(), net.bind(address(SERVER)).unwrap());
     let sent = Instant::now();
     send(&a, SERVER, &[7; 2500], 1200);
     let first = receive(&b).await;
-    assert_eq!(
-        first.iter().map(|(data, _)| data.len()).collect::<Vec<_>>(),
-        [1200, 1200]
-    );
+    assert_eq!(first.iter().map(|(data, _)| data.len()).collect::<Vec<_>>(), [1200, 1200]);
     assert_eq!(first[0].1.addr, a.local_addr().unwrap());
     assert_eq!(first[0].1.ecn, Some(EcnCodepoint::Ect0));
     assert_eq!(receive(&b).await[0].0, [7; 100]);
@@ -103,12 +94,7 @@ async fn what_cannot_arrive_is_counted() {
     assert_eq!(net.undelivered().too_big, 1);
     net.set_blackhole(ip(CLIENT), ip(SERVER), true).unwrap();
     send(&a, SERVER, &[1; 100], 100);
-    assert_eq!(
-        net.counters(ip(CLIENT), ip(SERVER))
-            .unwrap()
-            .drops_blackhole,
-        1
-    );
+    assert_eq!(net.counters(ip(CLIENT), ip(SERVER)).unwrap().drops_blackhole, 1);
     assert!(net.counters(ip(CLIENT), ip("10.9.9.9:1")).is_err());
 }
 
@@ -116,10 +102,7 @@ async fn what_cannot_arrive_is_counted() {
 async fn an_address_has_one_socket_until_it_is_dropped() {
     let net = VirtualNet::new();
     let first = net.bind(address(SERVER)).unwrap();
-    assert_eq!(
-        net.bind(address(SERVER)).unwrap_err(),
-        BindError::InUse(address(SERVER))
-    );
+    assert_eq!(net.bind(address(SERVER)).unwrap_err(), BindError::InUse(address(SERVER)));
     drop(first);
     net.bind(address(SERVER)).unwrap();
     assert!(net.bind(address("0.0.0.0:1")).is_err());
@@ -134,10 +117,7 @@ async fn a_port_is_shared_by_all_links_of_its_address() {
     net.connect(ip(third), ip(SERVER), fast, fast, 2);
     let port = link("1 Gbit/s", "0 ms", "0 %").with_queue(ByteCount::new(4 << 20));
     net.set_port(ip(SERVER), port, port, 3);
-    let (a, b) = (
-        net.bind(address(CLIENT)).unwrap(),
-        net.bind(address(third)).unwrap(),
-    );
+    let (a, b) = (net.bind(address(CLIENT)).unwrap(), net.bind(address(third)).unwrap());
     let server = net.bind(address(SERVER)).unwrap();
     let other = net.bind(address("10.0.0.2:9")).unwrap();
 
@@ -154,20 +134,14 @@ async fn a_port_is_shared_by_all_links_of_its_address() {
     }
     // Delay, and the port's time for all; tokio's tick is a millisecond.
     let took = began.elapsed();
-    assert!(
-        (Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took),
-        "{took:?}"
-    );
+    assert!((Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took), "{took:?}");
     assert_eq!(receive(&other).await.len(), 1);
     let (out, into) = net.port_counters(ip(SERVER)).unwrap();
     assert_eq!((out.packets, into.packets, into.drops_queue), (0, 1001, 0));
 
     for destination in [CLIENT, third] {
-        let destination = if destination == CLIENT {
-            a.local_addr().unwrap().to_string()
-        } else {
-            third.into()
-        };
+        let destination =
+            if destination == CLIENT { a.local_addr().unwrap().to_string() } else { third.into() };
         (0..250).for_each(|_| send(&server, &destination, &[4; 2 * 1222], 1222));
     }
     let began = Instant::now();
@@ -177,10 +151,7 @@ async fn a_port_is_shared_by_all_links_of_its_address() {
     }
     // The other's packets left first, through the same port.
     let took = began.elapsed();
-    assert!(
-        (Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took),
-        "{took:?}"
-    );
+    assert!((Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took), "{took:?}");
     assert_eq!(net.port_counters(ip(SERVER)).unwrap().0.packets, 1000);
     assert!(net.port_counters(ip(CLIENT)).is_none());
 }
@@ -241,11 +212,8 @@ async fn transfer(seed: u64) -> (u64, u64, Duration) {
         connection.close(0u8.into(), b"");
         server.wait_idle().await;
     });
-    let connection = client
-        .connect_with(client_config, address(SERVER), "wan")
-        .unwrap()
-        .await
-        .unwrap();
+    let connection =
+        client.connect_with(client_config, address(SERVER), "wan").unwrap().await.unwrap();
     let mut stream = connection.open_uni().await.unwrap();
     stream.write_all(&PAYLOAD).await.unwrap();
     stream.finish().unwrap();

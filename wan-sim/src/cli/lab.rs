@@ -89,11 +89,7 @@ pub(super) fn run(command: &LabCommand) -> u8 {
     let done = match command {
         LabCommand::Up(args) if args.foreground => up::foreground(args),
         LabCommand::Up(args) => up::background(args),
-        LabCommand::Exec {
-            file,
-            site,
-            command,
-        } => exec(file, site, command),
+        LabCommand::Exec { file, site, command } => exec(file, site, command),
         LabCommand::Status { file } => status(file),
         LabCommand::Down { file } => down(file),
     };
@@ -107,10 +103,7 @@ fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
     let topology = Topology::load(file)?;
     if !topology.sites.iter().any(|known| known == site) {
         let known = topology.sites.join(", ");
-        return Err(Failure::Site {
-            site: site.to_owned(),
-            known,
-        });
+        return Err(Failure::Site { site: site.to_owned(), known });
     }
     let home = Home::of(file)?;
     if !home.is_up() {
@@ -118,11 +111,7 @@ fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
     }
     let namespace = namespace_name(home.prefix(), site);
     // Comes back only where it failed.
-    Err(Command::new("ip")
-        .args(["netns", "exec", &namespace])
-        .args(command)
-        .exec()
-        .into())
+    Err(Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec().into())
 }
 
 fn status(file: &Path) -> Result<u8, Failure> {

@@ -79,10 +79,7 @@ impl FromStr for Names {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split(',').map(str::trim).collect::<Vec<_>>()[..] {
             [client, target] if client != target && !client.is_empty() && !target.is_empty() => {
-                Ok(Self {
-                    client: client.to_owned(),
-                    target: target.to_owned(),
-                })
+                Ok(Self { client: client.to_owned(), target: target.to_owned() })
             }
             _ => Err("two different names, such as east,west"),
         }
@@ -128,19 +125,12 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
-    let spec = RelaySpec {
-        forwards: args.forwards.clone(),
-        forward,
-        backward,
-        seed,
-    };
+    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed };
     let relay = match &args.record {
         None => Relay::start(&spec)?,
         Some(path) => {
-            let file = File::create(path).map_err(|source| Failure::Record {
-                path: path.clone(),
-                source,
-            })?;
+            let file = File::create(path)
+                .map_err(|source| Failure::Record { path: path.clone(), source })?;
             Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
         }
     };
@@ -175,10 +165,8 @@ fn serve(
     let mut control = Control::new(settings);
     let stdin = rustix::stdio::stdin();
     loop {
-        let mut fds = vec![
-            PollFd::new(interrupted, PollFlags::IN),
-            PollFd::new(relay, PollFlags::IN),
-        ];
+        let mut fds =
+            vec![PollFd::new(interrupted, PollFlags::IN), PollFd::new(relay, PollFlags::IN)];
         if args.control {
             fds.push(PollFd::new(&stdin, PollFlags::IN));
         }
@@ -204,13 +192,7 @@ fn serve(
 #[derive(Debug, Clone, Copy)]
 enum Settings {
     /// By flags, both ways alike.
-    Flags {
-        rtt: Span,
-        rate: BitRate,
-        loss: Fraction,
-        jitter: Span,
-        queue: Option<QueueSize>,
-    },
+    Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
     /// In netem's words: there and back.
     Netem(LinkSpec, LinkSpec),
 }
@@ -220,41 +202,19 @@ impl Settings {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
         }
-        let RelayArgs {
-            rtt,
-            rate,
-            loss,
-            jitter,
-            queue,
-            ..
-        } = *args;
+        let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
         // Clap requires both where there are no words.
         let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(NO_RATE));
-        Self::Flags {
-            rtt,
-            rate,
-            loss,
-            jitter,
-            queue,
-        }
+        Self::Flags { rtt, rate, loss, jitter, queue }
     }
 
     fn links(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
         match *self {
             Self::Netem(there, back) => Ok((there, back)),
-            Self::Flags {
-                rtt,
-                rate,
-                loss,
-                jitter,
-                queue,
-            } => {
+            Self::Flags { rtt, rate, loss, jitter, queue } => {
                 let spec = LinkSpec::new(rate, Span::from_ns(rtt.ns() / 2))?
                     .with_loss(loss)
-                    .with_jitter(Jitter {
-                        spread: jitter,
-                        ..Jitter::NONE
-                    })?;
+                    .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
                 let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
                 Ok((spec, spec))
             }
@@ -276,10 +236,7 @@ fn announce(args: &RelayArgs, relay: &Relay) -> io::Result<()> {
             writeln!(out, "ready: {} to {}", listening.address, forward.target)?;
         }
     }
-    for listening in listening
-        .iter()
-        .filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD)
-    {
+    for listening in listening.iter().filter(|l| l.receive_buffer_bytes < BUFFER_BYTES_GOOD) {
         eprintln!(
             "wan-sim relay: the kernel gave {} a receive buffer of only {}: bursts may be lost \
              before the link; raise net.core.rmem_max to {BUFFER_BYTES_GOOD}",
@@ -303,10 +260,9 @@ fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport)
         return writeln!(out, "{value}");
     }
     let Names { client, target } = &args.names;
-    for (from, to, seen) in [
-        (client, target, counters.forward),
-        (target, client, counters.backward),
-    ] {
+    for (from, to, seen) in
+        [(client, target, counters.forward), (target, client, counters.backward)]
+    {
         writeln!(
             out,
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by a cut",

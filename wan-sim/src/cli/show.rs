@@ -51,13 +51,7 @@ pub(super) fn topology(file: &Path) -> u8 {
             for link in &topology.links {
                 let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
                 for (from, to, spec) in [(a, b, link.a_to_b), (b, a, link.b_to_a)] {
-                    println!(
-                        "{from} to {to}: {}",
-                        Netem {
-                            link: spec,
-                            seed: None
-                        }
-                    );
+                    println!("{from} to {to}: {}", Netem { link: spec, seed: None });
                 }
             }
             EXIT_GOOD
@@ -71,10 +65,7 @@ pub(super) fn topology(file: &Path) -> u8 {
 
 pub(super) fn presets() -> u8 {
     for preset in all_presets() {
-        let words = Netem {
-            link: preset.link,
-            seed: None,
-        };
+        let words = Netem { link: preset.link, seed: None };
         println!("{}: {words}\n    {}", preset.name, preset.provenance);
     }
     EXIT_GOOD

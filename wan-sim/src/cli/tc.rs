@@ -67,10 +67,7 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
         let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
         hosts.retain(|host| host.site == *site);
         if hosts.is_empty() {
-            return Err(Failure::Site {
-                site: site.clone(),
-                known: known.join(", "),
-            });
+            return Err(Failure::Site { site: site.clone(), known: known.join(", ") });
         }
     }
     for host in &hosts {
@@ -78,9 +75,7 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
             probe()?;
             apply(host)?;
         } else if args.remove {
-            host.remove
-                .iter()
-                .try_for_each(|command| execute(command).map(drop))?;
+            host.remove.iter().try_for_each(|command| execute(command).map(drop))?;
         } else if args.verify {
             let shown = execute(&format!("tc qdisc show dev {}", host.device))?;
             verify(host, &shown)?;
@@ -96,9 +91,7 @@ fn print(host: &HostCommands) {
     println!("# On {}:", host.site);
     host.apply.iter().for_each(|command| println!("{command}"));
     println!("# To undo it:");
-    host.remove
-        .iter()
-        .for_each(|command| println!("#   {command}"));
+    host.remove.iter().for_each(|command| println!("#   {command}"));
 }
 
 /// All of the commands or none: what was there before is never removed.
@@ -128,18 +121,13 @@ fn probe() -> Result<(), Failure> {
 
 /// Runs a command line of words without quotes; returns what it printed.
 fn execute(command: &str) -> Result<String, Failure> {
-    let failed = |said: String| Failure::Command {
-        command: command.to_owned(),
-        said,
-    };
+    let failed = |said: String| Failure::Command { command: command.to_owned(), said };
     let mut words = command.split(' ');
     let program = words.next().unwrap_or_default();
     let output: io::Result<Output> = Command::new(program).args(words).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .replace('\n', "; ");
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
         return Err(failed(said));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

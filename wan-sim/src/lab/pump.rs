@@ -96,16 +96,10 @@ impl Pump {
     /// Waits for packets or the next delivery. Whether there are packets; `None` at the end.
     fn wait(&self) -> io::Result<Option<bool>> {
         let tun = &self.tuns[self.site];
-        let mut fds = [
-            PollFd::new(&self.life, PollFlags::IN),
-            PollFd::new(tun, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::new(&self.life, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
         let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
         let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: wait.ns().cast_signed(),
-        };
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -132,19 +126,13 @@ impl Pump {
         let mut run: Option<Run> = None;
         for segment in 0..frame.segments() {
             let ip_bytes = frame.ip_bytes(segment);
-            let packet = Packet {
-                ip_bytes,
-                ecn_capable: frame.ecn_capable(),
-            };
+            let packet = Packet { ip_bytes, ecn_capable: frame.ecn_capable() };
             let offered = link.offer(now, packet);
             if let Some(recorder) = &self.recorder {
                 lock(recorder).offered(*number, now, packet, &offered);
             }
             if let Fate::Deliver(delivery) = offered.fate {
-                let damage = Damage {
-                    marked: delivery.marked,
-                    corrupt_bit: delivery.corrupt_bit,
-                };
+                let damage = Damage { marked: delivery.marked, corrupt_bit: delivery.corrupt_bit };
                 match &mut run {
                     Some(run) if run.takes(segment, damage, delivery.at) => {
                         run.end = segment + 1;
@@ -159,10 +147,7 @@ impl Pump {
                 }
             }
             if let Some(Fate::Deliver(delivery)) = offered.copy {
-                let damage = Damage {
-                    marked: delivery.marked,
-                    corrupt_bit: delivery.corrupt_bit,
-                };
+                let damage = Damage { marked: delivery.marked, corrupt_bit: delivery.corrupt_bit };
                 self.keep(&frame, to, &Run::new(segment, damage, delivery.at));
             }
         }
@@ -175,14 +160,7 @@ impl Pump {
         let buffer = frame.emit(run.start..run.end, run.damage);
         let packets = (run.end - run.start) as u64;
         self.sent += 1;
-        self.under_way.insert(
-            (run.due, self.sent),
-            Outgoing {
-                to,
-                packets,
-                buffer,
-            },
-        );
+        self.under_way.insert((run.due, self.sent), Outgoing { to, packets, buffer });
     }
 }
 
@@ -197,13 +175,7 @@ struct Run {
 
 impl Run {
     fn new(segment: usize, damage: Damage, due: TimeNs) -> Self {
-        Self {
-            start: segment,
-            end: segment + 1,
-            damage,
-            first_due: due,
-            due,
-        }
+        Self { start: segment, end: segment + 1, damage, first_due: due, due }
     }
 
     fn takes(&self, segment: usize, damage: Damage, at: TimeNs) -> bool {
@@ -224,9 +196,7 @@ fn site_of(destination: Destination) -> Option<usize> {
             (fits, [bytes[14], bytes[15]])
         }
     };
-    usize::from(u16::from_be_bytes(number))
-        .checked_sub(1)
-        .filter(|_| prefix_fits)
+    usize::from(u16::from_be_bytes(number)).checked_sub(1).filter(|_| prefix_fits)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -38,16 +38,13 @@ impl Namespace {
         let path = format!("/run/netns/{}", self.name);
         let tun = std::thread::scope(|scope| {
             scope.spawn(|| create_in(&path)).join().unwrap_or_else(|_| {
-                Err(io::Error::other(
-                    "the thread that makes the device panicked",
-                ))
+                Err(io::Error::other("the thread that makes the device panicked"))
             })
         });
         let tun = tun.map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => LabError::Unprivileged {
-                what: "cannot make a TUN device",
-                source: error,
-            },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
+                LabError::Unprivileged { what: "cannot make a TUN device", source: error }
+            }
             _ => error.into(),
         })?;
         let on = |rest: &[&str]| ip(&[&["-n", &self.name], rest].concat());
@@ -56,16 +53,7 @@ impl Namespace {
         on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE, "nodad"])?;
         on(&["link", "set", "lo", "up"])?;
         let queue = DEVICE_QUEUE_PACKETS.to_string();
-        on(&[
-            "link",
-            "set",
-            DEVICE,
-            "mtu",
-            &mtu.to_string(),
-            "txqueuelen",
-            &queue,
-            "up",
-        ])?;
+        on(&["link", "set", DEVICE, "mtu", &mtu.to_string(), "txqueuelen", &queue, "up"])?;
         Ok(tun)
     }
 
@@ -97,10 +85,7 @@ pub(super) fn namespaces(prefix: &str) -> Vec<String> {
 pub(super) fn addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
     let number = site as u16 + 1;
     let [high, low] = number.to_be_bytes();
-    (
-        Ipv4Addr::new(10, 77, high, low),
-        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number),
-    )
+    (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
 }
 
 fn create_in(namespace: &str) -> io::Result<Tun> {
@@ -117,23 +102,15 @@ fn ip(arguments: &[&str]) -> Result<(), LabError> {
     let output = Command::new("ip")
         .args(arguments)
         .output()
-        .map_err(|source| LabError::Unprivileged {
-            what: "cannot run `ip` of iproute2",
-            source,
-        })?;
+        .map_err(|source| LabError::Unprivileged { what: "cannot run `ip` of iproute2", source })?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr)
-        .trim()
-        .replace('\n', "; ");
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     let failed = io::Error::other(format!("ip {}: {said}", arguments.join(" ")));
     if said.contains("Operation not permitted") || said.contains("Permission denied") {
         let what = "cannot make network namespaces";
-        return Err(LabError::Unprivileged {
-            what,
-            source: failed,
-        });
+        return Err(LabError::Unprivileged { what, source: failed });
     }
     Err(failed.into())
 }

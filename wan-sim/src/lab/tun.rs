@@ -18,16 +18,10 @@ impl Tun {
     pub(super) fn create(name: &str) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
-        let mut request = Request {
-            name: [0; 16],
-            flags: TUN | NO_PACKET_INFO | VNET_HEADER,
-            rest: [0; 22],
-        };
+        let mut request =
+            Request { name: [0; 16], flags: TUN | NO_PACKET_INFO | VNET_HEADER, rest: [0; 22] };
         // The last byte stays zero.
-        request.name[..15]
-            .iter_mut()
-            .zip(name.bytes())
-            .for_each(|(place, byte)| *place = byte);
+        request.name[..15].iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
         // SAFETY: TUNSETIFF reads a `struct ifreq`, whose size and layout Request has.
         unsafe { ioctl(&fd, Setter::<TUNSETIFF, Request>::new(request))? };
         let tun = Self { fd };
@@ -39,12 +33,7 @@ impl Tun {
 
     fn offload(&self, features: usize) -> io::Result<()> {
         // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
-        unsafe {
-            ioctl(
-                &self.fd,
-                IntegerSetter::<TUNSETOFFLOAD>::new_usize(features),
-            )?
-        };
+        unsafe { ioctl(&self.fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(features))? };
         Ok(())
     }
 

@@ -51,11 +51,7 @@ impl<'a> Frame<'a> {
             _ => return None,
         }
         let segments = segments(&header, packet)?;
-        Some(Self {
-            header,
-            packet,
-            segments,
-        })
+        Some(Self { header, packet, segments })
     }
 
     /// How many segments it holds.
@@ -112,11 +108,7 @@ impl<'a> Frame<'a> {
     }
 
     fn payload(&self, run: Range<usize>) -> &'a [u8] {
-        let Segments {
-            headers_bytes,
-            payload_bytes,
-            ..
-        } = self.segments;
+        let Segments { headers_bytes, payload_bytes, .. } = self.segments;
         let end = (headers_bytes + run.end * payload_bytes).min(self.packet.len());
         &self.packet[headers_bytes + run.start * payload_bytes..end]
     }
@@ -155,11 +147,7 @@ impl<'a> Frame<'a> {
         };
         // The device's end computes the rest from this, as it would have.
         let sum = fold(pseudo_header(packet, protocol, len - start));
-        put(
-            packet,
-            start + usize::from(self.header.checksum_offset),
-            sum,
-        );
+        put(packet, start + usize::from(self.header.checksum_offset), sum);
         if run.len() == 1 {
             header.gso_type = GSO_NONE;
             header.segment_bytes = 0;
@@ -190,12 +178,8 @@ impl Header {
 
     fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
-        let words = [
-            self.headers_bytes,
-            self.segment_bytes,
-            self.checksum_start,
-            self.checksum_offset,
-        ];
+        let words =
+            [self.headers_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
         for (place, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
@@ -205,18 +189,10 @@ impl Header {
 
 fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
     if header.gso_type == GSO_NONE {
-        return Some(Segments {
-            headers_bytes: packet.len(),
-            payload_bytes: 1,
-            count: 1,
-        });
+        return Some(Segments { headers_bytes: packet.len(), payload_bytes: 1, count: 1 });
     }
     let start = usize::from(header.checksum_start);
-    let least = if packet[0] >> 4 == 4 {
-        IPV4_BYTES
-    } else {
-        IPV6_BYTES
-    };
+    let least = if packet[0] >> 4 == 4 { IPV4_BYTES } else { IPV6_BYTES };
     if header.flags & NEEDS_CHECKSUM == 0 || start < least {
         return None;
     }
@@ -232,11 +208,7 @@ fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
     if payload == 0 || payload_bytes == 0 || checksum_end > headers_bytes {
         return None;
     }
-    Some(Segments {
-        headers_bytes,
-        payload_bytes,
-        count: payload.div_ceil(payload_bytes),
-    })
+    Some(Segments { headers_bytes, payload_bytes, count: payload.div_ceil(payload_bytes) })
 }
 
 fn mark(packet: &mut [u8]) {
@@ -282,20 +254,14 @@ fn renew_ipv4_checksum(packet: &mut [u8]) {
 }
 
 fn pseudo_header(packet: &[u8], protocol: u8, transport_bytes: usize) -> u64 {
-    let addresses = if packet[0] >> 4 == 4 {
-        &packet[12..IPV4_BYTES]
-    } else {
-        &packet[8..IPV6_BYTES]
-    };
+    let addresses =
+        if packet[0] >> 4 == 4 { &packet[12..IPV4_BYTES] } else { &packet[8..IPV6_BYTES] };
     sum(addresses) + u64::from(protocol) + transport_bytes as u64
 }
 
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
-    let words: u64 = words
-        .iter()
-        .map(|word| u64::from(u16::from_be_bytes(*word)))
-        .sum();
+    let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
     words + rest.first().map_or(0, |last| u64::from(*last) << 8)
 }
 

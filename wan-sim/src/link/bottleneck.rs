@@ -65,20 +65,10 @@ impl Bottleneck {
             }
             self.waiting_bytes = waiting_bytes;
             self.waiting_bytes_peak = self.waiting_bytes_peak.max(waiting_bytes);
-            self.waiting.push_back(Waiting {
-                sent_from: self.clear_at,
-                ip_bytes,
-            });
+            self.waiting.push_back(Waiting { sent_from: self.clear_at, ip_bytes });
         }
-        self.send(
-            u64::from(ip_bytes) + u64::from(spec.overhead_bytes()),
-            spec.rate(),
-            later,
-        );
-        Some(Accepted {
-            sent: self.clear_at,
-            waiting_bytes: self.waiting_bytes,
-        })
+        self.send(u64::from(ip_bytes) + u64::from(spec.overhead_bytes()), spec.rate(), later);
+        Some(Accepted { sent: self.clear_at, waiting_bytes: self.waiting_bytes })
     }
 
     /// The rate changed without notice: what was rounded off is of the old one.

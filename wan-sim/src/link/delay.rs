@@ -18,11 +18,7 @@ pub struct Jitter {
 
 impl Jitter {
     /// No jitter.
-    pub const NONE: Self = Self {
-        spread: Span::ZERO,
-        shape: Shape::Uniform,
-        order: Order::Kept,
-    };
+    pub const NONE: Self = Self { spread: Span::ZERO, shape: Shape::Uniform, order: Order::Kept };
 
     /// The most that a delay is below or above its mean.
     pub fn reach(&self) -> Span {
@@ -72,11 +68,7 @@ pub(super) struct DelayLine {
 
 impl DelayLine {
     pub(super) fn new(jitter: Stream, reorder: Stream) -> Self {
-        Self {
-            jitter,
-            reorder,
-            delayed_in_a_row: 0,
-        }
+        Self { jitter, reorder, delayed_in_a_row: 0 }
     }
 
     /// The next packet's draws; made for every packet, so that none depends on other fates.
@@ -92,9 +84,7 @@ impl DelayLine {
         };
         Transit {
             delay: Span::from_ns(spec.delay().ns() - jitter.reach().ns() + from_least_ns),
-            may_skip: spec
-                .reorder()
-                .is_some_and(|r| self.reorder.happens(r.probability)),
+            may_skip: spec.reorder().is_some_and(|r| self.reorder.happens(r.probability)),
         }
     }
 

@@ -14,18 +14,12 @@ pub struct Packet {
 impl Packet {
     /// A packet that cannot be marked.
     pub const fn new(ip_bytes: u32) -> Self {
-        Self {
-            ip_bytes,
-            ecn_capable: false,
-        }
+        Self { ip_bytes, ecn_capable: false }
     }
 
     /// A packet that can be marked instead of dropped.
     pub const fn ecn_capable(ip_bytes: u32) -> Self {
-        Self {
-            ip_bytes,
-            ecn_capable: true,
-        }
+        Self { ip_bytes, ecn_capable: true }
     }
 }
 
@@ -41,10 +35,7 @@ pub struct Offered {
 impl Offered {
     /// Every arrival: of the packet, then of its copy.
     pub fn deliveries(self) -> impl Iterator<Item = Delivery> {
-        [Some(self.fate), self.copy]
-            .into_iter()
-            .flatten()
-            .filter_map(Fate::delivery)
+        [Some(self.fate), self.copy].into_iter().flatten().filter_map(Fate::delivery)
     }
 }
 

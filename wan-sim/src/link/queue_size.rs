@@ -25,9 +25,7 @@ impl FromStr for QueueSize {
         let lower = text.trim().to_ascii_lowercase();
         if let Some(number) = lower.strip_suffix("bdp") {
             // Thousandths, for which milliseconds of a second serve.
-            let seconds: Span = format!("{} s", number.trim())
-                .parse()
-                .map_err(|_| error())?;
+            let seconds: Span = format!("{} s", number.trim()).parse().map_err(|_| error())?;
             if !seconds.ns().is_multiple_of(1_000_000) {
                 return Err(error());
             }
@@ -59,22 +57,11 @@ mod tests {
 
     #[test]
     fn three_spellings_and_no_other() {
-        assert_eq!(
-            "5 MB".parse(),
-            Ok(QueueSize::Bytes(ByteCount::new(5_000_000)))
-        );
+        assert_eq!("5 MB".parse(), Ok(QueueSize::Bytes(ByteCount::new(5_000_000))));
         assert_eq!("20ms".parse(), Ok(QueueSize::Time(Span::from_ms(20))));
         assert_eq!("1.5 BDP".parse(), Ok(QueueSize::ThousandthsOfBdp(1500)));
         assert_eq!("1bdp".parse(), Ok(QueueSize::ThousandthsOfBdp(1000)));
-        for text in [
-            "",
-            "bdp",
-            "1",
-            "-1 BDP",
-            "0.0001 BDP",
-            "9999999 BDP",
-            "1 packet",
-        ] {
+        for text in ["", "bdp", "1", "-1 BDP", "0.0001 BDP", "9999999 BDP", "1 packet"] {
             assert!(text.parse::<QueueSize>().is_err(), "{text}");
         }
     }

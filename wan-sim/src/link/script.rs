@@ -38,10 +38,7 @@ impl Script {
         let mut drops: Vec<_> = drops.into_iter().collect();
         drops.sort_unstable();
         drops.dedup();
-        Self {
-            changes: changes.into(),
-            drops: drops.into(),
-        }
+        Self { changes: changes.into(), drops: drops.into() }
     }
 
     /// The next change that is due at `now`.

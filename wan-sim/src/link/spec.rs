@@ -52,10 +52,7 @@ impl LinkSpec {
     /// [`SpecError::ZeroRate`], [`SpecError::DelayTooLong`].
     pub fn new(rate: BitRate, delay: Span) -> Result<Self, SpecError> {
         let rate = NonZeroU64::new(rate.bits_per_second()).ok_or(SpecError::ZeroRate)?;
-        let spec = Self {
-            rate_bits_per_second: Some(rate),
-            ..Self::unlimited(delay)?
-        };
+        let spec = Self { rate_bits_per_second: Some(rate), ..Self::unlimited(delay)? };
         Ok(spec.with_queue(QueueSize::ThousandthsOfBdp(1000)))
     }
 
@@ -85,10 +82,7 @@ impl LinkSpec {
 
     /// The same link, each packet taking `bytes` more of the rate than its length.
     pub fn with_overhead(self, bytes: u16) -> Self {
-        Self {
-            overhead_bytes: bytes,
-            ..self
-        }
+        Self { overhead_bytes: bytes, ..self }
     }
 
     /// The same link with room for `queue` of waiting IP packets, not counting the one being
@@ -111,19 +105,13 @@ impl LinkSpec {
 
     /// The same link marking packets that can be marked while more than `bytes` wait.
     pub fn with_marking_above(self, bytes: ByteCount) -> Self {
-        Self {
-            mark_above: Some(bytes),
-            ..self
-        }
+        Self { mark_above: Some(bytes), ..self }
     }
 
     /// The same link holding at most `packets`, waiting or under way, as netem's `limit`
     /// has it.
     pub fn with_limit(self, packets: NonZeroU32) -> Self {
-        Self {
-            limit_packets: Some(packets),
-            ..self
-        }
+        Self { limit_packets: Some(packets), ..self }
     }
 
     /// The same link with a delay that varies.
@@ -133,20 +121,14 @@ impl LinkSpec {
     pub fn with_jitter(self, jitter: Jitter) -> Result<Self, SpecError> {
         let reach = jitter.reach();
         if reach > self.delay {
-            return Err(SpecError::JitterAboveDelay {
-                reach,
-                delay: self.delay,
-            });
+            return Err(SpecError::JitterAboveDelay { reach, delay: self.delay });
         }
         Ok(Self { jitter, ..self })
     }
 
     /// The same link with some packets overtaking all others.
     pub fn with_reorder(self, reorder: Reorder) -> Self {
-        Self {
-            reorder: Some(reorder),
-            ..self
-        }
+        Self { reorder: Some(reorder), ..self }
     }
 
     /// The same link losing each packet with probability `loss`, independently.
@@ -161,10 +143,7 @@ impl LinkSpec {
 
     /// The same link marking, instead of losing at random, packets that can be marked.
     pub fn with_losses_marked(self) -> Self {
-        Self {
-            mark_losses: true,
-            ..self
-        }
+        Self { mark_losses: true, ..self }
     }
 
     /// The same link making a copy of each packet with probability `duplicate`.
@@ -179,8 +158,7 @@ impl LinkSpec {
 
     /// Rate in bits of IP packets a second; `None` without a limit.
     pub fn rate(&self) -> Option<BitRate> {
-        self.rate_bits_per_second
-            .map(|rate| BitRate::from_bits_per_second(rate.get()))
+        self.rate_bits_per_second.map(|rate| BitRate::from_bits_per_second(rate.get()))
     }
 
     /// Bytes that each packet takes of the rate beyond its length.

@@ -7,10 +7,7 @@ fn spec(rate: &str, delay: &str) -> LinkSpec {
 }
 
 fn uniform(spread: Span) -> Jitter {
-    Jitter {
-        spread,
-        ..Jitter::NONE
-    }
+    Jitter { spread, ..Jitter::NONE }
 }
 
 fn percent(percent: u32) -> Fraction {
@@ -22,11 +19,7 @@ fn ns(ns: u64) -> TimeNs {
 }
 
 fn at(ns: u64) -> Fate {
-    Fate::Deliver(Delivery {
-        at: TimeNs::from_ns(ns),
-        marked: false,
-        corrupt_bit: None,
-    })
+    Fate::Deliver(Delivery { at: TimeNs::from_ns(ns), marked: false, corrupt_bit: None })
 }
 
 impl Link {
@@ -66,18 +59,12 @@ fn the_queue_holds_its_bytes_beside_the_packet_being_sent() {
     assert_eq!(link.fate(1_000_000, 1000), at(5_000_000));
     assert_eq!(link.queue_bytes_peak(), ByteCount::new(3000));
     let counters = link.counters();
-    assert_eq!(
-        (counters.packets, counters.ip_bytes, counters.drops_queue),
-        (6, 6002, 2)
-    );
+    assert_eq!((counters.packets, counters.ip_bytes, counters.drops_queue), (6, 6002, 2));
 }
 
 #[test]
 fn the_default_queue_is_one_round_trip_of_rate() {
-    assert_eq!(
-        spec("1 Gbit/s", "40 ms").queue(),
-        ByteCount::new(10_000_000)
-    );
+    assert_eq!(spec("1 Gbit/s", "40 ms").queue(), ByteCount::new(10_000_000));
 }
 
 #[test]
@@ -112,11 +99,7 @@ fn a_change_holds_for_later_packets() {
 fn what_cannot_be_is_refused() {
     let zero = LinkSpec::new(BitRate::from_bits_per_second(0), Span::ZERO);
     assert_eq!(zero, Err(SpecError::ZeroRate));
-    assert!(
-        spec("1 bit/s", "1 ms")
-            .with_jitter(uniform(Span::from_ms(2)))
-            .is_err()
-    );
+    assert!(spec("1 bit/s", "1 ms").with_jitter(uniform(Span::from_ms(2))).is_err());
 }
 
 #[test]
@@ -152,9 +135,7 @@ fn a_script_cuts_joins_and_drops_what_it_names() {
 
 #[test]
 fn overhead_takes_rate_but_no_queue() {
-    let narrow = spec("8 Mbit/s", "0 ns")
-        .with_overhead(38)
-        .with_queue(ByteCount::new(1000));
+    let narrow = spec("8 Mbit/s", "0 ns").with_overhead(38).with_queue(ByteCount::new(1000));
     let mut link = Link::new(narrow, 1);
     assert_eq!(link.fate(0, 962), at(1_000_000));
     assert_eq!(link.fate(0, 962), at(2_000_000));
@@ -164,10 +145,7 @@ fn overhead_takes_rate_but_no_queue() {
 #[test]
 fn queues_come_in_bytes_in_time_and_in_products() {
     let sized = |text: &str| {
-        spec("1 Gbit/s", "40 ms")
-            .with_queue(text.parse::<QueueSize>().unwrap())
-            .queue()
-            .get()
+        spec("1 Gbit/s", "40 ms").with_queue(text.parse::<QueueSize>().unwrap()).queue().get()
     };
     assert_eq!(sized("20 ms"), 2_500_000);
     assert_eq!(sized("0.5 BDP"), 5_000_000);
@@ -179,15 +157,7 @@ fn a_limit_counts_packets_waiting_and_under_way() {
     let limited = spec("8 Mbit/s", "10 ms").with_limit(3.try_into().unwrap());
     let mut link = Link::new(limited, 1);
     let fates: Vec<_> = (0..4).map(|_| link.fate(0, 1000)).collect();
-    assert_eq!(
-        fates,
-        [
-            at(11_000_000),
-            at(12_000_000),
-            at(13_000_000),
-            Fate::Drop(Reason::Limit)
-        ]
-    );
+    assert_eq!(fates, [at(11_000_000), at(12_000_000), at(13_000_000), Fate::Drop(Reason::Limit)]);
     assert_eq!(link.fate(10_999_999, 1000), Fate::Drop(Reason::Limit));
     assert_eq!(link.fate(11_000_000, 1000), at(22_000_000));
     assert_eq!(link.counters().drops_limit, 2);
@@ -202,27 +172,16 @@ fn a_long_queue_marks_what_can_be_marked() {
         offered.fate.delivery().unwrap().marked
     };
     let capable = Packet::ecn_capable(1000);
-    assert_eq!(
-        [marked(capable), marked(capable), marked(capable)],
-        [false, false, true]
-    );
+    assert_eq!([marked(capable), marked(capable), marked(capable)], [false, false, true]);
     assert!(!marked(Packet::new(1000)));
     assert_eq!(link.counters().marked, 1);
 }
 
 #[test]
 fn losses_become_marks_where_packets_allow() {
-    let marking = spec("1 Gbit/s", "1 ms")
-        .with_loss(percent(100))
-        .with_losses_marked();
+    let marking = spec("1 Gbit/s", "1 ms").with_loss(percent(100)).with_losses_marked();
     let mut link = Link::new(marking, 1);
-    assert!(
-        link.offer(ns(0), Packet::ecn_capable(100))
-            .fate
-            .delivery()
-            .unwrap()
-            .marked
-    );
+    assert!(link.offer(ns(0), Packet::ecn_capable(100)).fate.delivery().unwrap().marked);
     assert_eq!(link.fate(0, 100), Fate::Drop(Reason::Loss));
 }
 
@@ -231,76 +190,46 @@ fn a_copy_follows_and_has_a_fate_of_its_own() {
     let copying = spec("8 Mbit/s", "1 ms").with_duplicate(percent(100));
     let mut link = Link::new(copying.with_queue(ByteCount::new(0)), 1);
     let offered = link.offer(ns(0), Packet::new(1000));
-    assert_eq!(
-        (offered.fate, offered.copy),
-        (at(2_000_000), Some(Fate::Drop(Reason::Queue)))
-    );
+    assert_eq!((offered.fate, offered.copy), (at(2_000_000), Some(Fate::Drop(Reason::Queue))));
     link.set_spec(copying);
     let offered = link.offer(ns(1_000_000), Packet::new(1000));
-    assert_eq!(
-        (offered.fate, offered.copy),
-        (at(3_000_000), Some(at(4_000_000)))
-    );
-    assert_eq!(
-        (link.counters().packets, link.counters().duplicated),
-        (2, 2)
-    );
+    assert_eq!((offered.fate, offered.copy), (at(3_000_000), Some(at(4_000_000))));
+    assert_eq!((link.counters().packets, link.counters().duplicated), (2, 2));
 }
 
 #[test]
 fn every_nth_packet_skips_the_delay() {
-    let reorder = Reorder {
-        probability: percent(100),
-        gap: 3.try_into().unwrap(),
-    };
+    let reorder = Reorder { probability: percent(100), gap: 3.try_into().unwrap() };
     let mut link = Link::new(spec("8 Gbit/s", "1 ms").with_reorder(reorder), 1);
-    let skipped: Vec<_> = (0..7)
-        .map(|i| link.fate(i * 10_000, 1000) == at(i * 10_000 + 1000))
-        .collect();
+    let skipped: Vec<_> =
+        (0..7).map(|i| link.fate(i * 10_000, 1000) == at(i * 10_000 + 1000)).collect();
     assert_eq!(skipped, [false, false, true, false, false, true, false]);
 }
 
 #[test]
 fn jitter_reorders_only_when_told() {
-    let jitter = |order| Jitter {
-        spread: Span::from_ms(5),
-        shape: Shape::Normal,
-        order,
-    };
+    let jitter = |order| Jitter { spread: Span::from_ms(5), shape: Shape::Normal, order };
     let arrivals = |order| {
-        let jittered = spec("1 Gbit/s", "40 ms")
-            .with_jitter(jitter(order))
-            .unwrap();
+        let jittered = spec("1 Gbit/s", "40 ms").with_jitter(jitter(order)).unwrap();
         let mut link = Link::new(jittered, 1);
-        (0..1000)
-            .map(|i| link.fate(i * 10_000, 100).delivery().unwrap().at)
-            .collect::<Vec<_>>()
+        (0..1000).map(|i| link.fate(i * 10_000, 100).delivery().unwrap().at).collect::<Vec<_>>()
     };
     assert!(arrivals(Order::Kept).is_sorted());
     assert!(!arrivals(Order::Free).is_sorted());
     // Four standard deviations of 11 ms reach below nothing.
-    let wide = Jitter {
-        spread: Span::from_ms(11),
-        ..jitter(Order::Free)
-    };
+    let wide = Jitter { spread: Span::from_ms(11), ..jitter(Order::Free) };
     assert!(spec("1 Gbit/s", "40 ms").with_jitter(wide).is_err());
 }
 
 #[test]
 fn switching_an_impairment_on_leaves_the_others_alone() {
     let loss = spec("1 Gbit/s", "40 ms").with_loss(percent(10));
-    let reorder = Reorder {
-        probability: percent(5),
-        gap: 1.try_into().unwrap(),
-    };
+    let reorder = Reorder { probability: percent(5), gap: 1.try_into().unwrap() };
     let all = loss
         .with_duplicate(percent(5))
         .with_corrupt(percent(5))
         .with_reorder(reorder)
-        .with_jitter(Jitter {
-            shape: Shape::Normal,
-            ..uniform(Span::from_ms(3))
-        })
+        .with_jitter(Jitter { shape: Shape::Normal, ..uniform(Span::from_ms(3)) })
         .unwrap();
     let lost = |spec| {
         let mut link = Link::new(spec, 3);

@@ -13,21 +13,9 @@ impl fmt::Display for Netem {
         let p = |fraction: Fraction| fraction.to_string().replace(' ', "");
         write!(f, "delay {}ns", link.delay().ns())?;
         if jitter.spread > Span::ZERO {
-            let shape = if jitter.shape == Shape::Normal {
-                "normal"
-            } else {
-                "uniform"
-            };
-            let order = if jitter.order == Order::Kept {
-                "kept"
-            } else {
-                "free"
-            };
-            write!(
-                f,
-                " {}ns distribution {shape} order {order}",
-                jitter.spread.ns()
-            )?;
+            let shape = if jitter.shape == Shape::Normal { "normal" } else { "uniform" };
+            let order = if jitter.order == Order::Kept { "kept" } else { "free" };
+            write!(f, " {}ns distribution {shape} order {order}", jitter.spread.ns())?;
         }
         match link.loss() {
             Loss::Random(chance) if chance.ppb() == 0 && !link.losses_marked() => {}
@@ -50,12 +38,7 @@ impl fmt::Display for Netem {
             write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {
-            write!(
-                f,
-                " rate {}bit {}",
-                rate.bits_per_second(),
-                link.overhead_bytes()
-            )?;
+            write!(f, " rate {}bit {}", rate.bits_per_second(), link.overhead_bytes())?;
             write!(f, " queue {}B", link.queue().get())?;
         }
         if let Some(bytes) = link.mark_above() {

@@ -13,11 +13,7 @@ fn link(text: &str) -> LinkSpec {
 fn words_make_the_link_they_describe() {
     let words = link("delay 40ms 2ms distribution normal loss 1% rate 1gbit limit 2000");
     let rate = BitRate::from_bits_per_second(1_000_000_000);
-    let jitter = Jitter {
-        spread: Span::from_ms(2),
-        shape: Shape::Normal,
-        order: Order::Kept,
-    };
+    let jitter = Jitter { spread: Span::from_ms(2), shape: Shape::Normal, order: Order::Kept };
     let built = LinkSpec::new(rate, Span::from_ms(40))
         .unwrap()
         .with_queue(ByteCount::new(u64::MAX))
@@ -45,10 +41,7 @@ fn units_are_those_of_tc() {
         ("delay 1ms reorder 5%", "delay 1ms reorder 5% gap 1"),
         ("delay 1ms", "delay 1ms limit 1000"),
         ("delay 2ms 1ms", "delay 2ms 1ms order free"),
-        (
-            "delay 2ms 1ms rate 1gbit",
-            "delay 2ms 1ms rate 1gbit order kept",
-        ),
+        ("delay 2ms 1ms rate 1gbit", "delay 2ms 1ms rate 1gbit order kept"),
     ] {
         assert_eq!(link(one), link(other), "{one}");
     }
@@ -84,15 +77,9 @@ fn the_documentation_lists_every_word_with_its_effect() {
         let word = code(cells[0]);
         assert!(example.contains(word.split(' ').next().unwrap()), "{row}");
     }
-    assert!(
-        accepted >= 15 && refused >= 10,
-        "{accepted} accepted, {refused} refused"
-    );
+    assert!(accepted >= 15 && refused >= 10, "{accepted} accepted, {refused} refused");
     for word in ACCEPTED.split(", ").map(str::trim) {
-        assert!(
-            page.contains(&format!("| `{word}")),
-            "{word} is not documented"
-        );
+        assert!(page.contains(&format!("| `{word}")), "{word} is not documented");
     }
 }
 
@@ -114,10 +101,7 @@ fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
         ("rate 1gbit queue 5", "`5`", "5MB"),
     ] {
         let error = parse(text).unwrap_err().to_string();
-        assert!(
-            error.contains(word) && error.contains(accepted),
-            "{text}: {error}"
-        );
+        assert!(error.contains(word) && error.contains(accepted), "{text}: {error}");
         assert!(!error.contains('\n'), "{text}");
     }
 }

@@ -28,11 +28,7 @@ pub(super) fn limit(word: &str) -> Option<Limit> {
 /// `40ms`, `40msec`; without a unit it is refused, though `tc` takes microseconds.
 pub(super) fn span(word: &str) -> Option<Span> {
     let (number, unit) = split(word);
-    let unit = match unit
-        .strip_suffix("ecs")
-        .or(unit.strip_suffix("ec"))
-        .unwrap_or(&unit)
-    {
+    let unit = match unit.strip_suffix("ecs").or(unit.strip_suffix("ec")).unwrap_or(&unit) {
         unit @ ("s" | "ms" | "us" | "ns") => unit,
         _ => return None,
     };
@@ -45,10 +41,7 @@ pub(super) fn rate(word: &str) -> Option<BitRate> {
     let bits = |unit| format!("{number} {unit}").parse().ok();
     let bytes = |unit| {
         let bytes: ByteCount = format!("{number} {unit}").parse().ok()?;
-        bytes
-            .get()
-            .checked_mul(8)
-            .map(BitRate::from_bits_per_second)
+        bytes.get().checked_mul(8).map(BitRate::from_bits_per_second)
     };
     let rate = match unit.as_str() {
         "bit" => bits("bit/s"),
@@ -67,9 +60,7 @@ pub(super) fn rate(word: &str) -> Option<BitRate> {
 
 /// Number and unit; `tc` does not mind the unit's case.
 fn split(word: &str) -> (&str, String) {
-    let end = word
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(word.len());
+    let end = word.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(word.len());
     let (number, unit) = word.split_at(end);
     (number, unit.to_ascii_lowercase())
 }

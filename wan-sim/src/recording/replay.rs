@@ -51,11 +51,7 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
     let first = first?;
     if first != HEADER {
-        return Err(ReplayError::Malformed {
-            line: 1,
-            text: first,
-            wanted: "the header",
-        });
+        return Err(ReplayError::Malformed { line: 1, text: first, wanted: "the header" });
     }
     for (text, line) in lines {
         let text = text?;
@@ -65,17 +61,10 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
             wanted,
         })?;
         if let Some(replayed) = replayed.filter(|replayed| *replayed != text) {
-            return Err(ReplayError::Different {
-                line,
-                recorded: text,
-                replayed,
-            });
+            return Err(ReplayError::Different { line, recorded: text, replayed });
         }
     }
-    let links = links
-        .into_iter()
-        .map(|(name, link)| (name, link.counters()))
-        .collect();
+    let links = links.into_iter().map(|(name, link)| (name, link.counters())).collect();
     Ok(Replay { links })
 }
 
@@ -89,10 +78,7 @@ fn apply(text: &str, links: &mut Vec<(String, Link)>) -> Result<Option<String>, 
             return Err(WANTED);
         };
         let words: Netem = words.parse().map_err(|_| WANTED)?;
-        let seed = words
-            .seed
-            .filter(|_| index == Some(links.len()))
-            .ok_or(WANTED)?;
+        let seed = words.seed.filter(|_| index == Some(links.len())).ok_or(WANTED)?;
         links.push((name.to_owned(), Link::new(words.link, seed)));
         return Ok(None);
     }
@@ -110,12 +96,7 @@ fn apply(text: &str, links: &mut Vec<(String, Link)>) -> Result<Option<String>, 
         _ => {
             let (now, packet) = packet(rest).ok_or("`LINK TIME BYTES ect|not FATE`")?;
             let offered = link.offer(now, packet);
-            let line = PacketLine {
-                index,
-                now,
-                packet,
-                offered: &offered,
-            };
+            let line = PacketLine { index, now, packet, offered: &offered };
             return Ok(Some(line.to_string()));
         }
     }
@@ -131,11 +112,5 @@ fn packet(rest: &str) -> Option<(TimeNs, Packet)> {
         "not" => false,
         _ => return None,
     };
-    Some((
-        now,
-        Packet {
-            ip_bytes,
-            ecn_capable,
-        },
-    ))
+    Some((now, Packet { ip_bytes, ecn_capable }))
 }

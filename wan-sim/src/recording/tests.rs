@@ -32,10 +32,7 @@ fn record() -> String {
     recorder.link(1, "west_east", 4, specs[1]);
     for i in 0..5000u64 {
         let index = usize::from(i % 3 == 0);
-        let packet = Packet {
-            ip_bytes: 100 + (i * 37 % 1400) as u32,
-            ecn_capable: i % 2 == 0,
-        };
+        let packet = Packet { ip_bytes: 100 + (i * 37 % 1400) as u32, ecn_capable: i % 2 == 0 };
         let now = TimeNs::from_ns(i * 170_001);
         match i {
             2000 => {
@@ -63,22 +60,11 @@ fn record() -> String {
 #[test]
 fn a_recording_replays_byte_for_byte() {
     let text = record();
-    for part in [
-        "marked",
-        "bit:",
-        "copy",
-        "drop:loss",
-        "drop:limit",
-        "drop:blackhole",
-    ] {
+    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole"] {
         assert!(text.contains(part), "{part} is not in the recording");
     }
     let replayed = replay(text.as_bytes()).unwrap();
-    let packets: Vec<_> = replayed
-        .links
-        .iter()
-        .map(|(_, seen)| seen.packets)
-        .collect();
+    let packets: Vec<_> = replayed.links.iter().map(|(_, seen)| seen.packets).collect();
     assert_eq!(packets, [3333, 1667]);
     assert_eq!(replayed.links[0].0, "east_west");
 }
@@ -86,29 +72,15 @@ fn a_recording_replays_byte_for_byte() {
 #[test]
 fn a_recording_that_was_changed_is_found_out() {
     let text = record();
-    for (from, to) in [
-        ("seed 4", "seed 5"),
-        ("drop:loss", "drop:queue"),
-        ("1 cut\n", ""),
-    ] {
+    for (from, to) in [("seed 4", "seed 5"), ("drop:loss", "drop:queue"), ("1 cut\n", "")] {
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text);
         let error = replay(changed.as_bytes()).unwrap_err();
-        assert!(
-            matches!(error, ReplayError::Different { .. }),
-            "{from}: {error}"
-        );
+        assert!(matches!(error, ReplayError::Different { .. }), "{from}: {error}");
     }
-    for text in [
-        "",
-        "wan-sim recording 2\n",
-        "wan-sim recording 1\n0 1 2 not 3\n",
-    ] {
+    for text in ["", "wan-sim recording 2\n", "wan-sim recording 1\n0 1 2 not 3\n"] {
         let error = replay(text.as_bytes()).unwrap_err();
-        assert!(
-            matches!(error, ReplayError::Malformed { .. }),
-            "{text}: {error}"
-        );
+        assert!(matches!(error, ReplayError::Malformed { .. }), "{text}: {error}");
     }
 }
 

@@ -41,11 +41,7 @@ impl Pipe {
         delivery: Delivery,
     ) -> bool {
         let at = delivery.at;
-        let ecn = if delivery.marked {
-            Some(EcnCodepoint::Ce)
-        } else {
-            ecn
-        };
+        let ecn = if delivery.marked { Some(EcnCodepoint::Ce) } else { ecn };
         let bit = delivery.corrupt_bit;
         if let Some(last) = self.batches.back_mut()
             && last.takes(flow, ecn, datagram.len(), at)
@@ -58,11 +54,7 @@ impl Pipe {
         let mut data = self.spare.pop().unwrap_or_default();
         append(&mut data, datagram, bit);
         // At the end, except where packets overtake.
-        let place = self
-            .batches
-            .iter()
-            .rposition(|batch| batch.due <= at)
-            .map_or(0, |p| p + 1);
+        let place = self.batches.iter().rposition(|batch| batch.due <= at).map_or(0, |p| p + 1);
         let batch = Batch {
             flow,
             ecn,
@@ -145,11 +137,7 @@ mod tests {
     const US: u64 = 1000;
 
     fn delivery(at: u64) -> Delivery {
-        Delivery {
-            at: TimeNs::from_ns(at),
-            marked: false,
-            corrupt_bit: None,
-        }
+        Delivery { at: TimeNs::from_ns(at), marked: false, corrupt_bit: None }
     }
 
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
@@ -178,10 +166,7 @@ mod tests {
         assert!(push(&mut pipe, 2, 10, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
-        let marked = Delivery {
-            marked: true,
-            ..delivery(0)
-        };
+        let marked = Delivery { marked: true, ..delivery(0) };
         assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], marked));
         assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
     }
@@ -191,10 +176,7 @@ mod tests {
         let mut pipe = Pipe::default();
         push(&mut pipe, 1, 1000, 500 * US);
         push(&mut pipe, 1, 1000, 100 * US);
-        let flipped = Delivery {
-            corrupt_bit: Some(16 + 3),
-            ..delivery(100 * US)
-        };
+        let flipped = Delivery { corrupt_bit: Some(16 + 3), ..delivery(100 * US) };
         assert!(pipe.push(FlowId(1), None, &[0, 0], flipped));
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US)));
         let first = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();

@@ -104,10 +104,7 @@ impl Pump {
         while let Some(batch) = self.forward.pop_due(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
-                let target = Destination {
-                    address: flow.target,
-                    from: None,
-                };
+                let target = Destination { address: flow.target, from: None };
                 sent.push((batch.due(), flow.upstream.send(&target, &batch.outgoing())));
             }
             self.forward.recycle(batch);
@@ -144,15 +141,9 @@ impl Pump {
             sources.push(Source::Flow(*id));
             fds.push(PollFd::new(&flow.upstream, PollFlags::IN));
         }
-        let due = [self.forward.next_due(), self.backward.next_due()]
-            .into_iter()
-            .flatten()
-            .min();
+        let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
         let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: wait.ns().cast_signed(),
-        };
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
         match rustix::event::poll(&mut fds, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -168,10 +159,8 @@ impl Pump {
     /// Takes what has arrived at `source`, but not so much that deliveries would be late.
     fn receive(&mut self, source: Source) {
         let mut memory = std::mem::take(&mut self.memory);
-        let mut buffers: Vec<_> = memory
-            .chunks_mut(DATAGRAMS_BYTES_MAX)
-            .map(IoSliceMut::new)
-            .collect();
+        let mut buffers: Vec<_> =
+            memory.chunks_mut(DATAGRAMS_BYTES_MAX).map(IoSliceMut::new).collect();
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let port = match source {
             Source::Listener(index) => &self.listeners[index].0,
@@ -213,20 +202,13 @@ impl Pump {
             Source::Listener(_) => (FORWARD, &mut self.forward),
             Source::Flow(_) => (BACKWARD, &mut self.backward),
         };
-        let headers = if meta.addr.ip().to_canonical().is_ipv4() {
-            28
-        } else {
-            48
-        };
+        let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         for datagram in 0..datagrams as usize {
             let from = datagram * meta.stride;
             let datagram = &data[from..data.len().min(from + meta.stride)];
             // A datagram is at most 64 KiB.
             let ip_bytes = datagram.len() as u32 + headers;
-            let packet = Packet {
-                ip_bytes,
-                ecn_capable: meta.ecn.is_some(),
-            };
+            let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
             for delivery in shared.offer(direction, now, packet).deliveries() {
                 let began = pipe.push(id, meta.ecn, datagram, delivery);
                 flow.batches_under_way += u32::from(began);
@@ -255,10 +237,7 @@ impl Pump {
             id,
             Flow {
                 listener,
-                client: Destination {
-                    address: meta.addr,
-                    from: meta.dst_ip,
-                },
+                client: Destination { address: meta.addr, from: meta.dst_ip },
                 target,
                 upstream,
                 used: TimeNs::default(),
@@ -282,11 +261,7 @@ impl Pump {
 
 impl super::pipe::Batch {
     fn outgoing(&self) -> Outgoing<'_> {
-        Outgoing {
-            data: &self.data,
-            segment_bytes: self.segment_bytes,
-            ecn: self.ecn,
-        }
+        Outgoing { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
     }
 }
 

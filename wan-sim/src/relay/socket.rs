@@ -14,11 +14,7 @@ pub(super) struct Port {
 
 impl Port {
     pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::DGRAM,
-            Some(Protocol::UDP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         // Beyond the kernel's limit only a privileged process gets what it asks for; the
         // rest is capped, and read back by whoever cares.
         if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
@@ -34,9 +30,7 @@ impl Port {
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?;
-        address
-            .as_socket()
-            .ok_or_else(|| io::Error::other("not an IP socket"))
+        address.as_socket().ok_or_else(|| io::Error::other("not an IP socket"))
     }
 
     /// What the kernel granted; Linux doubles what was asked for, for its own bookkeeping.

@@ -37,20 +37,14 @@ pub enum VerifyError {
 pub fn verify(commands: &HostCommands, shown: &str) -> Result<(), VerifyError> {
     for (handle, wanted) in &commands.netems {
         let start = format!("qdisc netem {handle} ");
-        let line = shown
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(start.as_str()));
+        let line = shown.lines().find_map(|line| line.trim().strip_prefix(start.as_str()));
         let Some(line) = line else {
             let (handle, device) = (handle.clone(), commands.device.clone());
             return Err(VerifyError::Missing { handle, device });
         };
         if parsed(line).is_none() || parsed(line) != parsed(wanted) {
             let (handle, found) = (handle.clone(), line.to_owned());
-            return Err(VerifyError::Different {
-                handle,
-                found,
-                wanted: wanted.clone(),
-            });
+            return Err(VerifyError::Different { handle, found, wanted: wanted.clone() });
         }
     }
     Ok(())

@@ -110,23 +110,14 @@ struct Gateway {
 
 impl From<Site> for Host {
     fn from(site: Site) -> Self {
-        Self {
-            addresses: site.addresses,
-            device: site.device,
-        }
+        Self { addresses: site.addresses, device: site.device }
     }
 }
 
 impl From<Region> for Host {
     fn from(region: Region) -> Self {
-        let wans = region
-            .gateway
-            .into_values()
-            .filter_map(|gateway| gateway.wan);
-        Self {
-            addresses: wans.map(|wan| wan.ip()).collect(),
-            device: None,
-        }
+        let wans = region.gateway.into_values().filter_map(|gateway| gateway.wan);
+        Self { addresses: wans.map(|wan| wan.ip()).collect(), device: None }
     }
 }
 
@@ -189,24 +180,15 @@ fn assemble(
     }
     let mtu = mtu.unwrap_or(MTU_DEFAULT);
     if mtu < MTU_MIN {
-        return Err(impossible(
-            "mtu",
-            format!("{mtu} is below the {MTU_MIN} that IPv6 needs"),
-        ));
+        return Err(impossible("mtu", format!("{mtu} is below the {MTU_MIN} that IPv6 needs")));
     }
     let mut links: Vec<SiteLink> = Vec::new();
     for (name, raw) in raw_links {
         let key = format!("link.{name}");
         let (a, b) = ends(&name, &sites).ok_or_else(|| {
-            impossible(
-                &key,
-                format!("joins no two of the sites {}", sites.join(", ")),
-            )
+            impossible(&key, format!("joins no two of the sites {}", sites.join(", ")))
         })?;
-        if links
-            .iter()
-            .any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a))
-        {
+        if links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a)) {
             let message = format!("{} and {} are linked already", sites[a], sites[b]);
             return Err(impossible(&key, message));
         }
@@ -214,21 +196,10 @@ fn assemble(
             direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
         };
         let (a_to_b, b_to_a) = (direction(&raw.forward)?, direction(&raw.backward)?);
-        links.push(SiteLink {
-            a,
-            b,
-            a_to_b,
-            b_to_a,
-        });
+        links.push(SiteLink { a, b, a_to_b, b_to_a });
     }
     links.sort_by_key(|link| (link.a, link.b));
-    Ok(Topology {
-        sites,
-        links,
-        seed: seed.unwrap_or(SEED_DEFAULT),
-        mtu,
-        hosts,
-    })
+    Ok(Topology { sites, links, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
 }
 
 /// The direction's own keys over the link's, over its preset's.
@@ -266,10 +237,8 @@ fn is_name(name: &str) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|source| FileError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::read_to_string(path)
+        .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
 }
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
@@ -277,11 +246,7 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
         let before = error.span().map_or(0, |span| span.start.min(text.len()));
         FileError::Wrong {
             path: path.to_owned(),
-            line: text.as_bytes()[..before]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1,
+            line: text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count() + 1,
             message: error.message().replace('\n', ", "),
         }
     })

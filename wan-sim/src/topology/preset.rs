@@ -31,11 +31,7 @@ pub(super) fn find(name: &str) -> Option<&'static RawLink> {
 }
 
 pub(super) fn names() -> String {
-    PRESETS
-        .keys()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ")
+    PRESETS.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Deserialize)]

@@ -69,15 +69,9 @@ struct Bursts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("`{one}` and `{other}` say the same thing: give one")]
-    Both {
-        one: &'static str,
-        other: &'static str,
-    },
+    Both { one: &'static str, other: &'static str },
     #[error("`{key}` has no effect without `{needed}`")]
-    Without {
-        key: &'static str,
-        needed: &'static str,
-    },
+    Without { key: &'static str, needed: &'static str },
     #[error("give `rtt`, or `delay` one way")]
     NoDelay,
     #[error("netem: the seed is the whole file's: seed = 7 at its top")]
@@ -132,11 +126,7 @@ impl RawLink {
         self.check()?;
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;
-            return if words.seed.is_some() {
-                Err(LinkError::Seed)
-            } else {
-                Ok(words.link)
-            };
+            return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
         }
         let delay = match (self.delay, self.rtt) {
             (Some(delay), _) => delay,
@@ -161,19 +151,8 @@ impl RawLink {
         if let Some(packets) = self.limit_packets {
             link = link.with_limit(packets);
         }
-        if let Some(Bursts {
-            to_bad,
-            to_good,
-            loss_in_bad,
-            loss_in_good,
-        }) = self.bursts
-        {
-            let chain = GilbertElliott {
-                to_bad,
-                to_good,
-                loss_in_bad,
-                loss_in_good,
-            };
+        if let Some(Bursts { to_bad, to_good, loss_in_bad, loss_in_good }) = self.bursts {
+            let chain = GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good };
             link = link.with_loss_model(Loss::GilbertElliott(chain));
         }
         if self.mark_losses == Some(true) {
@@ -193,11 +172,7 @@ impl RawLink {
                 Some(Distribution::Normal) => Shape::Normal,
                 Some(Distribution::Uniform) | None => Shape::Uniform,
             },
-            order: if self.reordering == Some(true) {
-                Order::Free
-            } else {
-                Order::Kept
-            },
+            order: if self.reordering == Some(true) { Order::Free } else { Order::Kept },
         }
     }
 
@@ -213,50 +188,21 @@ impl RawLink {
         if self.netem.is_some()
             && let Some((_, one)) = numbers.iter().find(|(given, _)| *given)
         {
-            return Err(LinkError::Both {
-                one,
-                other: "netem",
-            });
+            return Err(LinkError::Both { one, other: "netem" });
         }
         if self.rtt.is_some() && self.delay.is_some() {
-            return Err(LinkError::Both {
-                one: "rtt",
-                other: "delay",
-            });
+            return Err(LinkError::Both { one: "rtt", other: "delay" });
         }
         if self.loss.is_some() && self.bursts.is_some() {
-            return Err(LinkError::Both {
-                one: "loss",
-                other: "bursts",
-            });
+            return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
         let losses = self.loss.is_some() || self.bursts.is_some();
         for (given, key, present, needed) in [
-            (
-                self.distribution.is_some(),
-                "distribution",
-                self.jitter.is_some(),
-                "jitter",
-            ),
-            (
-                self.reordering.is_some(),
-                "reordering",
-                self.jitter.is_some(),
-                "jitter",
-            ),
+            (self.distribution.is_some(), "distribution", self.jitter.is_some(), "jitter"),
+            (self.reordering.is_some(), "reordering", self.jitter.is_some(), "jitter"),
             (self.queue.is_some(), "queue", self.rate.is_some(), "rate"),
-            (
-                self.mark_above.is_some(),
-                "mark_above",
-                self.rate.is_some(),
-                "rate",
-            ),
-            (
-                self.overhead_bytes.is_some(),
-                "overhead_bytes",
-                self.rate.is_some(),
-                "rate",
-            ),
+            (self.mark_above.is_some(), "mark_above", self.rate.is_some(), "rate"),
+            (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
             (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
             (self.gap.is_some(), "gap", self.reorder.is_some(), "reorder"),
         ] {
@@ -279,7 +225,5 @@ fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
 {
-    String::deserialize(deserializer)?
-        .parse()
-        .map_err(D::Error::custom)
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

@@ -20,11 +20,7 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn new(net: VirtualNet, address: SocketAddr) -> Self {
-        Self {
-            net,
-            address,
-            sleep: Mutex::new(None),
-        }
+        Self { net, address, sleep: Mutex::new(None) }
     }
 
     /// Takes what is due; else says when the next packet is.

@@ -120,10 +120,7 @@ impl State {
         let arrived = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
         let arriving = self.arriving.get(&address.ip());
         let arriving = arriving.and_then(|arriving| arriving.first_key_value());
-        arrived
-            .into_iter()
-            .chain(arriving.map(|((at, _), _)| *at))
-            .min()
+        arrived.into_iter().chain(arriving.map(|((at, _), _)| *at)).min()
     }
 
     /// The reader at `address`, if it would sleep past its next datagram.
@@ -163,13 +160,7 @@ fn pass(
     for (now, datagram) in datagrams {
         let mut record = record(now, destination, &datagram);
         let ecn_capable = datagram.ecn.is_some();
-        let offered = link.offer(
-            now,
-            Packet {
-                ip_bytes: record.ip_bytes,
-                ecn_capable,
-            },
-        );
+        let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
         record.offered = Some(offered);
         trace.add(&record);
         let arrived = offered.deliveries();
@@ -180,13 +171,7 @@ fn pass(
 
 fn record(now: TimeNs, destination: SocketAddr, datagram: &Datagram) -> TraceRecord {
     let ip_bytes = ip_bytes(destination, datagram.payload.len());
-    TraceRecord {
-        now,
-        source: datagram.source,
-        destination,
-        ip_bytes,
-        offered: None,
-    }
+    TraceRecord { now, source: datagram.source, destination, ip_bytes, offered: None }
 }
 
 fn ip_bytes(destination: SocketAddr, payload: usize) -> u32 {

@@ -30,11 +30,8 @@ pub fn runs(events: &[bool]) -> bool {
 
 /// Pearson: whether `seen` may come of `expected`, by Wilson and Hilferty's approximation.
 pub fn chi_squared(seen: &[u64], expected: impl Iterator<Item = f64>) -> bool {
-    let statistic: f64 = seen
-        .iter()
-        .zip(expected)
-        .map(|(seen, e)| (*seen as f64 - e).powi(2) / e)
-        .sum();
+    let statistic: f64 =
+        seen.iter().zip(expected).map(|(seen, e)| (*seen as f64 - e).powi(2) / e).sum();
     let freedom = (seen.len() - 1) as f64;
     let spread = 2.0 / (9.0 * freedom);
     // One-sided quantile.
@@ -52,14 +49,11 @@ pub fn ks(values: impl Iterator<Item = f64>, cdf: fn(f64) -> f64) -> bool {
     }
     let n = histogram.iter().sum::<u64>() as f64;
     let mut below = 0;
-    let distance = histogram
-        .iter()
-        .enumerate()
-        .fold(0.0f64, |distance, (place, seen)| {
-            below += seen;
-            let edge = (place + 1) as f64 / 1000.0 - 4.0;
-            distance.max((below as f64 / n - cdf(edge)).abs())
-        });
+    let distance = histogram.iter().enumerate().fold(0.0f64, |distance, (place, seen)| {
+        below += seen;
+        let edge = (place + 1) as f64 / 1000.0 - 4.0;
+        distance.max((below as f64 / n - cdf(edge)).abs())
+    });
     distance * n.sqrt() <= 1.9495
 }
 

@@ -14,9 +14,8 @@ pub fn tls() -> (ClientConfig, ServerConfig) {
     let certificate = params.self_signed(&key).unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let client =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let client = QuicClientConfig::try_from(client).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let server =

@@ -22,9 +22,7 @@ impl Home {
             .as_os_str()
             .as_encoded_bytes()
             .iter()
-            .fold(FNV_OFFSET, |hash, byte| {
-                (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME)
-            });
+            .fold(FNV_OFFSET, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME));
         Ok(Self {
             folder: PathBuf::from(format!("/run/wan-sim/{hash:08x}")),
             prefix: format!("wansim-{hash:08x}-"),
@@ -39,11 +37,7 @@ impl Home {
     /// Makes the folder and holds the lock; `None` when the lab is up.
     pub(super) fn lock(&self) -> io::Result<Option<UpLock>> {
         fs::create_dir_all(&self.folder)?;
-        let options = File::options()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .to_owned();
+        let options = File::options().create(true).write(true).truncate(false).to_owned();
         let file = options.open(self.folder.join("lock"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

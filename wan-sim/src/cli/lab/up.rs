@@ -38,10 +38,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
         print!("{line}");
         return Ok(EXIT_GOOD);
     }
-    let code = child
-        .wait()?
-        .code()
-        .and_then(|code| u8::try_from(code).ok());
+    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
     eprint!("{}", home.report());
     home.remove();
     Ok(code.unwrap_or(EXIT_FAILED))
@@ -59,10 +56,8 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     let recorder = match &args.record {
         None => None,
         Some(path) => {
-            let file = File::create(path).map_err(|source| Failure::Record {
-                path: path.clone(),
-                source,
-            })?;
+            let file = File::create(path)
+                .map_err(|source| Failure::Record { path: path.clone(), source })?;
             Some(Recorder::new(Box::new(BufWriter::new(file))))
         }
     };
@@ -79,13 +74,7 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
         let mut fds = vec![PollFd::new(&interrupted, PollFlags::IN)];
         let ends: Vec<_> = lab.ends().collect();
         fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
-        match rustix::event::poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            }),
-        ) {
+        match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(io::Error::from(error).into()),
@@ -145,10 +134,7 @@ fn progress(before: &[LinkStatus], now: &[LinkStatus]) -> String {
         let bits = (now.counters.ip_bytes - before.counters.ip_bytes) * 8;
         let drops = now.counters.drops() - before.counters.drops();
         let rate = BitRate::from_bits_per_second(bits - bits % 1000);
-        format!(
-            "{}>{} {rate}, queue {}, drops {drops}",
-            now.from, now.to, now.queue
-        )
+        format!("{}>{} {rate}, queue {}, drops {drops}", now.from, now.to, now.queue)
     });
     line.collect::<Vec<_>>().join(" | ")
 }

@@ -17,10 +17,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            line: Vec::new(),
-        }
+        Self { settings, line: Vec::new() }
     }
 
     /// Takes what has arrived and answers whole lines; false at the input's end.
@@ -40,9 +37,7 @@ impl Control {
                 self.line.push(byte);
                 continue;
             }
-            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line))
-                .trim()
-                .to_owned();
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
             let answer = self.answer(&line, args, relay);
             let mut out = io::stdout().lock();
             writeln!(out, "{answer}")?;
@@ -68,10 +63,10 @@ impl Control {
 impl Settings {
     /// Carries out `set KEY VALUE`; on an error nothing changes.
     fn set(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
-        let (key, value) = line
-            .strip_prefix("set ")
-            .and_then(|rest| rest.trim().split_once(' '))
-            .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
+        let (key, value) =
+            line.strip_prefix("set ")
+                .and_then(|rest| rest.trim().split_once(' '))
+                .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
         let mut changed = *self;
         match (&mut changed, key) {
             (changed, "netem") => {
@@ -87,14 +82,10 @@ impl Settings {
             (Self::Flags { jitter, .. }, "jitter") => *jitter = parse(value)?,
             (Self::Flags { queue, .. }, "queue") => *queue = Some(parse(value)?),
             (Self::Flags { .. }, _) => {
-                return Err(format!(
-                    "`{key}` is none of rtt, rate, loss, jitter, queue, netem"
-                ));
+                return Err(format!("`{key}` is none of rtt, rate, loss, jitter, queue, netem"));
             }
             (Self::Netem(..), _) => {
-                return Err(format!(
-                    "`{key}` cannot be set beside netem's words: set netem WORDS"
-                ));
+                return Err(format!("`{key}` cannot be set beside netem's words: set netem WORDS"));
             }
         }
         let links = changed.links().map_err(|error| error.to_string())?;

@@ -11,10 +11,7 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
         packet[0] = 0x60;
         packet[1] = 0x20; // ECT(0)
         put(&mut packet, 4, (len - 40) as u16);
-        packet[8..40]
-            .iter_mut()
-            .zip(1..)
-            .for_each(|(byte, i)| *byte = i);
+        packet[8..40].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
     } else {
         packet[0] = 0x45;
         packet[1] = 2; // ECT(0)
@@ -31,11 +28,7 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
         packet[start + 13] = 0x10 | TCP_FIN | TCP_PSH | TCP_CWR;
     }
     packet[start + transport..].copy_from_slice(payload);
-    let sum = fold(pseudo_header(
-        &packet,
-        if udp { UDP } else { TCP },
-        len - start,
-    ));
+    let sum = fold(pseudo_header(&packet, if udp { UDP } else { TCP }, len - start));
     let checksum_offset = if udp { 6 } else { 16 };
     put(&mut packet, start + checksum_offset, sum);
     let gso_type = match (udp, v6) {
