@@ -1,1 +1,20 @@
 //! The Landbridge gateway.
+//!
+//! In the direction of the data: a trainer's buffer comes in over [`local`], the [`engine`]
+//! runs the session of `hier-collectives` on it, segments leave and arrive over [`wan`], and
+//! [`client`] is the trainer's side. Everything stands on the [`host`] seam; [`daemon`] puts
+//! it together.
+
+pub mod bench;
+pub mod certs;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod daemon;
+pub mod doctor;
+pub mod engine;
+pub mod host;
+pub mod local;
+pub mod observe;
+pub mod quickstart;
+pub mod wan;

@@ -1,2 +1,5 @@
 //! The `landbridge` command.
-fn main() {}
+
+fn main() -> gateway::cli::Exit {
+    gateway::cli::main()
+}

@@ -25,15 +25,8 @@ pub enum Dtype {
 
 impl Dtype {
     /// Every dtype.
-    pub const ALL: [Self; 7] = [
-        Self::F32,
-        Self::F64,
-        Self::F16,
-        Self::Bf16,
-        Self::I32,
-        Self::I64,
-        Self::U8,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::I32, Self::I64, Self::U8];
 
     /// Bytes an element takes.
     pub const fn size(self) -> u64 {
@@ -119,10 +112,7 @@ impl FromStr for Dtype {
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let known = "f32, f64, f16, bf16, i32, i64, u8";
         let found = Self::ALL.into_iter().find(|dtype| dtype.name() == text);
-        found.ok_or_else(|| UnknownName {
-            given: text.to_owned(),
-            known,
-        })
+        found.ok_or_else(|| UnknownName { given: text.to_owned(), known })
     }
 }
 
@@ -131,10 +121,7 @@ impl FromStr for ReduceOp {
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let known = "sum, avg, min, max, prod";
         let found = Self::ALL.into_iter().find(|op| op.name() == text);
-        found.ok_or_else(|| UnknownName {
-            given: text.to_owned(),
-            known,
-        })
+        found.ok_or_else(|| UnknownName { given: text.to_owned(), known })
     }
 }
 
@@ -185,16 +172,8 @@ impl Descriptor {
         let pairs = [
             ("op", self.op.to_string(), other.op.to_string()),
             ("dtype", self.dtype.to_string(), other.dtype.to_string()),
-            (
-                "length",
-                self.elements.to_string(),
-                other.elements.to_string(),
-            ),
-            (
-                "layout",
-                format!("{:016x}", self.layout_hash),
-                format!("{:016x}", other.layout_hash),
-            ),
+            ("length", self.elements.to_string(), other.elements.to_string()),
+            ("layout", format!("{:016x}", self.layout_hash), format!("{:016x}", other.layout_hash)),
         ];
         pairs
             .into_iter()
@@ -209,10 +188,7 @@ impl Descriptor {
         mix(self.op as u8);
         mix(self.dtype as u8);
         self.elements.to_be_bytes().into_iter().for_each(&mut mix);
-        self.layout_hash
-            .to_be_bytes()
-            .into_iter()
-            .for_each(&mut mix);
+        self.layout_hash.to_be_bytes().into_iter().for_each(&mut mix);
         hash
     }
 }

@@ -1,7 +1,17 @@
 //! What a cross-region collective does, without doing any of it.
 //!
 //! No socket, clock, thread, environment variable or ambient randomness: time and seeds
-//! are arguments, memory is named, not touched (only [`reduce`] reads and writes bytes).
+//! are arguments, memory is named, not touched.
 
+pub mod batch;
+pub mod bound;
+pub mod codec;
 pub mod descriptor;
 pub mod ids;
+pub mod plan;
+pub mod post;
+pub mod reduce;
+pub mod session;
+pub mod shard;
+pub mod topology;
+pub mod wire;

@@ -3,9 +3,7 @@
 /// Splits "0.1 %" into its number and its unit.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }

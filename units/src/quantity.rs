@@ -19,15 +19,9 @@ pub(crate) fn parse(
     units: &[(u64, &str)],
     wanted: &'static str,
 ) -> Result<u64, QuantityError> {
-    let error = || QuantityError {
-        value: text.to_owned(),
-        wanted,
-    };
+    let error = || QuantityError { value: text.to_owned(), wanted };
     let (number, unit) = decimal::split(text).ok_or_else(error)?;
-    let (scale, _) = units
-        .iter()
-        .find(|(_, name)| *name == unit)
-        .ok_or_else(error)?;
+    let (scale, _) = units.iter().find(|(_, name)| *name == unit).ok_or_else(error)?;
     decimal::times(number, *scale).ok_or_else(error)
 }
 
@@ -94,11 +88,7 @@ const ONE_PPB: u32 = 1_000_000_000;
 impl Fraction {
     /// `ppb` parts per billion; `None` above 1.
     pub const fn from_ppb(ppb: u32) -> Option<Self> {
-        if ppb <= ONE_PPB {
-            Some(Self(ppb))
-        } else {
-            None
-        }
+        if ppb <= ONE_PPB { Some(Self(ppb)) } else { None }
     }
     /// Parts per billion.
     pub const fn ppb(self) -> u32 {
@@ -131,15 +121,9 @@ impl FromStr for Fraction {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         let wanted = "a percentage such as \"0.1 %\", from 0 % to 100 %";
-        let error = || QuantityError {
-            value: text.to_owned(),
-            wanted,
-        };
+        let error = || QuantityError { value: text.to_owned(), wanted };
         let ppb = parse(text, &[(u64::from(ONE_PPB) / 100, "%")], wanted)?;
-        u32::try_from(ppb)
-            .ok()
-            .and_then(Self::from_ppb)
-            .ok_or_else(error)
+        u32::try_from(ppb).ok().and_then(Self::from_ppb).ok_or_else(error)
     }
 }
 
@@ -180,16 +164,9 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in [
-            "",
-            "500",
-            "Mbit/s",
-            "-1 Mbit/s",
-            "1e3 bit/s",
-            "1.5 bit/s",
-            "1 mbit/s",
-            "1..2 kbit/s",
-        ] {
+        for text in
+            ["", "500", "Mbit/s", "-1 Mbit/s", "1e3 bit/s", "1.5 bit/s", "1 mbit/s", "1..2 kbit/s"]
+        {
             assert!(text.parse::<BitRate>().is_err(), "{text}");
         }
         for text in ["100.1 %", "0.1", "-1 %", "0.00000001 %"] {

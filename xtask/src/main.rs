@@ -1,2 +1,40 @@
-//! `cargo xtask test`.
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `cargo xtask bench`.
+
+mod bench;
+mod command;
+mod core_purity;
+mod quickstart;
+mod tally;
+mod test;
+
+use std::process::ExitCode;
+
+/// A wrong command line, as in the `landbridge` command.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["test"] => test::run(),
+        ["bench", "quickstart"] => bench::quickstart(),
+        ["--help" | "-h" | "help"] => {
+            println!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("{HELP}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+const HELP: &str = "\
+Usage: cargo xtask <COMMAND>
+
+Commands:
+  test              Format, lints, purity of the cores, all tests, docs, example configs, quickstart.
+                    Stops at the first stage that fails and prints the command that repeats it.
+  bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+
+Exit codes: 0 good, 1 a stage failed, 64 usage";

@@ -1,0 +1,130 @@
+//! `landbridge bench`.
+
+use super::table::table;
+use super::{CommandError, Exit, show, show_json};
+use crate::bench::{AllReduce, Outcome};
+use crate::client::Way;
+use crate::config::RegionFile;
+use clap::{Args, Subcommand};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::RankId;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use units::ByteCount;
+
+/// Measure running gateways.
+#[derive(Debug, Args)]
+pub(super) struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    AllReduce(AllReduceArgs),
+}
+
+/// All-reduce seeded data as one rank, check the result against a sum in f64, time it.
+///
+/// Start one process for each rank of the fabric, with the same size, dtype and operation;
+/// each waits for the others.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge bench all-reduce \
+    --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
+struct AllReduceArgs {
+    /// The region file of the rank's gateway
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The rank, numbered through the fabric
+    #[arg(long, value_name = "N")]
+    rank: u32,
+    /// Size of the buffer: a whole number of elements
+    #[arg(long, default_value = "64 MiB")]
+    size: ByteCount,
+    /// f32, f64, f16, bf16, i32, i64 or u8
+    #[arg(long, default_value = "f32")]
+    dtype: Dtype,
+    /// sum, avg, min, max or prod
+    #[arg(long, default_value = "sum")]
+    op: ReduceOp,
+    /// How often
+    #[arg(long, value_name = "N", default_value = "5")]
+    iterations: NonZeroU32,
+    /// The job, where the region file has several
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let What::AllReduce(args) = self.what;
+        args.run()
+    }
+}
+
+impl AllReduceArgs {
+    fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let fabric = region.fabric().fabric();
+        let rank = RankId(self.rank);
+        let serving = fabric.gateway_of(rank);
+        let gateway = region.gateways().find(|gateway| Some(gateway.id) == serving);
+        let gateway = gateway.ok_or_else(|| {
+            let file = self.config.display();
+            CommandError::Usage(format!("rank {rank} is served by no gateway of {file}"))
+        })?;
+        let job = match &self.job {
+            Some(name) => region.jobs().find(|job| job.name == *name),
+            None => region.jobs().next(),
+        };
+        let no_job = || CommandError::Usage("the region file has no such job".to_owned());
+        let job = job.ok_or_else(no_job)?;
+        if !self.size.get().is_multiple_of(self.dtype.size()) {
+            let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
+            return Err(CommandError::Usage(text));
+        }
+        let bench = AllReduce {
+            way: Way::Socket(gateway.socket.clone()),
+            job: job.name.clone(),
+            token: super::token::load(&job.token)?,
+            rank,
+            fabric: Arc::new(fabric.clone()),
+            elements: self.size.get() / self.dtype.size(),
+            dtype: self.dtype,
+            op: self.op,
+            iterations: self.iterations,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let outcome = runtime.block_on(bench.run())?;
+        if self.json {
+            show_json(&outcome);
+        } else {
+            show(&describe(&outcome));
+        }
+        Ok(if outcome.max_abs_error <= outcome.tolerance { Exit::Good } else { Exit::CheckFailed })
+    }
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let rows: Vec<[String; 3]> = outcome
+        .seconds
+        .iter()
+        .zip(&outcome.eta)
+        .enumerate()
+        .map(|(index, (seconds, eta))| {
+            [(index + 1).to_string(), format!("{seconds:.4} s"), format!("{eta:.3}")]
+        })
+        .collect();
+    let Outcome { rank, op, dtype, bytes, digest, max_abs_error, tolerance, .. } = outcome;
+    let size = ByteCount::new(*bytes);
+    let verdict = if max_abs_error <= tolerance { "pass" } else { "FAIL" };
+    format!(
+        "rank {rank}: {op} of {size} {dtype}\n{}\ndigest {digest}\n\
+         largest error {max_abs_error:e}, {tolerance:e} allowed: {verdict}\n",
+        table(["iteration", "time", "eta"], &rows)
+    )
+}

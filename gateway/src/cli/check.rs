@@ -1,0 +1,111 @@
+//! `landbridge check`.
+
+use super::table::table;
+use super::{CommandError, Exit, show, show_json};
+use crate::config::{ConfigFile, FabricFile, Fault, Faults, RegionFile};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Check config files: fabrics and regions, told apart by their content.
+///
+/// Every fault of every file is reported, with its file, line, key and value, and with what
+/// would be accepted. Certificates and addresses are not looked at: see `landbridge doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
+pub(super) struct Check {
+    /// Fabric or region files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    files: Vec<Checked>,
+    faults: Vec<Fault>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    file: PathBuf,
+    kind: &'static str,
+    summary: String,
+}
+
+impl Check {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let (mut files, mut faults) = (Vec::new(), Vec::new());
+        for file in self.files {
+            let (kind, summary) = match ConfigFile::load(&file) {
+                Ok(ConfigFile::Fabric(fabric)) => ("fabric", describe_fabric(&fabric)),
+                Ok(ConfigFile::Region(region)) => ("region", describe_region(&region)),
+                Err(found) => {
+                    let count = found.iter().count();
+                    faults.extend(found);
+                    let plural = if count == 1 { "" } else { "s" };
+                    ("FAULTY", format!("{count} fault{plural}"))
+                }
+            };
+            files.push(Checked { file, kind, summary });
+        }
+        // A fabric is read for itself and for each region that names it: one report of each fault.
+        let faults = Faults::collect(faults);
+        if self.json {
+            let listed = faults.iter().flat_map(Faults::iter).cloned().collect();
+            show_json(&Report { ok: faults.is_none(), files, faults: listed });
+        } else {
+            let row = |checked: &Checked| {
+                let file = checked.file.display().to_string();
+                [file, checked.kind.to_owned(), checked.summary.clone()]
+            };
+            let rows: Vec<_> = files.iter().map(row).collect();
+            show(&table(["file", "kind", "what it says"], &rows));
+        }
+        match faults {
+            None => Ok(Exit::Good),
+            Some(_) if self.json => Ok(Exit::Usage),
+            Some(faults) => Err(faults.into()),
+        }
+    }
+}
+
+fn describe_fabric(file: &FabricFile) -> String {
+    let fabric = file.fabric();
+    let identity = file.identity();
+    let count = |number: usize, word: &str| {
+        format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+    };
+    let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
+    format!(
+        "{}: {}, {}, {}, {}; identity {:02x}{:02x}{:02x}{:02x}",
+        fabric.name(),
+        count(fabric.regions().len(), "region"),
+        count(fabric.gateways().len(), "gateway"),
+        count(ranks, "rank"),
+        count(fabric.links().len(), "link"),
+        identity[0],
+        identity[1],
+        identity[2],
+        identity[3],
+    )
+}
+
+fn describe_region(file: &RegionFile) -> String {
+    let gateways: Vec<String> = file
+        .gateways()
+        .map(|gateway| {
+            let ranks = &file.fabric().fabric().gateway(gateway.id).ranks;
+            match ranks.len() {
+                1 => format!("{} (rank {})", gateway.name, ranks.start),
+                _ => format!("{} (ranks {}-{})", gateway.name, ranks.start, ranks.end - 1),
+            }
+        })
+        .collect();
+    let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
+    let fabric = file.fabric().fabric().name();
+    format!("{} of {fabric}; jobs: {}", gateways.join(", "), jobs.join(", "))
+}

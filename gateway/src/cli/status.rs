@@ -1,0 +1,127 @@
+//! `landbridge status`.
+
+use super::table::table;
+use super::{CommandError, Exit, show, show_json};
+use crate::config::RegionFile;
+use crate::observe::server::fetch_status;
+use crate::observe::status as observed;
+use clap::Args;
+use std::path::PathBuf;
+use units::{BitRate, ByteCount};
+
+/// Show what a running gateway is doing: peers, links, ranks, collectives and who is awaited.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
+pub(super) struct Status {
+    /// The region file that the gateway runs with
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Which gateway, where the file has several
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let gateway = region.gateway(self.gateway.as_deref())?;
+        let status = fetch_status(gateway.status)?;
+        if self.json {
+            show_json(&status);
+        } else {
+            show(&describe(&status));
+        }
+        Ok(Exit::Good)
+    }
+}
+
+fn describe(status: &observed::Status) -> String {
+    let epoch = status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string());
+    let (gateway, fabric) = (&status.gateway, &status.fabric);
+    let mut text = format!("gateway {gateway} of {fabric}, epoch {epoch}\n");
+    if let Some(plan) = &status.plan {
+        let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
+        text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
+    }
+    text.push('\n');
+    let header = ["peer", "state", "lanes", "rtt", "sent", "received", "problem"];
+    text.push_str(&table(header, &status.peers.iter().map(peer).collect::<Vec<_>>()));
+    text.push('\n');
+    let header = ["link", "rate", "rtt", "loss"];
+    text.push_str(&table(header, &status.links.iter().map(link).collect::<Vec<_>>()));
+    text.push('\n');
+    let attached = |rank: &observed::RankStatus| {
+        let state = if rank.attached { "attached" } else { "not attached" };
+        [rank.rank.to_string(), state.to_owned()]
+    };
+    let rows: Vec<_> = status.ranks.iter().map(attached).collect();
+    text.push_str(&table(["rank", "trainer"], &rows));
+    text.push('\n');
+    if status.collectives.is_empty() {
+        text.push_str("no collective under way\n");
+        return text;
+    }
+    let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
+    text + &table(header, &status.collectives.iter().map(collective).collect::<Vec<_>>())
+}
+
+fn peer(peer: &observed::PeerStatus) -> [String; 7] {
+    let state = match peer.state {
+        observed::PeerState::Connecting => "connecting",
+        observed::PeerState::Meeting => "meeting",
+        observed::PeerState::Up => "up",
+        observed::PeerState::Degraded => "degraded",
+    };
+    [
+        peer.gateway.clone(),
+        state.to_owned(),
+        format!("{}/{}", peer.lanes_up, peer.lanes),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+        size(peer.sent_bytes),
+        size(peer.received_bytes),
+        peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+fn link(link: &observed::LinkStatus) -> [String; 4] {
+    [
+        link.between.join("-"),
+        BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
+        format!("{} ms", link.rtt_ms),
+        format!("{:.4} %", link.loss * 100.0),
+    ]
+}
+
+fn collective(collective: &observed::CollectiveStatus) -> [String; 7] {
+    let state = match collective.state {
+        observed::CollectiveState::Awaiting => "awaiting posts",
+        observed::CollectiveState::Running => "running",
+        observed::CollectiveState::Settling => "settling",
+    };
+    let awaited: Vec<String> = collective.awaited.iter().map(u32::to_string).collect();
+    let awaited = if awaited.is_empty() { "-".to_owned() } else { awaited.join(", ") };
+    [
+        collective.sequence.to_string(),
+        collective.op.clone(),
+        collective.dtype.clone(),
+        ByteCount::new(collective.bytes).to_string(),
+        state.to_owned(),
+        awaited,
+        format!("{:.1} s", collective.seconds),
+    ]
+}
+
+/// A count of bytes to three digits; `ByteCount` prints exactly, which is too long here.
+fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", units[unit])
+}

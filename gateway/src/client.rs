@@ -1,0 +1,521 @@
+//! A trainer's side of the local plane: attach, allocate, all-reduce.
+//!
+//! ```no_run
+//! # async fn example(token: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
+//! use gateway::client::{Attach, Client, Way};
+//! use hier_collectives::descriptor::{Dtype, ReduceOp};
+//! let way = Way::Socket("/run/landbridge/east-0.sock".into());
+//! let client = Client::attach(&way, Attach::new("train", token, 0, 64 << 20)).await?;
+//! let mut tensor = client.allocate(Dtype::F32, 1024)?;
+//! tensor.write_f32(&[1.0; 1024]);
+//! let mut operation = client.all_reduce(tensor, ReduceOp::Sum).await?;
+//! operation.ready().await?;
+//! let sums: Vec<f32> = operation.result_f32();
+//! # Ok(()) }
+//! ```
+
+mod slots;
+
+use crate::local::arena::{Arena, ArenaError, MemSlice};
+use crate::local::door::{Duplex, Knocker, connect_unix};
+use crate::local::protocol::{
+    self, LOCAL_VERSION, Request, Response, TOKEN_BYTES, read_message, write_message,
+};
+use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use slots::Slots;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use units::Span;
+
+/// How long a rank waits for the others to post, unless it says otherwise.
+pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
+
+/// How a gateway is reached.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// Its Unix socket.
+    Socket(PathBuf),
+    /// A door in this process.
+    InProcess(Knocker),
+}
+
+/// What a trainer says of itself.
+#[derive(Debug, Clone)]
+pub struct Attach {
+    /// The job.
+    pub job: String,
+    /// The job's token.
+    pub token: [u8; TOKEN_BYTES],
+    /// The rank it speaks for.
+    pub rank: RankId,
+    /// Memory for contributions and results, in bytes.
+    pub arena_bytes: u64,
+    /// How long to wait for the first epoch, in which all gateways have met.
+    pub patience: Span,
+}
+
+/// Why a trainer is not attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Nothing answers.
+    #[error("no gateway answers at {way}: {source}")]
+    NoGateway {
+        /// Where.
+        way: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The gateway refused.
+    #[error("the gateway refused: {0}")]
+    Refused(String),
+    /// No memory for the arena.
+    #[error(transparent)]
+    Memory(#[from] ArenaError),
+    /// The gateways have not met.
+    #[error(
+        "attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`"
+    )]
+    NoEpoch(Span),
+}
+
+/// Why a collective was not posted. The tensor comes back with it.
+#[derive(Debug, thiserror::Error)]
+#[error("not posted: {failure}")]
+pub struct PostError {
+    /// Why.
+    pub failure: Failure,
+    /// The tensor, its contribution intact.
+    pub tensor: Box<Tensor>,
+}
+
+/// There is no room in the arena. The caller's fault; attach with more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the arena has no room for {wanted} bytes twice; attach with a larger one")]
+pub struct ArenaFull {
+    /// Bytes of one slot.
+    pub wanted: u64,
+}
+
+/// An attached rank.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    rank: RankId,
+    world_size: u32,
+    arena: Arc<Arena>,
+    slots: Arc<Mutex<Slots>>,
+    writer: tokio::sync::Mutex<WriteHalf<Box<dyn Duplex>>>,
+    state: Mutex<State>,
+    /// Something in `state` changed.
+    changed: Notify,
+    epoch: watch::Sender<Option<Epoch>>,
+    /// Ends the reader, and with it the connection: that is how the gateway hears that the
+    /// trainer has gone.
+    _listening: DropGuard,
+}
+
+#[derive(Debug)]
+struct State {
+    epoch: Epoch,
+    next: Sequence,
+    operations: BTreeMap<Sequence, Entry>,
+    /// Why the connection ended.
+    ended: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tensor: Tensor,
+    ready: Option<oneshot::Sender<Result<Timing, Failure>>>,
+    done: oneshot::Sender<Tensor>,
+}
+
+/// A contribution slot and a result slot in the arena, freed when dropped.
+#[derive(Debug)]
+pub struct Tensor {
+    dtype: Dtype,
+    elements: u64,
+    contribution: MemSlice,
+    result: MemSlice,
+    offsets: (u64, u64),
+    slots: Arc<Mutex<Slots>>,
+}
+
+/// A collective under way.
+#[derive(Debug)]
+pub struct Operation {
+    sequence: Sequence,
+    result: MemSlice,
+    ready: oneshot::Receiver<Result<Timing, Failure>>,
+    outcome: Option<Result<Timing, Failure>>,
+    done: oneshot::Receiver<Tensor>,
+}
+
+impl Attach {
+    /// For a rank of a job, with [`DEFAULT_TIMEOUT`] as patience.
+    pub fn new(job: &str, token: [u8; TOKEN_BYTES], rank: u32, arena_bytes: u64) -> Self {
+        let (job, rank) = (job.to_owned(), RankId(rank));
+        Self { job, token, rank, arena_bytes, patience: DEFAULT_TIMEOUT }
+    }
+}
+
+impl Client {
+    /// Attaches, and waits until all gateways have met.
+    ///
+    /// # Errors
+    /// [`AttachError`]: nothing is attached then.
+    pub async fn attach(way: &Way, attach: Attach) -> Result<Self, AttachError> {
+        let (arena, mut stream) = connect(way, attach.arena_bytes).await?;
+        let request = Request::Attach(protocol::Attach {
+            version: LOCAL_VERSION,
+            job: attach.job,
+            token: attach.token,
+            rank: attach.rank,
+            arena_bytes: attach.arena_bytes,
+        });
+        let lost = |error: io::Error| AttachError::Refused(format!("connection ended: {error}"));
+        write_message(&mut stream, &request.encode()).await.map_err(lost)?;
+        let answer = read_message(&mut stream).await.map_err(lost)?;
+        let world_size = match Response::decode(&answer) {
+            Ok(Response::Attached { world_size, .. }) => world_size,
+            Ok(Response::Refused(why)) => return Err(AttachError::Refused(why)),
+            other => return Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
+        };
+        let (reader, writer) = tokio::io::split(stream);
+        let state =
+            State { epoch: Epoch(0), next: Sequence(0), operations: BTreeMap::new(), ended: None };
+        let listening = CancellationToken::new();
+        let left = listening.clone();
+        let inner = Arc::new(Inner {
+            rank: attach.rank,
+            world_size,
+            slots: Arc::new(Mutex::new(Slots::new(attach.arena_bytes))),
+            arena,
+            writer: tokio::sync::Mutex::new(writer),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            epoch: watch::Sender::new(None),
+            _listening: listening.drop_guard(),
+        });
+        let listener = Arc::downgrade(&inner);
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = left.cancelled() => {}
+                () = read_events(listener, reader) => {}
+            }
+        });
+        let mut epoch = inner.epoch.subscribe();
+        let began = epoch.wait_for(|epoch| epoch.is_some());
+        match tokio::time::timeout(attach.patience.duration(), began).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(attach.patience)),
+        }
+        if let Some(why) = inner.lock().ended.clone() {
+            return Err(AttachError::Refused(why));
+        }
+        Ok(Self { inner })
+    }
+
+    /// The rank it speaks for.
+    pub fn rank(&self) -> RankId {
+        self.inner.rank
+    }
+
+    /// Ranks in all.
+    pub fn world_size(&self) -> u32 {
+        self.inner.world_size
+    }
+
+    /// The epoch under way, as far as it has been heard of.
+    pub fn epoch(&self) -> Epoch {
+        self.inner.lock().epoch
+    }
+
+    /// Reserves a contribution and a result slot.
+    ///
+    /// # Errors
+    /// [`ArenaFull`].
+    pub fn allocate(&self, dtype: Dtype, elements: u64) -> Result<Tensor, ArenaFull> {
+        let full = ArenaFull { wanted: elements.saturating_mul(dtype.size()) };
+        let bytes = elements.checked_mul(dtype.size()).ok_or(full)?;
+        let mut slots = lock(&self.inner.slots);
+        let contribution = slots.take(bytes).ok_or(full)?;
+        let Some(result) = slots.take(bytes) else {
+            slots.give(contribution);
+            return Err(full);
+        };
+        drop(slots);
+        let whole = self.inner.arena.whole();
+        Ok(Tensor {
+            dtype,
+            elements,
+            contribution: whole.slice(contribution..contribution + bytes),
+            result: whole.slice(result..result + bytes),
+            offsets: (contribution, result),
+            slots: Arc::clone(&self.inner.slots),
+        })
+    }
+
+    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// See [`Client::all_reduce_with`].
+    pub async fn all_reduce(&self, tensor: Tensor, op: ReduceOp) -> Result<Operation, PostError> {
+        self.all_reduce_with(tensor, op, 1.0, DEFAULT_TIMEOUT).await
+    }
+
+    /// Starts an all-reduce. `weight` counts in averages; `timeout` is how long to wait for
+    /// the other ranks to post. Several may be under way at once; all ranks must post them in
+    /// the same order.
+    ///
+    /// # Errors
+    /// [`PostError`] when the gateway is gone; everything else is the operation's outcome.
+    pub async fn all_reduce_with(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        weight: f64,
+        timeout: Span,
+    ) -> Result<Operation, PostError> {
+        let descriptor =
+            Descriptor { op, dtype: tensor.dtype, elements: tensor.elements, layout_hash: 0 };
+        let offsets = tensor.offsets;
+        let mut writer = self.inner.writer.lock().await;
+        let result = tensor.result.clone();
+        let (sequence, epoch, ready, done) = self.register(tensor).await?;
+        let post = Post { epoch, sequence, descriptor, weight, timeout };
+        let request =
+            Request::Post { post, contribution_offset: offsets.0, result_offset: offsets.1 };
+        if let Err(error) = write_message(&mut *writer, &request.encode()).await {
+            self.inner.end(&error.to_string());
+        }
+        Ok(Operation { sequence, result, ready, outcome: None, done })
+    }
+
+    async fn register(
+        &self,
+        tensor: Tensor,
+    ) -> Result<
+        (Sequence, Epoch, oneshot::Receiver<Result<Timing, Failure>>, oneshot::Receiver<Tensor>),
+        PostError,
+    > {
+        loop {
+            let changed = self.inner.changed.notified();
+            {
+                let mut state = self.inner.lock();
+                if let Some(why) = &state.ended {
+                    return Err(PostError { failure: lost(why), tensor: Box::new(tensor) });
+                }
+                let sequence = state.next;
+                // After a change of epoch a number may still be taken by an operation of the
+                // old one, whose failure is on its way.
+                if !state.operations.contains_key(&sequence) {
+                    let (ready, is_ready) = oneshot::channel();
+                    let (done, is_done) = oneshot::channel();
+                    state.next = Sequence(sequence.0 + 1);
+                    let entry = Entry { tensor, ready: Some(ready), done };
+                    state.operations.insert(sequence, entry);
+                    return Ok((sequence, state.epoch, is_ready, is_done));
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Tensor {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Writes the contribution.
+    ///
+    /// # Panics
+    /// When `bytes` is not as long as the slot.
+    pub fn write(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len() as u64, self.contribution.len(), "one contribution");
+        self.contribution.copy_from_bytes(0, bytes);
+    }
+
+    /// Reads the contribution back.
+    pub fn read(&self) -> Vec<u8> {
+        read(&self.contribution)
+    }
+
+    /// Writes an f32 contribution.
+    ///
+    /// # Panics
+    /// When the dtype is another one, or the length.
+    pub fn write_f32(&mut self, values: &[f32]) {
+        assert_eq!(self.dtype, Dtype::F32);
+        self.write(bytemuck::cast_slice(values));
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        let mut slots = lock(&self.slots);
+        slots.give(self.offsets.0);
+        slots.give(self.offsets.1);
+    }
+}
+
+impl Operation {
+    /// The collective's number.
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Waits until the result is in the result slot.
+    ///
+    /// # Errors
+    /// [`Failure`]: whose fault it was; the contribution is intact.
+    pub async fn ready(&mut self) -> Result<Timing, Failure> {
+        if self.outcome.is_none() {
+            let outcome = (&mut self.ready).await;
+            self.outcome = Some(outcome.unwrap_or_else(|_| Err(lost("the client was dropped"))));
+        }
+        self.outcome.clone().unwrap_or_else(|| Err(lost("the client was dropped")))
+    }
+
+    /// The result's bytes, once it is ready.
+    pub fn result(&self) -> Vec<u8> {
+        read(&self.result)
+    }
+
+    /// The result's bytes as f32, once it is ready.
+    pub fn result_f32(&self) -> Vec<f32> {
+        bytemuck::pod_collect_to_vec(&self.result())
+    }
+
+    /// Waits until both slots may be written again, after success or failure.
+    ///
+    /// # Errors
+    /// [`Failure`] when the client was dropped in between.
+    pub async fn reclaim(self) -> Result<Tensor, Failure> {
+        self.done.await.map_err(|_| lost("the client was dropped"))
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn handle(&self, event: RankEvent) {
+        let mut state = self.lock();
+        match event {
+            RankEvent::EpochBegan { epoch, next } => {
+                (state.epoch, state.next) = (epoch, next);
+                self.epoch.send_replace(Some(epoch));
+            }
+            RankEvent::ResultReady { sequence, timing } => {
+                let entry = state.operations.get_mut(&sequence);
+                if let Some(ready) = entry.and_then(|entry| entry.ready.take()) {
+                    let _ = ready.send(Ok(timing));
+                }
+            }
+            RankEvent::ContributionFree { sequence } => finish(&mut state, sequence, None),
+            RankEvent::Failed { sequence, failure } => {
+                finish(&mut state, sequence, Some(failure));
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The connection is gone, and with it everything under way.
+    fn end(&self, why: &str) {
+        let mut state = self.lock();
+        state.ended.get_or_insert_with(|| why.to_owned());
+        let under_way: Vec<Sequence> = state.operations.keys().copied().collect();
+        for sequence in under_way {
+            finish(&mut state, sequence, Some(lost(why)));
+        }
+        drop(state);
+        self.epoch.send_modify(|_| {});
+        self.changed.notify_waiters();
+    }
+}
+
+fn finish(state: &mut State, sequence: Sequence, failure: Option<Failure>) {
+    let Some(mut entry) = state.operations.remove(&sequence) else { return };
+    if let (Some(ready), Some(failure)) = (entry.ready.take(), failure) {
+        let _ = ready.send(Err(failure));
+    }
+    let _ = entry.done.send(entry.tensor);
+}
+
+async fn connect(way: &Way, bytes: u64) -> Result<(Arc<Arena>, Box<dyn Duplex>), AttachError> {
+    match way {
+        Way::Socket(path) => {
+            let (arena, memory) = Arena::create_memfd(bytes)?;
+            let stream = connect_unix(path, &memory).await;
+            let way = path.display().to_string();
+            let stream = stream.map_err(|source| AttachError::NoGateway { way, source })?;
+            Ok((arena, Box::new(stream)))
+        }
+        Way::InProcess(knocker) => {
+            let arena = Arena::anonymous(bytes)?;
+            let stream = knocker.knock(Arc::clone(&arena)).await;
+            let way = "the in-process door".to_owned();
+            Ok((arena, stream.map_err(|source| AttachError::NoGateway { way, source })?))
+        }
+    }
+}
+
+async fn read_events(inner: std::sync::Weak<Inner>, mut reader: ReadHalf<Box<dyn Duplex>>) {
+    let why = loop {
+        let response = match read_message(&mut reader).await {
+            Ok(bytes) => Response::decode(&bytes),
+            Err(error) => break format!("connection to the gateway ended: {error}"),
+        };
+        let Some(inner) = inner.upgrade() else { return };
+        match response {
+            Ok(Response::Event(event)) => inner.handle(event),
+            Ok(Response::Refused(why)) => break why,
+            Ok(Response::Attached { .. }) => break "attached twice".to_owned(),
+            Err(error) => break format!("the gateway sent what is no message: {error}"),
+        }
+    };
+    if let Some(inner) = inner.upgrade() {
+        inner.end(&why);
+    }
+}
+
+fn lost(why: &str) -> Failure {
+    Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
+}
+
+fn read(slice: &MemSlice) -> Vec<u8> {
+    let mut bytes = vec![0; slice.len() as usize];
+    slice.copy_to(&mut bytes);
+    bytes
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("rank", &self.inner.rank).finish_non_exhaustive()
+    }
+}

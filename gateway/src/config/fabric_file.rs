@@ -1,0 +1,326 @@
+//! `fabric.toml`: the same in every region.
+
+use super::fault::Faults;
+use super::reader::{self, Section, Source};
+use super::values::{Name, Peer, RankCount, Speeds, is_name};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, FabricError, LinkSpec, RegionSpec, WanPort};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use units::{BitRate, Fraction, Span};
+
+/// Lanes a gateway may open at most: lane `i` uses the port of its address plus `i`.
+pub const LANES_MAX: u16 = 16;
+
+/// A fabric and where its gateways are reached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FabricFile {
+    path: PathBuf,
+    fabric: Fabric,
+    addresses: Vec<Option<SocketAddr>>,
+}
+
+impl FabricFile {
+    /// Reads and checks a fabric file.
+    ///
+    /// # Errors
+    /// Every fault of the file.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let text = reader::read_text(path)?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a fabric file; `path` is only named in faults.
+    ///
+    /// # Errors
+    /// Every fault of the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        let (fabric, by_name) = Source::new(path, text).read(read_fabric)?;
+        let of_gateway = |id| by_name.get(&fabric.gateway(id).name).copied();
+        let addresses = fabric.gateway_ids().map(of_gateway).collect();
+        Ok(Self { path: path.to_owned(), fabric, addresses })
+    }
+
+    /// The file it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The checked fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// Where a gateway's first lane is reached; `None` for one without a WAN port.
+    pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
+        self.addresses.get(usize::from(gateway.0)).copied().flatten()
+    }
+
+    /// SHA-256 of what all members must agree on before they meet: the fabric's name and MTU,
+    /// and every region's and gateway's name, ranks and whether it has a WAN port. Rates,
+    /// addresses and links are not part of it: they travel with the plan.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut text =
+            format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
+        for region in self.fabric.regions() {
+            text.push_str(&format!("region {}\n", region.name));
+            for id in region.gateways.clone().map(GatewayId) {
+                let gateway = self.fabric.gateway(id);
+                let (ranks, wan) = (&gateway.ranks, gateway.wan.is_some());
+                let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
+                text.push_str(&line);
+            }
+        }
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        bytes
+    }
+}
+
+/// A gateway as the file has it. What was at fault stands in a form that makes no second fault.
+struct GatewayEntry {
+    name: String,
+    key: String,
+    ranks: Option<u32>,
+    ranks_at_fault: bool,
+    wan: Option<WanPort>,
+    address: Option<SocketAddr>,
+}
+
+type Addresses = BTreeMap<String, SocketAddr>;
+
+fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, Addresses)> {
+    let name = root.required::<Name>("name");
+    let mtu = root.optional::<u16>("mtu").unwrap_or(MTU_DEFAULT);
+    let mut regions = Vec::new();
+    let mut gateways = Vec::new();
+    for (name, section) in root.tables("region") {
+        let (region, entries) = read_region(source, name, section);
+        regions.push(region);
+        gateways.extend(entries);
+    }
+    let links = read_links(source, root, &regions);
+    check_ports(source, &gateways);
+    let name = name.map_or_else(String::new, |name| name.0);
+    match Fabric::new(&name, mtu, regions, links.clone()) {
+        Ok(fabric) => {
+            let addresses = gateways.into_iter();
+            let addresses = addresses.filter_map(|entry| Some((entry.name, entry.address?)));
+            Some((fabric, addresses.collect()))
+        }
+        Err(faults) => {
+            for fault in faults {
+                report(source, &fault, &gateways, &links);
+            }
+            None
+        }
+    }
+}
+
+fn read_region(
+    source: &Source<'_>,
+    name: String,
+    mut section: Section<'_>,
+) -> (RegionSpec, Vec<GatewayEntry>) {
+    check_name(source, section.key(), &name);
+    let ranks_given = section.has("ranks");
+    let ranks = section.required::<RankCount>("ranks").map(|ranks| ranks.0);
+    let speeds = section.optional::<Speeds>("speeds").map(|speeds| speeds.0);
+    let tables = section.tables("gateway");
+    let several = tables.len() > 1;
+    if tables.is_empty() && !section.has("gateway") {
+        section.missing("gateway", "at least one table such as [region.east.gateway.east-0]");
+    }
+    let mut gateways: Vec<GatewayEntry> = tables
+        .into_iter()
+        .map(|(name, table)| read_gateway(source, name, table, several))
+        .collect();
+    if let [only] = gateways.as_mut_slice()
+        && only.ranks.is_none()
+    {
+        only.ranks = ranks;
+    }
+    let unsure = ranks.is_none() || gateways.iter().any(|gateway| gateway.ranks_at_fault);
+    let served = |gateway: &GatewayEntry| gateway.ranks.unwrap_or(1);
+    // Where a count is at fault or nobody serves, no second fault about the sum.
+    let count = match ranks {
+        Some(ranks) if !unsure && !gateways.is_empty() => ranks,
+        _ => gateways.iter().map(served).sum::<u32>().max(1),
+    };
+    let width = usize::try_from(count).unwrap_or(usize::MAX);
+    if let (Some(speeds), false, true) = (&speeds, unsure, ranks_given)
+        && speeds.len() != width
+    {
+        let problem = format!("has {} values for {count} ranks", speeds.len());
+        let accepted = format!("an array of {count} positive numbers");
+        source.fault_at(&section.key_of("speeds"), problem, accepted);
+    }
+    let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
+    let spec = gateways.iter().map(|gateway| (gateway.name.clone(), served(gateway), gateway.wan));
+    let mut spec: Vec<_> = spec.collect();
+    if spec.is_empty() {
+        spec.push((format!("{name}-"), count, Some(PORT_AT_FAULT)));
+    }
+    section.close();
+    (RegionSpec { name, speeds, gateways: spec }, gateways)
+}
+
+fn read_gateway(
+    source: &Source<'_>,
+    name: String,
+    mut section: Section<'_>,
+    several: bool,
+) -> GatewayEntry {
+    check_name(source, section.key(), &name);
+    let key = section.key().to_owned();
+    let ranks = if several {
+        section.required::<RankCount>("ranks")
+    } else {
+        section.optional::<RankCount>("ranks")
+    };
+    let ranks_at_fault = ranks.is_none() && (several || section.has("ranks"));
+    let (mut wan, mut address) = (None, None);
+    let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has(name));
+    if has_port {
+        address = section.required::<Peer>("wan").map(|peer| peer.0);
+        let egress = section.required::<BitRate>("egress").unwrap_or(PORT_AT_FAULT.egress);
+        let ingress = section.required::<BitRate>("ingress").unwrap_or(PORT_AT_FAULT.ingress);
+        wan = Some(WanPort { egress, ingress });
+    } else {
+        // Asked for all the same, so that a slip such as `wann` is told the known keys.
+        section.optional::<Peer>("wan");
+        section.optional::<BitRate>("egress");
+        section.optional::<BitRate>("ingress");
+    }
+    // A slip may hide the port; that is one fault, not two.
+    if section.has_unasked() {
+        wan = wan.or(Some(PORT_AT_FAULT));
+    }
+    section.close();
+    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, address }
+}
+
+fn read_links(
+    source: &Source<'_>,
+    root: &mut Section<'_>,
+    regions: &[RegionSpec],
+) -> Vec<LinkSpec> {
+    let mut links = Vec::new();
+    for (name, mut section) in root.tables("link") {
+        let rate = section.required::<BitRate>("rate").unwrap_or(PORT_AT_FAULT.egress);
+        let rtt = section.required::<Span>("rtt").unwrap_or(Span::ZERO);
+        let loss = section.optional::<Fraction>("loss").unwrap_or_default();
+        match resolve(&name, regions).as_slice() {
+            [between] => links.push(LinkSpec { between: between.clone(), rate, rtt, loss }),
+            found => {
+                let problem = match found {
+                    [] => "does not join two regions of the fabric".to_owned(),
+                    _ => "can be split into two regions in several ways".to_owned(),
+                };
+                let names: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
+                let accepted = format!(
+                    "two different regions joined by a hyphen; regions: {}",
+                    names.join(", ")
+                );
+                source.fault_at(section.key(), problem, accepted);
+            }
+        }
+        section.close();
+    }
+    links
+}
+
+/// All ways to read a link's name as two regions. Regions may have hyphens of their own.
+fn resolve(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
+    let known = |name: &str| regions.iter().any(|region| region.name == name);
+    let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
+    let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);
+    joined.map(|(one, other)| (one.to_owned(), other.to_owned())).collect()
+}
+
+fn check_name(source: &Source<'_>, key: &str, name: &str) {
+    if !is_name(name) {
+        let problem = format!("`{name}` is no usable name");
+        let accepted = <Name as super::values::FromValue>::ACCEPTED.to_owned();
+        source.fault_at(key, problem, accepted);
+    }
+}
+
+/// Two gateways on one IP address need ports that leave room for the lanes of both.
+fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
+    for (index, gateway) in gateways.iter().enumerate() {
+        let Some(address) = gateway.address else {
+            continue;
+        };
+        let clash = gateways[..index].iter().find(|earlier| {
+            earlier.address.is_some_and(|other| {
+                other.ip() == address.ip() && other.port().abs_diff(address.port()) < LANES_MAX
+            })
+        });
+        if let Some(clash) = clash {
+            let problem = format!("its ports overlap those of gateway `{}`", clash.name);
+            let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
+            source.fault_at(&format!("{}.wan", gateway.key), problem, accepted);
+        }
+    }
+}
+
+/// Records a fault of the fabric as a whole at the key that has to change.
+fn report(source: &Source<'_>, fault: &FabricError, gateways: &[GatewayEntry], links: &[LinkSpec]) {
+    let (key, accepted) = match fault {
+        FabricError::NoRegion => ("region".to_owned(), "a table such as [region.east]"),
+        FabricError::NameTwice(name) => {
+            let last = gateways.iter().rev().find(|gateway| gateway.name == *name);
+            let key = last.map_or("region".to_owned(), |gateway| gateway.key.clone());
+            (key, "gateway names that differ throughout the fabric")
+        }
+        FabricError::RanksUnserved { region, .. } => {
+            (format!("region.{region}.ranks"), "the sum of its gateways' `ranks`")
+        }
+        FabricError::NoRank(region) => (format!("region.{region}.ranks"), "at least 1"),
+        FabricError::BadSpeed(region) => (format!("region.{region}.speeds"), "positive numbers"),
+        FabricError::NoPort(region) => (
+            format!("region.{region}"),
+            "a gateway with `wan`, `egress` and `ingress` in each of several regions",
+        ),
+        FabricError::BadLink(one, other) | FabricError::LinkTwice(one, other) => {
+            (format!("link.{one}-{other}"), "one link between two different regions")
+        }
+        // A link that could not be read is the fault; that it leads nowhere follows.
+        FabricError::Unreachable(..) if source.has_fault_under("link") => return,
+        FabricError::Unreachable(..) => {
+            ("link".to_owned(), "links by which every region reaches every other")
+        }
+        FabricError::BadValue(text) => (key_of(text, gateways, links), "a value inside that range"),
+    };
+    source.fault_at(&key, fault.to_string(), accepted.to_owned());
+}
+
+/// The key that a [`FabricError::BadValue`] speaks of: its text names the subject first.
+fn key_of(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
+    for gateway in gateways {
+        if text.starts_with(&format!("gateway `{}`", gateway.name)) {
+            let slow = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);
+            return format!("{}.{}", gateway.key, if slow { "ingress" } else { "egress" });
+        }
+    }
+    for link in links {
+        let name = format!("{}-{}", link.between.0, link.between.1);
+        if let Some(rest) = text.strip_prefix(&format!("link `{name}`: ")) {
+            let field = rest.split_once(' ').map_or(rest, |(field, _)| field);
+            return format!("link.{name}.{field}");
+        }
+    }
+    text.split_once(' ').map_or(text, |(field, _)| field).to_owned()
+}
+
+/// IP MTU that every path of the public Internet is expected to carry.
+const MTU_DEFAULT: u16 = 1500;
+
+/// Stands for a port or rate whose fault is already recorded.
+const PORT_AT_FAULT: WanPort = WanPort {
+    egress: BitRate::from_bits_per_second(1_000_000_000),
+    ingress: BitRate::from_bits_per_second(1_000_000_000),
+};

@@ -1,0 +1,91 @@
+//! What is wrong with a config file, and where.
+
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing wrong with a config file. The fault of whoever wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Fault {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; `None` when the fault is in no line, such as a missing file.
+    pub line: Option<usize>,
+    /// Path of the key, such as `region.east.gateway.east-0.egress`; empty for the whole file.
+    pub key: String,
+    /// The value as written; `None` when there is none.
+    pub value: Option<String>,
+    /// What is wrong.
+    pub problem: String,
+    /// What would be accepted.
+    pub accepted: String,
+}
+
+/// All that is wrong with the files of one load: at least one fault, in file and line order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Sorted and without repetitions; `None` when there is no fault.
+    pub fn collect(faults: impl IntoIterator<Item = Fault>) -> Option<Self> {
+        let mut faults: Vec<Fault> = faults.into_iter().collect();
+        faults.sort();
+        faults.dedup();
+        (!faults.is_empty()).then_some(Self(faults))
+    }
+
+    /// A file that cannot be read at all.
+    pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        Self(vec![Fault {
+            file: path.to_owned(),
+            line: None,
+            key: String::new(),
+            value: None,
+            problem: format!("cannot be read: {error}"),
+            accepted: "a readable TOML file in UTF-8".to_owned(),
+        }])
+    }
+
+    /// The faults.
+    pub fn iter(&self) -> impl Iterator<Item = &Fault> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for Faults {
+    type Item = Fault;
+    type IntoIter = std::vec::IntoIter<Fault>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        if let Some(value) = &self.value {
+            write!(f, " = {value}")?;
+        }
+        write!(f, ": {}; accepted: {}", self.problem, self.accepted)
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Faults {}

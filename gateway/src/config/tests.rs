@@ -1,0 +1,235 @@
+use super::*;
+use proptest::prelude::*;
+use std::path::PathBuf;
+
+const FABRIC: &str = include_str!("../../../configs/two-region/fabric.toml");
+
+fn fabric(text: &str) -> Result<FabricFile, Faults> {
+    FabricFile::parse(Path::new("fabric.toml"), text)
+}
+
+/// The faults of the example fabric after replacing `from` by `to`, as (line, key).
+fn faults_of(changes: &[(&str, &str)]) -> Vec<Fault> {
+    let mut text = FABRIC.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "the example has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    fabric(&text).expect_err("at fault").into_iter().collect()
+}
+
+fn keys(faults: &[Fault]) -> Vec<&str> {
+    faults.iter().map(|fault| fault.key.as_str()).collect()
+}
+
+fn region_in(directory: &Path, text: &str) -> Result<RegionFile, Faults> {
+    let east = directory.join("east.toml");
+    std::fs::write(directory.join("fabric.toml"), FABRIC).expect("a temporary file");
+    std::fs::write(&east, text).expect("a temporary file");
+    RegionFile::load(&east)
+}
+
+const EAST: &str = include_str!("../../../configs/two-region/east.toml");
+
+#[test]
+fn the_example_fabric_is_read_exactly() {
+    let file = fabric(FABRIC).expect("valid");
+    let fabric = file.fabric();
+    assert_eq!((fabric.name(), fabric.mtu(), fabric.world_size()), ("two-region", 1500, 4));
+    let east = fabric.gateway_named("east-0").expect("there");
+    assert_eq!(file.address(east), Some("127.0.0.1:7400".parse().expect("an address")));
+    let link = &fabric.links()[0];
+    let printed = [link.rate.to_string(), link.rtt.to_string(), link.loss.to_string()];
+    assert_eq!(printed, ["500 Mbit/s", "80 ms", "0.1 %"]);
+    assert_eq!(fabric.regions()[0].speeds, [1.0; 3]);
+}
+
+#[test]
+fn every_fault_of_a_file_is_reported_with_its_place() {
+    let faults = faults_of(&[
+        ("mtu = 1500", "mtu = 100\ncolour = \"red\""),
+        ("ranks = 3", "ranks = 0\nspeed = [1.0]"),
+        ("egress = \"500 Mbit/s\"", "egres = \"500 Mbit/s\""),
+        ("ingress = \"500 Mbit/s\"", "ingress = \"500 Mbits\""),
+        ("rtt = \"80 ms\"", "rtt = 80"),
+        ("loss = \"0.1 %\"", "loss = \"60 %\""),
+    ]);
+    let expected = [
+        "mtu",
+        "colour",
+        "region.east.ranks",
+        "region.east.speed",
+        "region.east.gateway.east-0.egress",
+        "region.east.gateway.east-0.egres",
+        "region.east.gateway.east-0.ingress",
+        "link.east-west.rtt",
+        "link.east-west.loss",
+    ];
+    let mut found = keys(&faults);
+    found.sort_unstable();
+    let mut wanted = expected.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
+    let ingress = faults.iter().find(|fault| fault.key.ends_with("ingress")).expect("found above");
+    assert_eq!(ingress.value.as_deref(), Some("\"500 Mbits\""));
+    assert!(ingress.accepted.contains("Mbit/s"), "{ingress}");
+    let line = 1 + FABRIC.lines().position(|line| line.starts_with("ingress")).expect("there");
+    assert_eq!(ingress.line, Some(line + 2), "two lines were added above it");
+    let slip = faults.iter().find(|fault| fault.key.ends_with("egres")).expect("found above");
+    assert!(slip.accepted.contains("did you mean `egress`"), "{slip}");
+}
+
+#[test]
+fn one_slip_makes_one_fault() {
+    for (from, to, key) in [
+        ("ranks = 3", "ranks = \"3\"", "region.east.ranks"),
+        ("ranks = 3", "ranks = 3\nspeeds = [1.0, 0.5]", "region.east.speeds"),
+        ("ranks = 3", "ranks = 3\nspeeds = [1, 1, 0]", "region.east.speeds"),
+        ("[link.east-west]", "[link.east-south]", "link.east-south"),
+        ("[link.east-west]", "[link.east-east]", "link.east-east"),
+        ("gateway.west-0", "gateway.East", "region.west.gateway.East"),
+        ("gateway.west-0", "gateway.east-0", "region.west.gateway.east-0"),
+        ("127.0.0.1:7500", "127.0.0.1:7410", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),
+        ("wan = \"127.0.0.1:7500\"\n", "", "region.west.gateway.west-0.wan"),
+        ("egress = \"500 Mbit/s\"", "egress = \"5 kbit/s\"", "region.east.gateway.east-0.egress"),
+        ("rate = \"500 Mbit/s\"", "rate = \"1 bit/s\"", "link.east-west.rate"),
+        ("rtt = \"80 ms\"", "rtt = \"61 s\"", "link.east-west.rtt"),
+        ("mtu = 1500", "mtu = 70000", "mtu"),
+        ("name = \"two-region\"", "", "name"),
+        ("[link.east-west]", "[east-west]", "east-west"),
+    ] {
+        let faults = faults_of(&[(from, to)]);
+        let more = to.contains("[east-west]");
+        assert!(keys(&faults).contains(&key), "{to}: {faults:?}");
+        assert_eq!(faults.len(), if more { 2 } else { 1 }, "{to}: {faults:?}");
+        assert!(faults.iter().all(|fault| !fault.accepted.is_empty()), "{to}: {faults:?}");
+    }
+}
+
+#[test]
+fn several_gateways_say_their_ranks_and_a_sidecar_has_no_port() {
+    let sidecar = "ranks = 3\n[region.east.gateway.east-1]\nranks = 1\n[region.east.gateway.east-0]\nranks = 2\n#";
+    let text = FABRIC.replacen("ranks = 3\n[region.east.gateway.east-0]", sidecar, 1);
+    let file = fabric(&text).expect("valid");
+    let of = file.fabric();
+    let east_1 = of.gateway_named("east-1").expect("there");
+    assert_eq!((file.address(east_1), of.gateway(east_1).ranks.clone()), (None, 2..3));
+    let text = text.replacen("ranks = 2", "", 1);
+    let faults: Vec<Fault> = fabric(&text).expect_err("no ranks").into_iter().collect();
+    assert_eq!(keys(&faults), ["region.east.gateway.east-0.ranks"]);
+}
+
+#[test]
+fn region_names_may_have_hyphens() {
+    let text = FABRIC
+        .replace("region.east", "region.us-east")
+        .replace("region.west", "region.us-west")
+        .replace("link.east-west", "link.us-west-us-east");
+    let file = fabric(&text).expect("valid");
+    let names: Vec<_> = file.fabric().regions().iter().map(|region| &*region.name).collect();
+    assert_eq!(names, ["us-east", "us-west"]);
+}
+
+#[test]
+fn identity_covers_the_members_not_the_rates() {
+    let base = fabric(FABRIC).expect("valid").identity();
+    for (from, to, same) in [
+        ("500 Mbit/s", "400 Mbit/s", true),
+        ("80 ms", "90 ms", true),
+        ("127.0.0.1:7400", "127.0.0.1:7300", true),
+        ("1500", "1400", false),
+        ("ranks = 3", "ranks = 4", false),
+        ("gateway.east-0", "gateway.east-9", false),
+        ("two-region", "three-region", false),
+    ] {
+        let changed = fabric(&FABRIC.replace(from, to)).expect("valid").identity();
+        assert_eq!(changed == base, same, "{from} -> {to}");
+    }
+}
+
+#[test]
+fn a_region_file_resolves_its_paths() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = region_in(directory.path(), EAST).expect("valid");
+    let gateway = file.gateway(None).expect("the only one");
+    assert_eq!(gateway.certificate, directory.path().join("keys/east-0.pem"));
+    assert_eq!(gateway.socket, PathBuf::from("/tmp/landbridge/east-0.sock"));
+    assert_eq!(gateway.memory.to_string(), "1 GiB");
+    assert_eq!(file.jobs().map(|job| &*job.name).collect::<Vec<_>>(), ["train"]);
+    assert!(matches!(file.gateway(Some("east-1")), Err(GatewayChoiceError::Unknown { .. })));
+}
+
+#[test]
+fn the_faults_of_region_and_fabric_come_together() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let text = EAST
+        .replace("gateway.east-0", "gateway.east-7")
+        .replace("\"1 GiB\"", "\"0 B\"")
+        .replace("status = \"127.0.0.1:9400\"", "status = \"127.0.0.1\"")
+        .replace("token =", "tokens =");
+    let faults: Vec<Fault> =
+        region_in(directory.path(), &text).expect_err("five").into_iter().collect();
+    let mut found = keys(&faults);
+    found.sort_unstable();
+    let wanted = [
+        "gateway.east-7",
+        "gateway.east-7.memory",
+        "gateway.east-7.status",
+        "job.train.token",
+        "job.train.tokens",
+    ];
+    assert_eq!(found, wanted);
+
+    std::fs::write(directory.path().join("fabric.toml"), "name = 1").expect("a temporary file");
+    let both = RegionFile::load(&directory.path().join("east.toml")).expect_err("both");
+    let files: std::collections::BTreeSet<_> = both.iter().map(|fault| &fault.file).collect();
+    assert_eq!(files.len(), 2, "{both}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_fault() {
+    let faults = ConfigFile::load(Path::new("no/such/file.toml")).expect_err("not there");
+    assert!(faults.to_string().starts_with("no/such/file.toml: cannot be read"), "{faults}");
+}
+
+#[test]
+fn two_syntax_errors_are_both_reported() {
+    let faults = fabric("name = \nmtu = [1\nregion = 2020-13-45\n").expect_err("no TOML");
+    assert!(faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2, "{faults}");
+}
+
+/// Fragments of real files in any order come nearer to the reader's branches than random text.
+fn fragments() -> impl Strategy<Value = String> {
+    let lines: Vec<&'static str> = FABRIC.lines().chain(EAST.lines()).collect();
+    let odd = [
+        "ranks = 65536",
+        "speeds = [1, 2e999]",
+        "[region]",
+        "link = 3",
+        "[region.a-b]",
+        "\"\" = 1",
+    ];
+    let lines: Vec<&'static str> = lines.into_iter().chain(odd).collect();
+    prop::collection::vec(prop::sample::select(lines), 0..40).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text: String) {
+        if let Err(faults) = fabric(&text) {
+            prop_assert!(faults.iter().count() > 0);
+        }
+        let _ = RegionFile::parse(Path::new("region.toml"), &text);
+    }
+
+    #[test]
+    fn no_mixture_of_real_lines_panics(text in fragments()) {
+        if let Err(faults) = fabric(&text) {
+            prop_assert!(faults.iter().count() > 0);
+        }
+        let _ = RegionFile::parse(Path::new("region.toml"), &text);
+    }
+}

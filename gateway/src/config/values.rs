@@ -1,0 +1,187 @@
+//! What a config value can be.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use toml::de::DeValue;
+use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
+
+/// A value that is not what its key wants.
+pub(super) struct BadValue {
+    pub(super) problem: String,
+    pub(super) accepted: String,
+}
+
+/// A type that a value can be read as.
+pub(super) trait FromValue: Sized {
+    /// What is accepted, with an example.
+    const ACCEPTED: &'static str;
+
+    /// Reads it.
+    fn read(value: &DeValue<'_>) -> Option<Self>;
+
+    /// Reads it, or says what would be accepted.
+    fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
+        Self::read(value).ok_or_else(|| BadValue {
+            problem: "is not accepted here".to_owned(),
+            accepted: Self::ACCEPTED.to_owned(),
+        })
+    }
+}
+
+/// A name of a fabric, region, gateway or job. It becomes a label of a certificate's DNS name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name(pub(super) String);
+
+impl FromValue for Name {
+    const ACCEPTED: &'static str = "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \"east-0\"";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        value.as_str().filter(|text| is_name(text)).map(|text| Self(text.to_owned()))
+    }
+}
+
+/// Whether a text can name a fabric, region, gateway or job.
+pub fn is_name(text: &str) -> bool {
+    let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// A number of ranks. The limit is far above any fabric and keeps sums within 32 bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RankCount(pub(super) u32);
+
+impl FromValue for RankCount {
+    const ACCEPTED: &'static str = "a whole number from 1 to 65536";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        integer(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+    }
+}
+
+impl FromValue for u16 {
+    const ACCEPTED: &'static str = "a whole number of bytes, such as 1500";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        integer(value).and_then(|number| Self::try_from(number).ok())
+    }
+}
+
+/// Relative compute speeds.
+#[derive(Debug, Clone)]
+pub(super) struct Speeds(pub(super) Vec<f64>);
+
+impl FromValue for Speeds {
+    const ACCEPTED: &'static str = "an array of positive numbers, such as [1.0, 0.5]";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let numbers = value.as_array()?.iter().map(|number| positive(number.get_ref()));
+        numbers.collect::<Option<Vec<f64>>>().map(Self)
+    }
+}
+
+/// An address with a port, neither of them unspecified.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+impl FromValue for Peer {
+    const ACCEPTED: &'static str = "an IP address and port that peers reach, such as \
+        \"203.0.113.10:7400\"; lanes take the 16 ports from there, so at most 65520";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let address = Bind::read(value)?.0;
+        (!address.ip().is_unspecified() && lanes_fit(address)).then_some(Self(address))
+    }
+}
+
+/// Where lanes listen: an address of this host or the unspecified one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LaneBind(pub(super) SocketAddr);
+
+impl FromValue for LaneBind {
+    const ACCEPTED: &'static str = "an IP address and port to bind, such as \"0.0.0.0:7400\"; \
+        lanes take the 16 ports from there, so at most 65520";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        Bind::read(value).map(|bind| bind.0).filter(|address| lanes_fit(*address)).map(Self)
+    }
+}
+
+/// An address of this host with a port, not 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bind(pub(super) SocketAddr);
+
+impl FromValue for Bind {
+    const ACCEPTED: &'static str =
+        "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let address: SocketAddr = value.as_str()?.parse().ok()?;
+        (address.port() != 0).then_some(Self(address))
+    }
+}
+
+impl FromValue for PathBuf {
+    const ACCEPTED: &'static str =
+        "a path, absolute or relative to this file, such as \"keys/ca.pem\"";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let text = value.as_str()?;
+        (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
+    }
+}
+
+/// A memory budget, more than nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget(pub(super) ByteCount);
+
+impl FromValue for Budget {
+    const ACCEPTED: &'static str = "a size such as \"1 GiB\", at least 1 MiB";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let size: ByteCount = value.as_str()?.parse().ok()?;
+        (size.get() >= 1 << 20).then_some(Self(size))
+    }
+}
+
+macro_rules! quantity {
+    ($kind:ty, $accepted:literal) => {
+        impl FromValue for $kind {
+            const ACCEPTED: &'static str = $accepted;
+            fn read(value: &DeValue<'_>) -> Option<Self> {
+                value.as_str()?.parse().ok()
+            }
+            fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
+                parse_quantity(value, Self::ACCEPTED)
+            }
+        }
+    };
+}
+
+quantity!(BitRate, "a rate such as \"500 Mbit/s\"");
+quantity!(Span, "a time such as \"80 ms\"");
+quantity!(Fraction, "a percentage such as \"0.1 %\"");
+
+fn parse_quantity<T: FromStr<Err = QuantityError>>(
+    value: &DeValue<'_>,
+    accepted: &'static str,
+) -> Result<T, BadValue> {
+    let text = value.as_str().ok_or_else(|| BadValue {
+        problem: format!("is a {}, not a string with a unit", value.type_str()),
+        accepted: accepted.to_owned(),
+    })?;
+    text.parse().map_err(|error: QuantityError| BadValue {
+        problem: "is not a number with a known unit".to_owned(),
+        accepted: error.wanted.to_owned(),
+    })
+}
+
+fn lanes_fit(address: SocketAddr) -> bool {
+    address.port().checked_add(super::LANES_MAX - 1).is_some()
+}
+
+fn integer(value: &DeValue<'_>) -> Option<u32> {
+    let integer = value.as_integer()?;
+    u32::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+fn positive(value: &DeValue<'_>) -> Option<f64> {
+    let text = match value {
+        DeValue::Float(float) => float.as_str(),
+        DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
+        _ => return None,
+    };
+    let number: f64 = text.parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}

@@ -1,0 +1,170 @@
+//! A whole gateway: engine, lanes, local plane, put together on a host.
+
+use crate::engine::{EVENTS_MAX, Engine, Event, EventSender};
+use crate::host::Host;
+use crate::local::door::Door;
+use crate::local::server::{self, Job, LocalSpec};
+use crate::observe::metrics::Metrics;
+use crate::observe::status::StatusRequest;
+use crate::wan::outbox::Outbox;
+use crate::wan::rate::LinkRate;
+use crate::wan::tls::Credentials;
+use crate::wan::{self, LaneError, LaneSpec, PeerLink};
+use hier_collectives::bound;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::plan::{self, PlanError};
+use hier_collectives::session::SessionConfig;
+use hier_collectives::topology::{Fabric, Link, WanPort};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use units::{BitRate, ByteCount};
+
+/// The part of the link's rate that first-sent payload is held to, after loss: the rest is for
+/// acknowledgements and for what a queue needs in order not to grow.
+const RATE_SHARE: f64 = 0.98;
+
+/// Everything a gateway is made of.
+pub struct GatewaySpec {
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// Digest of the fabric's identity.
+    pub identity: [u8; 32],
+    /// Which gateway this is.
+    pub me: GatewayId,
+    /// Where lane 0 listens; the others follow port by port.
+    pub listen: SocketAddr,
+    /// Where the other gateways listen.
+    pub addresses: BTreeMap<GatewayId, SocketAddr>,
+    /// Who we are and whom we believe.
+    pub credentials: Credentials,
+    /// The jobs whose trainers are served.
+    pub jobs: Vec<Job>,
+    /// The gateway's own memory.
+    pub memory: ByteCount,
+}
+
+/// A gateway that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The fabric's shape.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A lane.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}
+
+/// A running gateway.
+pub struct Gateway {
+    events: EventSender,
+    shutdown: CancellationToken,
+    engine: oneshot::Receiver<()>,
+    /// The lanes' counters and the outboxes, by peer.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+}
+
+impl Gateway {
+    /// Starts all of it; returns once the lanes listen and trainers are let in.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing is running then.
+    pub async fn start(
+        host: Arc<dyn Host>,
+        spec: GatewaySpec,
+        door: Box<dyn Door>,
+        observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
+    ) -> Result<Self, StartError> {
+        let plan = plan::plan(&spec.fabric)?;
+        let shutdown = CancellationToken::new();
+        let (events, inbox) = mpsc::channel(EVENTS_MAX);
+        let peers = peer_links(&host, &spec, &observed.0);
+        let mut boot = [0; 8];
+        boot.copy_from_slice(&host.random()[..8]);
+        let boot = BootId(u64::from_le_bytes(boot));
+        let (me, fabric) = (spec.me, Arc::clone(&spec.fabric));
+        let local = local_spec(&spec);
+        let session =
+            SessionConfig { fabric: Arc::clone(&fabric), me, boot, plan, partials: spec.memory };
+        let lanes = LaneSpec {
+            host: Arc::clone(&host),
+            fabric,
+            identity: spec.identity,
+            me,
+            boot,
+            listen: spec.listen,
+            credentials: spec.credentials,
+            peers: peers.clone(),
+            events: events.clone(),
+            shutdown: shutdown.clone(),
+        };
+        let channel = (events.clone(), inbox);
+        let engine = Engine::new(Arc::clone(&host), session, peers.clone(), observed, channel);
+        wan::start(Arc::new(lanes)).await?;
+        let (ended, engine_ended) = oneshot::channel();
+        host.spawn(Box::pin(async move {
+            engine.run().await;
+            let _ = ended.send(());
+        }));
+        let serve = server::serve(Arc::clone(&host), door, local, events.clone(), shutdown.clone());
+        host.spawn(Box::pin(serve));
+        Ok(Self { events, shutdown, engine: engine_ended, peers })
+    }
+
+    /// Ends the epoch, tells peers and trainers, and stops.
+    pub async fn shut_down(self) {
+        let (done, is_done) = oneshot::channel();
+        if self.events.send(Event::Shutdown(done)).await.is_ok() {
+            let _ = is_done.await;
+        }
+        self.shutdown.cancel();
+        let _ = self.engine.await;
+    }
+}
+
+fn local_spec(spec: &GatewaySpec) -> LocalSpec {
+    LocalSpec {
+        ranks: spec.fabric.gateway(spec.me).ranks.clone(),
+        world_size: spec.fabric.world_size(),
+        fabric: spec.fabric.name().to_owned(),
+        jobs: spec.jobs.clone(),
+    }
+}
+
+/// The way to every other gateway that a link leads to.
+fn peer_links(
+    host: &Arc<dyn Host>,
+    spec: &GatewaySpec,
+    metrics: &Metrics,
+) -> BTreeMap<GatewayId, Arc<PeerLink>> {
+    let fabric = &spec.fabric;
+    let me = fabric.gateway(spec.me);
+    let mut peers = BTreeMap::new();
+    for id in fabric.gateway_ids().filter(|id| *id != spec.me) {
+        let peer = fabric.gateway(id);
+        let (Some(out), Some(inward), Some(address)) = (me.wan, peer.wan, spec.addresses.get(&id))
+        else {
+            continue;
+        };
+        let Some(link) = fabric.link(me.region, peer.region) else { continue };
+        let link = Link { rate: narrowest(link, out, inward), ..link.clone() };
+        let payload = bound::payload_rate(link.rate, fabric.mtu());
+        let rate = payload * (1.0 - link.loss.as_f64()) * RATE_SHARE;
+        let peer_link = PeerLink {
+            id,
+            address: *address,
+            link,
+            outbox: Outbox::default(),
+            rate: LinkRate::new(Arc::clone(host), rate),
+            metrics: metrics.peer(&peer.name),
+        };
+        peers.insert(id, Arc::new(peer_link));
+    }
+    peers
+}
+
+fn narrowest(link: &Link, out: WanPort, inward: WanPort) -> BitRate {
+    link.rate.min(out.egress).min(inward.ingress)
+}

@@ -1,0 +1,138 @@
+//! The way to each peer: UDP both ways, RTT, MTU, rate.
+
+use super::Finding;
+use crate::config::{GatewayConfig, RegionFile};
+use crate::wan::probe::{Measured, ProbeError, Want, measure};
+use crate::wan::tls::{Credentials, dns_name};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, Link};
+use quinn::Endpoint;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// All gateways with a WAN port in regions that a link joins to this one, one after the other:
+/// measured at once they would share the link.
+pub(super) async fn examine(
+    region: &RegionFile,
+    gateway: &GatewayConfig,
+    credentials: &Credentials,
+) -> Vec<Finding> {
+    let fabric = region.fabric().fabric();
+    let own = fabric.gateway(gateway.id);
+    let (Some(port), Some(address)) = (own.wan, region.fabric().address(gateway.id)) else {
+        let found = "this gateway has no WAN port";
+        return vec![Finding::ok("UDP both ways", "all peers", found).skipped()];
+    };
+    // A port of the system's choice: the gateway's own may be in use by the gateway.
+    let bind = SocketAddr::new(gateway.listen.unwrap_or(address).ip(), 0);
+    let endpoint = match Endpoint::client(bind) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            let advice = "behind NAT, set `listen` to an address of this host";
+            let found = format!("cannot bind: {error}");
+            return vec![Finding::ok("UDP both ways", bind.ip(), found).failed(advice)];
+        }
+    };
+    let mut findings = Vec::new();
+    for (id, address, link) in peers(region, gateway.id) {
+        let peer = fabric.gateway(id);
+        let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
+        let rate = link.rate.min(port.egress).min(ingress);
+        let want = Want { rate, rtt: link.rtt, mtu: fabric.mtu() };
+        let name = dns_name(&peer.name, fabric.name());
+        let subject = format!("{} at {address}", peer.name);
+        match measure(&endpoint, credentials, (address, &name), want).await {
+            Ok(measured) => findings.extend(judge(&subject, link, want, &measured)),
+            Err(error) => findings.push(blame(&subject, address, bind.ip(), &error)),
+        }
+    }
+    endpoint.close(quinn::VarInt::from_u32(0), b"");
+    endpoint.wait_idle().await;
+    findings
+}
+
+fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
+    let fabric: &Fabric = region.fabric().fabric();
+    let here = fabric.gateway(own).region;
+    let others = fabric.gateway_ids().filter_map(|id| {
+        let link = fabric.link(here, fabric.gateway(id).region)?;
+        Some((id, region.fabric().address(id)?, link))
+    });
+    others.collect()
+}
+
+fn judge(subject: &str, link: &Link, want: Want, measured: &Measured) -> Vec<Finding> {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
+    let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
+    let configured = link.rtt.duration();
+    let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
+    let rtt = Finding::ok("RTT", subject, rtt);
+    findings.push(if measured.rtt > configured + configured / 4 + Duration::from_millis(2) {
+        rtt.warning("set `rtt` of the link to what is measured: windows are sized by it")
+    } else {
+        rtt
+    });
+    let mtu =
+        Finding::ok("MTU", subject, format!("{} bytes, fabric says {}", measured.mtu, want.mtu));
+    findings.push(if measured.mtu < want.mtu {
+        let advice = format!("set `mtu` to {} in the fabric, or mend the path", measured.mtu);
+        mtu.failed(advice)
+    } else {
+        mtu
+    });
+    let sent = format!("sent {}", measured.sent);
+    findings.push(match measured.rate {
+        None => Finding::ok("rate", subject, format!("{sent}, not all taken in time"))
+            .warning("try again while no collective is under way"),
+        Some(rate) => {
+            let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
+            let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
+            let finding = Finding::ok("rate", subject, found);
+            if got < RATE_EXPECTED * wanted {
+                finding.warning("lower `rate`, `egress` or `ingress`, or mend the path")
+            } else {
+                finding
+            }
+        }
+    });
+    findings
+}
+
+fn blame(subject: &str, address: SocketAddr, bind: IpAddr, error: &ProbeError) -> Finding {
+    let finding = Finding::ok("UDP both ways", subject, error);
+    match error {
+        ProbeError::NoAnswer if nothing_listens(address, bind) => {
+            Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
+                .failed("the peer is not running: start it with `landbridge run`")
+        }
+        ProbeError::NoAnswer => finding.failed(format!(
+            "start the peer with `landbridge run`, or let UDP to ports {}-{} through, both ways",
+            address.port(),
+            address.port() + crate::config::LANES_MAX - 1,
+        )),
+        ProbeError::Refused(_) => {
+            finding.failed("compare both sides' certificates and CA: run the doctor there too")
+        }
+        ProbeError::Local(_) => finding.failed("see the reason"),
+    }
+}
+
+/// Whether the host answers a datagram by saying that its port is closed.
+fn nothing_listens(address: SocketAddr, bind: IpAddr) -> bool {
+    let ask = || {
+        let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
+        socket.connect(address)?;
+        socket.set_read_timeout(Some(ICMP_WAIT))?;
+        socket.send(&[0])?;
+        socket.recv(&mut [0])
+    };
+    ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Headers, retransmissions and one sender on one core take their part.
+const RATE_EXPECTED: f64 = 0.8;
+
+/// An unreachable port is reported within a round trip; none is longer than this.
+const ICMP_WAIT: Duration = Duration::from_secs(1);

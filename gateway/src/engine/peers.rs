@@ -1,0 +1,174 @@
+//! Peers and the lanes to them.
+
+use crate::local::arena::MemSlice;
+use crate::wan::outbox::ConnectionId;
+use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use hier_collectives::ids::{BootId, GatewayId, Sequence};
+use hier_collectives::topology::Fabric;
+use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracing::{info, warn};
+use units::Span;
+
+/// A peer and its lanes, to be shown.
+#[derive(Debug, Default)]
+pub(super) struct PeerView {
+    pub lanes_up: u16,
+    pub rtt: Option<Span>,
+    /// Why the last lane was lost or could not be had.
+    pub trouble: Option<String>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// See the module.
+pub(super) struct Peers {
+    fabric: Arc<Fabric>,
+    peers: BTreeMap<GatewayId, Peer>,
+}
+
+struct Peer {
+    link: Arc<PeerLink>,
+    boot: Option<BootId>,
+    /// The lowest lane carries the control messages.
+    lanes: BTreeMap<u16, LaneHandle>,
+    trouble: Option<String>,
+    /// Losses already counted, by connection.
+    lost_packets: BTreeMap<ConnectionId, u64>,
+}
+
+impl Peers {
+    pub fn new(fabric: Arc<Fabric>, links: BTreeMap<GatewayId, Arc<PeerLink>>) -> Self {
+        let peer = |link| Peer {
+            link,
+            boot: None,
+            lanes: BTreeMap::new(),
+            trouble: None,
+            lost_packets: BTreeMap::new(),
+        };
+        let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
+        Self { fabric, peers }
+    }
+
+    pub fn name(&self, peer: GatewayId) -> &str {
+        &self.fabric.gateway(peer).name
+    }
+
+    /// Whether a hello shows that the peer was started anew since its lanes came up.
+    pub fn restarted(&self, seen: PeerSeen) -> bool {
+        let peer = self.peers.get(&seen.peer);
+        peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
+    }
+
+    pub fn lanes_of(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
+        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| &peer.lanes);
+        lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
+    }
+
+    pub fn connection_on(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
+        Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
+    }
+
+    pub fn is_current(&self, peer: GatewayId, id: ConnectionId) -> bool {
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
+    }
+
+    /// True when it is the peer's first lane.
+    pub fn lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
+        let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
+        let first = peer.lanes.is_empty();
+        peer.boot = Some(seen.boot);
+        peer.lanes.insert(seen.lane, handle);
+        first
+    }
+
+    /// How many lanes are left; `None` when the connection had been replaced.
+    pub fn lane_down(
+        &mut self,
+        id: GatewayId,
+        lane: u16,
+        connection: ConnectionId,
+        why: &str,
+    ) -> Option<u16> {
+        let name = self.fabric.gateway(id).name.clone();
+        let peer = self.peers.get_mut(&id)?;
+        let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
+        handle.retire(why);
+        peer.lanes.remove(&lane);
+        peer.trouble = Some(why.to_owned());
+        let bytes = peer.link.outbox.requeue(connection);
+        if peer.lanes.is_empty() {
+            peer.link.outbox.clear();
+        }
+        warn!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes to send again");
+        u16::try_from(peer.lanes.len()).ok()
+    }
+
+    pub fn dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {
+        let name = self.fabric.gateway(id).name.clone();
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        // Each reason once: dials go on for as long as the peer is away.
+        if peer.trouble.as_ref() != Some(&why) {
+            info!("lane {lane} to gateway {name} is not up yet: {why}");
+        }
+        peer.trouble = Some(why);
+    }
+
+    pub fn accuse(&self, peer: GatewayId, id: ConnectionId, why: &str) {
+        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| peer.lanes.values());
+        lanes.filter(|handle| handle.id == id).for_each(|handle| handle.accuse(why));
+    }
+
+    /// Control goes over one lane at a time, so that it arrives in order.
+    pub fn send(&self, to: GatewayId, message: &Message) {
+        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
+            handle.send(message);
+        }
+    }
+
+    pub fn push(&self, to: GatewayId, header: SegmentHeader, payload: MemSlice) {
+        if let Some(peer) = self.peers.get(&to) {
+            peer.link.outbox.push(header, payload);
+        }
+    }
+
+    pub fn receipted(&self, from: GatewayId, key: SegmentKey) {
+        if let Some(peer) = self.peers.get(&from) {
+            peer.link.outbox.receipted(key);
+        }
+    }
+
+    pub fn cancel(&self, sequence: Sequence) {
+        self.peers.values().for_each(|peer| peer.link.outbox.cancel(sequence));
+    }
+
+    pub fn look(&self, peer: GatewayId) -> PeerView {
+        let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
+        PeerView {
+            lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
+            rtt: peer.lanes.values().next().map(LaneHandle::rtt),
+            trouble: peer.trouble.clone(),
+            sent_bytes: peer.link.metrics.sent_bytes.get(),
+            received_bytes: peer.link.metrics.received_bytes.get(),
+        }
+    }
+
+    /// Brings gauges up to date, and what QUIC counts by itself.
+    pub fn measure(&mut self) {
+        for peer in self.peers.values_mut() {
+            let metrics = &peer.link.metrics;
+            for handle in peer.lanes.values() {
+                let lost = handle.lost_packets();
+                let seen = peer.lost_packets.insert(handle.id, lost).unwrap_or(0);
+                metrics.lost_packets.inc_by(lost.saturating_sub(seen));
+            }
+            peer.lost_packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            metrics.lanes_up.set(i64::try_from(peer.lanes.len()).unwrap_or(i64::MAX));
+            if let Some(rtt) = peer.lanes.values().map(LaneHandle::rtt).min() {
+                metrics.rtt_seconds.set(rtt.as_secs_f64());
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The one seam to the system: clock and sleep, executors, datagram sockets, compute.
+//!
+//! Engine, lanes and limiter call nothing else, so that they run unchanged under virtual
+//! time. The trainers' door is handed to the engine beside it.
+
+mod real;
+mod virtual_time;
+
+pub use real::RealHost;
+pub use virtual_time::VirtualHost;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use units::TimeNs;
+
+/// A future that owns what it needs and may move between threads.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Work that occupies a core for a while.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Makes a lane's future on the executor that will run it.
+pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
+
+/// What the shell needs of the system.
+pub trait Host: Send + Sync + 'static {
+    /// The time. On one machine all processes read the same clock.
+    fn now(&self) -> TimeNs;
+
+    /// Completes at `at`, or up to a millisecond later.
+    fn sleep_until(&self, at: TimeNs) -> BoxFuture<()>;
+
+    /// Runs a task on the caller's executor.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Runs a lane: on a thread and executor of its own, or on the caller's.
+    ///
+    /// # Errors
+    /// No thread could be had.
+    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()>;
+
+    /// Runs a job where it holds up nobody's packets.
+    fn compute(&self, job: Job) -> BoxFuture<()>;
+
+    /// A datagram socket on `address`, with buffers of `buffer_bytes` each way if the system
+    /// grants them. Called on the executor that will use it.
+    ///
+    /// # Errors
+    /// The address is taken, or not this machine's.
+    fn bind(
+        &self,
+        address: SocketAddr,
+        buffer_bytes: usize,
+    ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
+
+    /// Timers and tasks for quinn.
+    fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;
+
+    /// Fresh random bytes; under virtual time, from the seed.
+    fn random(&self) -> [u8; 32];
+}

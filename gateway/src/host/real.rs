@@ -1,0 +1,81 @@
+//! The operating system.
+
+use super::{BoxFuture, Host, Job, LaneStart};
+use quinn::Runtime;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tracing::warn;
+use units::TimeNs;
+
+/// The operating system's clock, threads and sockets. Lanes get a thread each.
+#[derive(Debug, Default)]
+pub struct RealHost;
+
+impl Host for RealHost {
+    fn now(&self) -> TimeNs {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        TimeNs::from_ns(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
+    fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
+        Box::pin(tokio::time::sleep(at.since(self.now()).duration()))
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        tokio::spawn(task);
+    }
+
+    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let body = move || runtime.block_on(async move { start().await });
+        std::thread::Builder::new().name(name).spawn(body).map(|_| ())
+    }
+
+    fn compute(&self, job: Job) -> BoxFuture<()> {
+        let done = tokio::task::spawn_blocking(job);
+        Box::pin(async move {
+            // A job that panics is a bug of ours; its collective never completes and is
+            // failed by the stall deadline.
+            let _ = done.await;
+        })
+    }
+
+    fn bind(
+        &self,
+        address: SocketAddr,
+        buffer_bytes: usize,
+    ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.set_recv_buffer_size(buffer_bytes)?;
+        socket.set_send_buffer_size(buffer_bytes)?;
+        // Linux reports twice what it granted.
+        let granted = [
+            ("receive", "net.core.rmem_max", socket.recv_buffer_size()? / 2),
+            ("send", "net.core.wmem_max", socket.send_buffer_size()? / 2),
+        ];
+        for (which, sysctl, bytes) in granted {
+            if bytes < buffer_bytes {
+                warn!(
+                    "socket {address}: {which} buffer is {bytes} bytes, {buffer_bytes} wanted; \
+                     bursts will be lost. Set {sysctl}={buffer_bytes}"
+                );
+            }
+        }
+        quinn::TokioRuntime.wrap_udp_socket(socket.into())
+    }
+
+    fn quic_runtime(&self) -> Arc<dyn Runtime> {
+        Arc::new(quinn::TokioRuntime)
+    }
+
+    fn random(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+        bytes
+    }
+}

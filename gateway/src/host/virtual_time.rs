@@ -1,0 +1,77 @@
+//! Virtual time: tokio's paused clock and an in-memory network, all on one thread.
+
+use super::{BoxFuture, Host, Job, LaneStart};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::time::Instant;
+use units::{Span, TimeNs};
+use wan_sim::VirtualNet;
+
+/// A host inside the simulation. Use it under a current-thread runtime whose clock is paused;
+/// compute takes no time.
+#[derive(Debug)]
+pub struct VirtualHost {
+    net: VirtualNet,
+    origin: Instant,
+    random: AtomicU64,
+}
+
+/// So that no instant is zero, which stands for "not yet".
+const ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
+
+impl VirtualHost {
+    /// A host on `net`; everything random comes from `seed`.
+    pub fn new(net: VirtualNet, seed: u64) -> Self {
+        Self { net, origin: Instant::now(), random: AtomicU64::new(seed) }
+    }
+}
+
+impl Host for VirtualHost {
+    fn now(&self) -> TimeNs {
+        let elapsed = Instant::now().duration_since(self.origin).as_nanos();
+        ORIGIN + Span::from_ns(u64::try_from(elapsed).unwrap_or(u64::MAX))
+    }
+
+    fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
+        Box::pin(tokio::time::sleep_until(self.origin + at.since(ORIGIN).duration()))
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        tokio::spawn(task);
+    }
+
+    fn spawn_lane(&self, _name: String, start: LaneStart) -> io::Result<()> {
+        tokio::spawn(start());
+        Ok(())
+    }
+
+    fn compute(&self, job: Job) -> BoxFuture<()> {
+        Box::pin(async move { job() })
+    }
+
+    fn bind(
+        &self,
+        address: SocketAddr,
+        _buffer_bytes: usize,
+    ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
+        self.net.bind(address).map_err(io::Error::other)
+    }
+
+    fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
+        Arc::new(quinn::TokioRuntime)
+    }
+
+    fn random(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for word in bytes.chunks_exact_mut(8) {
+            // splitmix64, whose state is a counter.
+            let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+        }
+        bytes
+    }
+}

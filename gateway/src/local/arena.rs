@@ -1,0 +1,342 @@
+//! Memory that other processes may write at any moment.
+//!
+//! It is touched through raw pointers only; no reference to it is ever made, but for the
+//! bytes handed to QUIC, which copies them once into packets before it seals them.
+
+#![expect(unsafe_code, reason = "shared memory is mapped and touched by pointer")]
+
+use bytes::Bytes;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::reduce;
+use rustix::fs::{SealFlags, SeekFrom};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Slots start at multiples of this many bytes.
+pub const ALIGN_BYTES: u64 = 64;
+
+/// A mapping, unmapped when its last slice is gone.
+#[derive(Debug)]
+pub struct Arena {
+    start: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread, and all access goes through raw pointers, whose
+// races with other processes are part of the contract: values may tear, memory stays valid.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+/// A range of an arena that is known to lie inside it.
+#[derive(Debug, Clone)]
+pub struct MemSlice {
+    arena: Arc<Arena>,
+    range: Range<u64>,
+}
+
+/// An input of [`MemSlice::reduce`], with its weight in an average.
+#[derive(Debug, Clone)]
+pub enum Operand<'a> {
+    /// Shared memory.
+    Memory(MemSlice, f64),
+    /// Bytes out of a packet.
+    Bytes(&'a [u8], f64),
+}
+
+/// A trainer's memory that the gateway will not map. The trainer's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// Not sealed, so that the trainer could shrink it under the gateway.
+    #[error("the memfd is not sealed against shrinking and growing (F_SEAL_SHRINK, F_SEAL_GROW)")]
+    Unsealed,
+    /// Not as long as claimed.
+    #[error("the memfd has {actual} bytes, {claimed} were claimed")]
+    OtherSize {
+        /// Its length.
+        actual: u64,
+        /// The claim.
+        claimed: u64,
+    },
+    /// Of no use.
+    #[error("an arena of {0} bytes is not possible")]
+    BadSize(u64),
+    /// Pages that are not there yet, and may not be when they are needed.
+    #[error(
+        "the memfd has pages that were never written; write all of it, or map it with MAP_POPULATE, first"
+    )]
+    Holes,
+    /// Huge pages can run out at the first touch.
+    #[error("the memfd is on hugetlbfs")]
+    HugePages,
+    /// The system's answer.
+    #[error("cannot map the memory: {0}")]
+    System(#[from] io::Error),
+}
+
+impl Arena {
+    /// Zeroed memory of this process.
+    ///
+    /// # Errors
+    /// There is not that much.
+    pub fn anonymous(bytes: u64) -> Result<Arc<Self>, ArenaError> {
+        let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
+        if length == 0 {
+            return Err(ArenaError::BadSize(bytes));
+        }
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
+        Self::mapped(start.map_err(io::Error::from)?, length)
+    }
+
+    /// Maps a trainer's memfd after checking that the trainer cannot make it fault: sealed
+    /// against shrinking and growing, as long as claimed, every page present, no huge pages.
+    ///
+    /// # Errors
+    /// [`ArenaError`] says which check failed.
+    pub fn from_memfd(memory: &OwnedFd, claimed: u64) -> Result<Arc<Self>, ArenaError> {
+        let seals = rustix::fs::fcntl_get_seals(memory).map_err(|_| ArenaError::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(ArenaError::Unsealed);
+        }
+        let stat = rustix::fs::fstat(memory).map_err(io::Error::from)?;
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
+        if actual != claimed {
+            return Err(ArenaError::OtherSize { actual, claimed });
+        }
+        let length = usize::try_from(claimed).map_err(|_| ArenaError::BadSize(claimed))?;
+        if length == 0 {
+            return Err(ArenaError::BadSize(claimed));
+        }
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        if u64::try_from(stat.st_blksize).unwrap_or(0) > page {
+            return Err(ArenaError::HugePages);
+        }
+        let hole = rustix::fs::seek(memory, SeekFrom::Hole(0)).map_err(io::Error::from)?;
+        if hole < claimed {
+            return Err(ArenaError::Holes);
+        }
+        Self::map_shared(memory.as_fd(), length)
+    }
+
+    /// Creates a trainer's arena: a memfd with every page present, sealed, and its mapping.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn create_memfd(bytes: u64) -> Result<(Arc<Self>, OwnedFd), ArenaError> {
+        use rustix::fs::{FallocateFlags, MemfdFlags};
+        let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
+        if length == 0 {
+            return Err(ArenaError::BadSize(bytes));
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("landbridge", flags).map_err(io::Error::from)?;
+        rustix::fs::ftruncate(&memory, bytes).map_err(io::Error::from)?;
+        let all = FallocateFlags::empty();
+        rustix::fs::fallocate(&memory, all, 0, bytes).map_err(io::Error::from)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals).map_err(io::Error::from)?;
+        let arena = Self::map_shared(memory.as_fd(), length)?;
+        Ok((arena, memory))
+    }
+
+    /// All of it.
+    pub fn whole(self: &Arc<Self>) -> MemSlice {
+        MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
+    }
+
+    fn map_shared(
+        memory: std::os::fd::BorrowedFd<'_>,
+        length: usize,
+    ) -> Result<Arc<Self>, ArenaError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
+        Self::mapped(start.map_err(io::Error::from)?, length)
+    }
+
+    fn mapped(start: *mut c_void, bytes: usize) -> Result<Arc<Self>, ArenaError> {
+        let start = NonNull::new(start).ok_or(ArenaError::BadSize(bytes as u64))?;
+        Ok(Arc::new(Self { start, bytes }))
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more. A failure could
+        // only leak it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes) };
+    }
+}
+
+impl MemSlice {
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of it, `range` counted from its start.
+    ///
+    /// # Panics
+    /// When the range reaches beyond it: a bug of ours, for offsets of trainers and peers
+    /// are checked where they come in.
+    pub fn slice(&self, range: Range<u64>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
+        let start = self.range.start;
+        Self { arena: Arc::clone(&self.arena), range: start + range.start..start + range.end }
+    }
+
+    /// Whether the two share a byte.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
+        Arc::ptr_eq(&self.arena, &other.arena) && !apart
+    }
+
+    /// Whether no other slice of the arena is alive.
+    pub fn is_sole_owner(&self) -> bool {
+        Arc::strong_count(&self.arena) == 1
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Panics
+    /// When they reach beyond it.
+    pub fn copy_from_bytes(&self, offset: u64, bytes: &[u8]) {
+        let to = self.slice(offset..offset + bytes.len() as u64);
+        // SAFETY: `to` lies in the mapping; `bytes` is a slice of this process that the
+        // mapping is not part of, so they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.pointer(), bytes.len()) };
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_to(&self, bytes: &mut [u8]) {
+        assert_eq!(bytes.len() as u64, self.len());
+        // SAFETY: as in `copy_from_bytes`.
+        unsafe { std::ptr::copy_nonoverlapping(self.pointer(), bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// Copies all of it to another slice, which may overlap.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn copy_to_slice(&self, to: &Self) {
+        assert_eq!(to.len(), self.len());
+        // SAFETY: both lie in their mappings; `copy` allows overlap.
+        unsafe { std::ptr::copy(self.pointer(), to.pointer(), self.length()) };
+    }
+
+    /// Combines `operands`, in order, into this slice; see [`reduce::reduce`].
+    ///
+    /// # Panics
+    /// When the lengths differ or an operand overlaps: a bug of ours.
+    pub fn reduce(&self, op: ReduceOp, dtype: Dtype, operands: &[Operand<'_>]) {
+        let pointer = |operand: &Operand<'_>| match operand {
+            Operand::Memory(slice, weight) => {
+                assert!(slice.len() == self.len() && !slice.overlaps(self));
+                reduce::Operand { bytes: slice.pointer(), weight: *weight }
+            }
+            Operand::Bytes(bytes, weight) => {
+                assert_eq!(bytes.len() as u64, self.len());
+                reduce::Operand { bytes: bytes.as_ptr(), weight: *weight }
+            }
+        };
+        let pointers: Vec<reduce::Operand> = operands.iter().map(pointer).collect();
+        let elements = self.length() / dtype.size() as usize;
+        // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
+        // alive.
+        unsafe { reduce::reduce(op, dtype, self.pointer(), &pointers, elements) };
+    }
+
+    /// Its bytes for QUIC, without a copy. They stay mapped until QUIC lets go of them.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(Shared(self))
+    }
+
+    fn length(&self) -> usize {
+        // Fits: the mapping has a `usize` length.
+        self.len() as usize
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        let start = self.arena.start.as_ptr().cast::<u8>();
+        start.wrapping_add(self.range.start as usize)
+    }
+}
+
+struct Shared(MemSlice);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it
+        // while it is being sent harms its own collective only: QUIC copies each byte into a
+        // packet and never interprets it.
+        unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.length()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    fn memfd(bytes: u64, allocate: bool, seals: SealFlags) -> OwnedFd {
+        let memory = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("memfd");
+        rustix::fs::ftruncate(&memory, bytes).expect("room");
+        if allocate {
+            let written = rustix::io::pwrite(&memory, &vec![1; bytes as usize], 0);
+            assert_eq!(written, Ok(bytes as usize));
+        }
+        rustix::fs::fcntl_add_seals(&memory, seals).expect("seals");
+        memory
+    }
+
+    #[test]
+    fn only_memory_that_cannot_fault_is_mapped() {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW;
+        let good = memfd(1 << 20, true, sealed);
+        assert!(Arena::from_memfd(&good, 1 << 20).is_ok());
+        assert!(matches!(Arena::from_memfd(&good, 1 << 21), Err(ArenaError::OtherSize { .. })));
+        assert!(rustix::fs::ftruncate(&good, 4096).is_err(), "the seal holds");
+        let open = memfd(1 << 20, true, SealFlags::GROW);
+        assert!(matches!(Arena::from_memfd(&open, 1 << 20), Err(ArenaError::Unsealed)));
+        let holey = memfd(1 << 20, false, sealed);
+        assert!(matches!(Arena::from_memfd(&holey, 1 << 20), Err(ArenaError::Holes)));
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("a file"));
+        assert!(matches!(Arena::from_memfd(&file, 1), Err(ArenaError::Unsealed)));
+    }
+
+    #[test]
+    fn both_mappings_see_the_same_bytes() {
+        let (ours, memory) = Arena::create_memfd(1 << 16).expect("memory");
+        let theirs = Arena::from_memfd(&memory, 1 << 16).expect("sealed and whole");
+        ours.whole().copy_from_bytes(100, b"over the sea");
+        let mut read = [0; 12];
+        theirs.whole().slice(100..112).copy_to(&mut read);
+        assert_eq!(&read, b"over the sea");
+        assert_eq!(&theirs.whole().slice(100..112).into_bytes()[..], b"over the sea");
+    }
+
+    #[test]
+    #[should_panic(expected = "of 10")]
+    fn a_slice_cannot_reach_beyond_its_own() {
+        let arena = Arena::anonymous(4096).expect("memory");
+        let _ = arena.whole().slice(0..10).slice(5..11);
+    }
+}

@@ -1,0 +1,213 @@
+//! The trainers' door: how a trainer's connection and its memory reach the gateway.
+//!
+//! In production a Unix socket and a memfd; inside a simulation a pipe in memory and the
+//! arena itself.
+
+use super::arena::{Arena, ArenaError};
+use crate::host::BoxFuture;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, mpsc};
+
+/// A connection, whatever it is made of.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A trainer at the door.
+pub struct Visit {
+    /// What it says and hears, behind the first byte.
+    pub stream: Box<dyn Duplex>,
+    /// Its memory.
+    pub memory: Memory,
+}
+
+/// A trainer's memory, before it is checked.
+pub enum Memory {
+    /// A file descriptor that came with the first byte.
+    Memfd(OwnedFd),
+    /// Memory of this process.
+    InProcess(Arc<Arena>),
+}
+
+impl Memory {
+    /// The arena, if it is fit to be used.
+    ///
+    /// # Errors
+    /// [`ArenaError`] says what is wrong with it.
+    pub fn open(self, claimed_bytes: u64) -> Result<Arc<Arena>, ArenaError> {
+        match self {
+            Self::Memfd(memory) => Arena::from_memfd(&memory, claimed_bytes),
+            Self::InProcess(arena) if arena.whole().len() == claimed_bytes => Ok(arena),
+            Self::InProcess(arena) => {
+                Err(ArenaError::OtherSize { actual: arena.whole().len(), claimed: claimed_bytes })
+            }
+        }
+    }
+}
+
+/// Where trainers come in.
+pub trait Door: Send + Sync + 'static {
+    /// The next connection. What it takes to learn its memory is a future of its own, so that
+    /// a visitor who says nothing keeps nobody waiting.
+    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>>;
+}
+
+/// A Unix socket, removed at the end.
+pub struct UnixDoor {
+    listener: Arc<UnixListener>,
+    path: PathBuf,
+}
+
+impl UnixDoor {
+    /// Listens at `path`, for this user only. A socket that nobody answers on any more is
+    /// replaced; anything else at the path is left alone.
+    ///
+    /// # Errors
+    /// The path is taken or cannot be written.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(Self { listener: Arc::new(listener), path: path.to_owned() })
+    }
+}
+
+impl Drop for UnixDoor {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Door for UnixDoor {
+    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>> {
+        let listener = Arc::clone(&self.listener);
+        Box::pin(async move {
+            let (stream, _) = listener.accept().await?;
+            let visit: BoxFuture<io::Result<Visit>> = Box::pin(async move {
+                let memory = receive_descriptor(&stream).await?;
+                Ok(Visit { stream: Box::new(stream), memory: Memory::Memfd(memory) })
+            });
+            Ok(visit)
+        })
+    }
+}
+
+/// The first byte, and the descriptor that travels with it.
+async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+    loop {
+        stream.readable().await?;
+        let received = stream.try_io(Interest::READABLE, || {
+            let mut byte = [0];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut byte)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let got = rustix::net::recvmsg(stream.as_fd(), &mut slices, &mut ancillary, flags)?;
+            let rights = ancillary.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+                _ => None,
+            });
+            // More than one would be closed as it is dropped.
+            let descriptor = rights.flatten().next();
+            if got.bytes == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let missing = "no file descriptor came with the first byte";
+            descriptor.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, missing))
+        });
+        match received {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+}
+
+/// Connects to a gateway's socket and hands over the arena's descriptor.
+///
+/// # Errors
+/// Nothing answers at `path`.
+pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path).await?;
+    loop {
+        stream.writable().await?;
+        let sent = stream.try_io(Interest::WRITABLE, || {
+            let descriptors = [memory.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let byte = [IoSlice::new(b"L")];
+            let flags = SendFlags::NOSIGNAL;
+            Ok(rustix::net::sendmsg(stream.as_fd(), &byte, &mut ancillary, flags)?)
+        });
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(stream),
+        }
+    }
+}
+
+/// A door inside the process, and the knocker that opens it.
+pub struct InProcessDoor {
+    visits: Arc<Mutex<mpsc::Receiver<Visit>>>,
+}
+
+/// Knocks at an [`InProcessDoor`].
+#[derive(Debug, Clone)]
+pub struct Knocker {
+    visits: mpsc::Sender<Visit>,
+}
+
+/// Visits that may wait at an in-process door.
+const VISITS_MAX: usize = 64;
+/// Bytes that each direction of an in-process connection holds.
+const PIPE_BYTES: usize = 1 << 16;
+
+/// A door and its knocker.
+pub fn in_process() -> (InProcessDoor, Knocker) {
+    let (knock, visits) = mpsc::channel(VISITS_MAX);
+    (InProcessDoor { visits: Arc::new(Mutex::new(visits)) }, Knocker { visits: knock })
+}
+
+impl Knocker {
+    /// Connects with an arena of this process.
+    ///
+    /// # Errors
+    /// The gateway is gone.
+    pub async fn knock(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
+        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+        let visit = Visit { stream: Box::new(theirs), memory: Memory::InProcess(arena) };
+        let sent = self.visits.send(visit).await;
+        sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+        Ok(Box::new(ours))
+    }
+}
+
+impl Door for InProcessDoor {
+    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>> {
+        let visits = Arc::clone(&self.visits);
+        Box::pin(async move {
+            let visit = visits.lock().await.recv().await;
+            let visit = visit.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let ready: BoxFuture<io::Result<Visit>> = Box::pin(async move { Ok(visit) });
+            Ok(ready)
+        })
+    }
+}

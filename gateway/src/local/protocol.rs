@@ -1,0 +1,307 @@
+//! What a trainer and its gateway say to each other; docs/protocol.md section 5.
+//!
+//! Every message has a 32-bit big-endian length in front. With the first byte that a trainer
+//! sends travels the file descriptor of its arena.
+
+use hier_collectives::codec::{
+    DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
+};
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::{Post, RankEvent, Timing};
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use units::{Span, TimeNs};
+
+/// The version of everything in this module.
+pub const LOCAL_VERSION: u16 = 1;
+/// Longest message, in bytes, without its length.
+pub const MAX_BYTES: usize = 4096;
+/// Length of a job's token.
+pub const TOKEN_BYTES: usize = 32;
+
+/// From a trainer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// First of all: who speaks, for which rank, with how much memory.
+    Attach(Attach),
+    /// Start a collective.
+    Post {
+        /// The collective.
+        post: Post,
+        /// Where the contribution is in the arena.
+        contribution_offset: u64,
+        /// Where the result goes in the arena.
+        result_offset: u64,
+    },
+    /// No more posts will come; what is posted goes on.
+    Detach,
+}
+
+/// The first request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attach {
+    /// [`LOCAL_VERSION`] of the trainer.
+    pub version: u16,
+    /// The job.
+    pub job: String,
+    /// Proof that the trainer belongs to it.
+    pub token: [u8; TOKEN_BYTES],
+    /// The rank it speaks for.
+    pub rank: RankId,
+    /// Length of its arena.
+    pub arena_bytes: u64,
+}
+
+/// To a trainer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// The trainer speaks for its rank now.
+    Attached {
+        /// [`LOCAL_VERSION`] of the gateway.
+        version: u16,
+        /// Ranks in all.
+        world_size: u32,
+        /// The fabric's name.
+        fabric: String,
+    },
+    /// The connection ends, because of what the trainer sent.
+    Refused(String),
+    /// Something happened to the rank's collectives.
+    Event(RankEvent),
+}
+
+impl Request {
+    /// The wire form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        match self {
+            Self::Attach(attach) => {
+                out.push(1);
+                put_u16(&mut out, attach.version);
+                put_u32(&mut out, attach.rank.0);
+                put_u64(&mut out, attach.arena_bytes);
+                out.extend(attach.token);
+                put_text(&mut out, &attach.job);
+            }
+            Self::Post { post, contribution_offset, result_offset } => {
+                out.push(2);
+                put_u64(&mut out, post.epoch.0);
+                put_u64(&mut out, post.sequence.0);
+                put_descriptor(&mut out, &post.descriptor);
+                put_u64(&mut out, post.weight.to_bits());
+                put_u64(&mut out, post.timeout.ns());
+                put_u64(&mut out, *contribution_offset);
+                put_u64(&mut out, *result_offset);
+            }
+            Self::Detach => out.push(3),
+        }
+        out
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: the trainer's fault.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader(bytes);
+        let request = match reader.u8()? {
+            1 => Self::Attach(Attach {
+                version: reader.u16()?,
+                rank: RankId(reader.u32()?),
+                arena_bytes: reader.u64()?,
+                token: reader.array()?,
+                job: reader.text()?,
+            }),
+            2 => Self::Post {
+                post: Post {
+                    epoch: Epoch(reader.u64()?),
+                    sequence: Sequence(reader.u64()?),
+                    descriptor: reader.descriptor()?,
+                    weight: f64::from_bits(reader.u64()?),
+                    timeout: Span::from_ns(reader.u64()?),
+                },
+                contribution_offset: reader.u64()?,
+                result_offset: reader.u64()?,
+            },
+            3 => Self::Detach,
+            _ => return Err(DecodeError::Unknown("request")),
+        };
+        reader.end(request)
+    }
+}
+
+impl Response {
+    /// The wire form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        match self {
+            Self::Attached { version, world_size, fabric } => {
+                out.push(1);
+                put_u16(&mut out, *version);
+                put_u32(&mut out, *world_size);
+                put_text(&mut out, fabric);
+            }
+            Self::Refused(why) => {
+                out.push(2);
+                put_text(&mut out, why);
+            }
+            Self::Event(RankEvent::EpochBegan { epoch, next }) => {
+                out.push(3);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, next.0);
+            }
+            Self::Event(RankEvent::ResultReady { sequence, timing }) => {
+                out.push(4);
+                put_u64(&mut out, sequence.0);
+                for at in [timing.posted, timing.wan_begin, timing.wan_end, timing.ready] {
+                    put_u64(&mut out, at.ns());
+                }
+            }
+            Self::Event(RankEvent::ContributionFree { sequence }) => {
+                out.push(5);
+                put_u64(&mut out, sequence.0);
+            }
+            Self::Event(RankEvent::Failed { sequence, failure }) => {
+                out.push(6);
+                put_u64(&mut out, sequence.0);
+                put_failure(&mut out, failure);
+            }
+        }
+        out
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: the gateway's fault.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader(bytes);
+        let response = match reader.u8()? {
+            1 => Self::Attached {
+                version: reader.u16()?,
+                world_size: reader.u32()?,
+                fabric: reader.text()?,
+            },
+            2 => Self::Refused(reader.text()?),
+            3 => Self::Event(RankEvent::EpochBegan {
+                epoch: Epoch(reader.u64()?),
+                next: Sequence(reader.u64()?),
+            }),
+            4 => {
+                let sequence = Sequence(reader.u64()?);
+                let timing = Timing {
+                    posted: TimeNs::from_ns(reader.u64()?),
+                    wan_begin: TimeNs::from_ns(reader.u64()?),
+                    wan_end: TimeNs::from_ns(reader.u64()?),
+                    ready: TimeNs::from_ns(reader.u64()?),
+                };
+                Self::Event(RankEvent::ResultReady { sequence, timing })
+            }
+            5 => {
+                let sequence = Sequence(reader.u64()?);
+                Self::Event(RankEvent::ContributionFree { sequence })
+            }
+            6 => {
+                let (sequence, failure) = (Sequence(reader.u64()?), reader.failure()?);
+                Self::Event(RankEvent::Failed { sequence, failure })
+            }
+            _ => return Err(DecodeError::Unknown("response")),
+        };
+        reader.end(response)
+    }
+}
+
+/// Writes one message.
+///
+/// # Errors
+/// The connection is gone.
+pub async fn write_message(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &[u8],
+) -> io::Result<()> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    stream.write_all(&[&length.to_be_bytes(), message].concat()).await?;
+    stream.flush().await
+}
+
+/// Reads one message.
+///
+/// # Errors
+/// The connection is gone, or the message is longer than [`MAX_BYTES`].
+pub async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let length = stream.read_u32().await? as usize;
+    if length > MAX_BYTES {
+        let text = format!("a message of {length} bytes, {MAX_BYTES} allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+    use hier_collectives::post::{Failure, FailureCode};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..3) {
+            let op = ReduceOp::ALL[(n[0] % 5) as usize];
+            let dtype = Dtype::ALL[(n[1] % 7) as usize];
+            let descriptor = Descriptor { op, dtype, elements: n[2], layout_hash: n[3] };
+            let request = match kind {
+                0 => Request::Attach(Attach {
+                    version: 3, job, token, rank: RankId(rank), arena_bytes: n[4],
+                }),
+                1 => Request::Post {
+                    post: Post {
+                        epoch: Epoch(n[4]),
+                        sequence: Sequence(n[5]),
+                        descriptor,
+                        weight: 2.5,
+                        timeout: Span::from_ns(n[6]),
+                    },
+                    contribution_offset: n[7],
+                    result_offset: n[0],
+                },
+                _ => Request::Detach,
+            };
+            let bytes = request.encode();
+            prop_assert!(bytes.len() <= MAX_BYTES);
+            prop_assert_eq!(Request::decode(&bytes), Ok(request));
+        }
+
+        #[test]
+        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..6) {
+            let sequence = Sequence(n[0]);
+            let timing = Timing {
+                posted: TimeNs::from_ns(n[1]),
+                wan_begin: TimeNs::from_ns(n[2]),
+                wan_end: TimeNs::from_ns(n[3]),
+                ready: TimeNs::from_ns(n[4]),
+            };
+            let response = match kind {
+                0 => Response::Attached { version: 1, world_size: 4, fabric: text },
+                1 => Response::Refused(text),
+                2 => Response::Event(RankEvent::EpochBegan { epoch: Epoch(n[1]), next: sequence }),
+                3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
+                4 => Response::Event(RankEvent::ContributionFree { sequence }),
+                _ => {
+                    let failure = Failure::new(FailureCode::Stalled, text);
+                    Response::Event(RankEvent::Failed { sequence, failure })
+                }
+            };
+            let bytes = response.encode();
+            prop_assert!(bytes.len() <= MAX_BYTES);
+            prop_assert_eq!(Response::decode(&bytes), Ok(response));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (Request::decode(&bytes), Response::decode(&bytes));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The one table of metric names. A handle is an atomic: take it once, then count with it.
+
+use hier_collectives::session::Discard;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::AtomicU64;
+
+/// A gauge of a real number.
+pub type RealGauge = Gauge<f64, AtomicU64>;
+
+/// How a collective ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Every local rank has its result.
+    Completed,
+    /// Trainers posted what does not fit together.
+    Disagreed,
+    /// Anything else: a lost peer, an epoch's end, a deadline.
+    Failed,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Disagreed => "disagreed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+const fn reason(discard: Discard) -> &'static str {
+    match discard {
+        Discard::Epoch => "other_epoch",
+        Discard::Duplicate => "duplicate",
+        Discard::Failed => "failed_collective",
+        Discard::Disagreement => "disagreement",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeerLabel {
+    peer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PayloadLabel {
+    peer: String,
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CollectiveLabel {
+    op: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OpLabel {
+    op: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabel {
+    reason: &'static str,
+}
+
+/// All metrics of one gateway.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// The epoch under way; 0 before the first.
+    pub epoch: Gauge,
+    /// Ranks whose post is awaited by collectives under way.
+    pub awaited_ranks: Gauge,
+    /// Segments in place.
+    pub segments: Counter,
+    collectives: Family<CollectiveLabel, Counter>,
+    seconds: Family<OpLabel, Histogram>,
+    dropped_segments: Family<DropLabel, Counter>,
+    payload_bytes: Family<PayloadLabel, Counter>,
+    resent_bytes: Family<PeerLabel, Counter>,
+    lost_packets: Family<PeerLabel, Counter>,
+    lanes_up: Family<PeerLabel, Gauge>,
+    rtt_seconds: Family<PeerLabel, RealGauge>,
+}
+
+/// The counters that concern one peer.
+#[derive(Debug, Clone)]
+pub struct PeerMetrics {
+    /// Payload sent for the first time, in bytes.
+    pub sent_bytes: Counter,
+    /// Payload that arrived for the first time, in bytes.
+    pub received_bytes: Counter,
+    /// Payload sent again after a lost lane, in bytes.
+    pub resent_bytes: Counter,
+    /// Packets that the lanes declared lost.
+    pub lost_packets: Counter,
+    /// Lanes connected.
+    pub lanes_up: Gauge,
+    /// Smoothed round-trip time of the fastest lane, in seconds.
+    pub rtt_seconds: RealGauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("landbridge"),
+            epoch: Gauge::default(),
+            awaited_ranks: Gauge::default(),
+            segments: Counter::default(),
+            collectives: Family::default(),
+            seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.001, 2.0, SECONDS_BUCKETS))
+            }),
+            dropped_segments: Family::default(),
+            payload_bytes: Family::default(),
+            resent_bytes: Family::default(),
+            lost_packets: Family::default(),
+            lanes_up: Family::default(),
+            rtt_seconds: Family::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    /// Collectives of an operation that ended so.
+    pub fn collectives(&self, op: &'static str, outcome: Outcome) -> Counter {
+        self.collectives.get_or_create_owned(&CollectiveLabel { op, outcome: outcome.name() })
+    }
+
+    /// Seconds from the last local post to the last local result, by operation.
+    pub fn seconds(&self, op: &'static str) -> Histogram {
+        self.seconds.get_or_create_owned(&OpLabel { op })
+    }
+
+    /// Segments that arrived and were not used.
+    pub fn dropped_segments(&self, discard: Discard) -> Counter {
+        self.dropped_segments.get_or_create_owned(&DropLabel { reason: reason(discard) })
+    }
+
+    /// The counters of one peer; the same ones at each call.
+    pub fn peer(&self, gateway: &str) -> PeerMetrics {
+        let payload = |direction| {
+            let label = PayloadLabel { peer: gateway.to_owned(), direction };
+            self.payload_bytes.get_or_create_owned(&label)
+        };
+        let label = PeerLabel { peer: gateway.to_owned() };
+        PeerMetrics {
+            sent_bytes: payload("sent"),
+            received_bytes: payload("received"),
+            resent_bytes: self.resent_bytes.get_or_create_owned(&label),
+            lost_packets: self.lost_packets.get_or_create_owned(&label),
+            lanes_up: self.lanes_up.get_or_create_owned(&label),
+            rtt_seconds: self.rtt_seconds.get_or_create_owned(&label),
+        }
+    }
+
+    /// All of them in OpenMetrics text.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("a string takes all");
+        text
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("epoch", "Epoch under way, 0 before the first", self.epoch.clone());
+        let help = "Ranks whose post is awaited by collectives under way";
+        registry.register("awaited_ranks", help, self.awaited_ranks.clone());
+        registry.register("segments", "Segments in place", self.segments.clone());
+        let help = "Collectives that ended, by operation and outcome";
+        registry.register("collectives", help, self.collectives.clone());
+        let help = "From the last local post to the last local result";
+        registry.register_with_unit("collective", help, Unit::Seconds, self.seconds.clone());
+        let help = "Segments that arrived and were not used";
+        registry.register("dropped_segments", help, self.dropped_segments.clone());
+        let help = "Payload over the long haul, counted when first sent or first arrived";
+        registry.register_with_unit("wan_payload", help, Unit::Bytes, self.payload_bytes.clone());
+        let help = "Payload sent again after a lost lane";
+        registry.register_with_unit("wan_resent", help, Unit::Bytes, self.resent_bytes.clone());
+        registry.register("lost_packets", "Packets declared lost", self.lost_packets.clone());
+        registry.register("lanes_up", "Lanes connected", self.lanes_up.clone());
+        let help = "Smoothed round-trip time of the fastest lane";
+        registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
+    }
+}
+
+/// Doubling from 1 ms: the last bound is 131 s.
+const SECONDS_BUCKETS: u16 = 18;

@@ -1,0 +1,144 @@
+use super::metrics::{Metrics, Outcome};
+use super::server::{FetchError, Observed, fetch_status, serve};
+use super::status::*;
+use hier_collectives::session::Discard;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+fn example() -> Status {
+    Status {
+        gateway: "east-0".to_owned(),
+        fabric: "two-region".to_owned(),
+        epoch: Some(3),
+        plan: Some(PlanStatus {
+            algorithm: "swap".to_owned(),
+            reason: "two regions".to_owned(),
+            hash: "00ff".to_owned(),
+        }),
+        peers: vec![PeerStatus {
+            gateway: "west-0".to_owned(),
+            state: PeerState::Up,
+            lanes_up: 4,
+            lanes: 4,
+            rtt_ms: Some(80.5),
+            sent_bytes: 1,
+            received_bytes: 2,
+            problem: None,
+        }],
+        links: vec![],
+        ranks: vec![RankStatus { rank: 0, attached: true }],
+        collectives: vec![CollectiveStatus {
+            sequence: 7,
+            op: "sum".to_owned(),
+            dtype: "f32".to_owned(),
+            bytes: 64 << 20,
+            state: CollectiveState::Awaiting,
+            awaited: vec![2, 3],
+            seconds: 1.5,
+        }],
+    }
+}
+
+#[test]
+fn metrics_have_the_names_that_dashboards_use() {
+    let metrics = Metrics::new();
+    let peer = metrics.peer("west-0");
+    peer.sent_bytes.inc_by(5);
+    metrics.peer("west-0").sent_bytes.inc_by(2);
+    peer.received_bytes.inc();
+    peer.resent_bytes.inc();
+    peer.lost_packets.inc();
+    peer.lanes_up.set(4);
+    peer.rtt_seconds.set(0.08);
+    metrics.epoch.set(2);
+    metrics.awaited_ranks.set(1);
+    metrics.segments.inc();
+    metrics.collectives("sum", Outcome::Completed).inc();
+    metrics.seconds("sum").observe(0.5);
+    metrics.dropped_segments(Discard::Epoch).inc();
+    let text = metrics.render();
+    for line in [
+        "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"sent\"} 7",
+        "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"received\"} 1",
+        "landbridge_wan_resent_bytes_total{peer=\"west-0\"} 1",
+        "landbridge_lost_packets_total{peer=\"west-0\"} 1",
+        "landbridge_lanes_up{peer=\"west-0\"} 4",
+        "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
+        "landbridge_epoch 2",
+        "landbridge_awaited_ranks 1",
+        "landbridge_segments_total 1",
+        "landbridge_collectives_total{op=\"sum\",outcome=\"completed\"} 1",
+        "landbridge_collective_seconds_count{op=\"sum\"} 1",
+        "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}
+
+/// A server on loopback, and the questions of its door.
+async fn server() -> (SocketAddr, Arc<Metrics>, tokio::sync::mpsc::Receiver<StatusRequest>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    let metrics = Arc::new(Metrics::new());
+    let (door, questions) = StatusDoor::new();
+    tokio::spawn(serve(listener, Observed { metrics: Arc::clone(&metrics), door }));
+    (address, metrics, questions)
+}
+
+async fn fetch(address: SocketAddr) -> Result<Status, FetchError> {
+    tokio::task::spawn_blocking(move || fetch_status(address)).await.expect("no panic")
+}
+
+#[tokio::test]
+async fn status_is_what_the_engine_answers() {
+    let (address, _, mut questions) = server().await;
+    let engine = async {
+        let answer = questions.recv().await.expect("asked");
+        answer.send(example()).expect("awaited");
+    };
+    let (status, ()) = tokio::join!(fetch(address), engine);
+    assert_eq!(status.expect("a status"), example());
+    drop(questions);
+    let gone = fetch(address).await.expect_err("no engine");
+    assert!(gone.to_string().contains("503") && gone.to_string().contains("stopping"), "{gone}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_does_not_answer_is_given_up() {
+    let (door, questions) = StatusDoor::new();
+    assert_eq!(door.ask().await, Err(NoStatus::Late));
+    // Abandoned questions stay queued until the engine comes by; then the door says so at once.
+    let mut outcomes = Vec::new();
+    for _ in 0..questions.max_capacity() {
+        outcomes.push(door.ask().await);
+    }
+    assert_eq!(outcomes.last(), Some(&Err(NoStatus::Busy)));
+}
+
+#[tokio::test]
+async fn nothing_answers_where_no_gateway_runs() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    assert!(matches!(fetch(address).await, Err(FetchError::NothingAnswers { .. })));
+}
+
+#[tokio::test]
+async fn readiness_follows_the_epoch() {
+    let (address, metrics, _questions) = server().await;
+    let head = |path: &'static str| async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(head("/readyz").await.contains("503"));
+    assert!(head("/healthz").await.contains("200"));
+    metrics.epoch.set(1);
+    assert!(head("/readyz").await.contains("200"));
+    assert!(head("/metrics").await.contains("200"));
+}

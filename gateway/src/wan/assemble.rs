@@ -1,0 +1,183 @@
+//! Puts a segment's bytes in place as they arrive, in any order.
+//!
+//! QUIC cuts a stream at any byte, so elements arrive in pieces: whole elements are combined
+//! straight from the datagram, the pieces of a split one wait for each other here.
+
+use crate::engine::Placement;
+use crate::local::arena::{MemSlice, Operand};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+
+/// Where the bytes of one segment go.
+#[derive(Debug)]
+pub enum Assembler {
+    /// As they are.
+    Land(MemSlice),
+    /// Combined with what is here.
+    Combine(Combine),
+}
+
+/// See [`Placement::Combine`].
+#[derive(Debug)]
+pub struct Combine {
+    op: ReduceOp,
+    dtype: Dtype,
+    local: (MemSlice, f64),
+    net_weight: f64,
+    net_first: bool,
+    out: MemSlice,
+    split: Vec<SplitElement>,
+}
+
+#[derive(Debug)]
+struct SplitElement {
+    index: u64,
+    bytes: [u8; 8],
+    /// A bit per byte that is here.
+    have: u8,
+}
+
+impl Assembler {
+    /// For a placement that wants bytes; `None` for one that discards them.
+    pub fn new(placement: Placement) -> Option<Self> {
+        match placement {
+            Placement::Land { into, .. } => Some(Self::Land(into)),
+            Placement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
+                let split = Vec::new();
+                let combine = Combine { op, dtype, local, net_weight, net_first, out, split };
+                Some(Self::Combine(combine))
+            }
+            Placement::Discard(_) => None,
+        }
+    }
+
+    /// Puts `bytes` at `offset` of the segment. False when they reach beyond it.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> bool {
+        let length = match self {
+            Self::Land(into) => into.len(),
+            Self::Combine(combine) => combine.out.len(),
+        };
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > length) {
+            return false;
+        }
+        match self {
+            Self::Land(into) => into.copy_from_bytes(offset, bytes),
+            Self::Combine(combine) => combine.put(offset, bytes),
+        }
+        true
+    }
+}
+
+impl Combine {
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let size = self.dtype.size();
+        let first_whole = offset.next_multiple_of(size);
+        let head = usize::try_from(first_whole - offset).unwrap_or(0).min(bytes.len());
+        let (head, rest) = bytes.split_at(head);
+        let tail = rest.len() - rest.len() % size as usize;
+        let (whole, tail) = rest.split_at(tail);
+        self.piece(offset, head);
+        self.combine(first_whole, whole);
+        self.piece(first_whole + whole.len() as u64, tail);
+    }
+
+    /// Part of one element.
+    fn piece(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let size = self.dtype.size();
+        let (index, within) = (offset / size, (offset % size) as usize);
+        let at = self.split.iter().position(|split| split.index == index).unwrap_or_else(|| {
+            self.split.push(SplitElement { index, bytes: [0; 8], have: 0 });
+            self.split.len() - 1
+        });
+        let split = &mut self.split[at];
+        for (position, byte) in (within..).zip(bytes) {
+            split.bytes[position] = *byte;
+            split.have |= 1 << position;
+        }
+        if u32::from(split.have.count_ones() as u8) == size as u32 {
+            let split = self.split.swap_remove(at);
+            self.combine(index * size, &split.bytes[..size as usize]);
+        }
+    }
+
+    fn combine(&self, offset: u64, net: &[u8]) {
+        if net.is_empty() {
+            return;
+        }
+        let range = offset..offset + net.len() as u64;
+        let local = Operand::Memory(self.local.0.slice(range.clone()), self.local.1);
+        let net = Operand::Bytes(net, self.net_weight);
+        let operands = if self.net_first { [net, local] } else { [local, net] };
+        self.out.slice(range).reduce(self.op, self.dtype, &operands);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::arena::Arena;
+    use proptest::prelude::*;
+    use tokio_util::sync::CancellationToken;
+
+    fn memory(bytes: &[u8]) -> MemSlice {
+        let memory = Arena::anonymous(bytes.len().max(1) as u64).expect("memory").whole();
+        let memory = memory.slice(0..bytes.len() as u64);
+        memory.copy_from_bytes(0, bytes);
+        memory
+    }
+
+    fn read(memory: &MemSlice) -> Vec<u8> {
+        let mut bytes = vec![0; memory.len() as usize];
+        memory.copy_to(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        /// Cut anywhere, in any order, some pieces twice: the result is that of one reduction.
+        #[test]
+        fn any_cuts_and_order_give_the_same_bytes(
+            elements in 0usize..60,
+            dtype in 0usize..7,
+            net_first: bool,
+            seed: u64,
+            cuts in proptest::collection::vec(0usize..500, 0..12),
+        ) {
+            let dtype = Dtype::ALL[dtype];
+            let length = elements * dtype.size() as usize;
+            let byte = |i: usize, salt: usize| (i * 31 + salt * 17 + seed as usize % 251) as u8;
+            let local: Vec<u8> = (0..length).map(|i| byte(i, 1)).collect();
+            let net: Vec<u8> = (0..length).map(|i| byte(i, 2)).collect();
+            let (ours, out) = (memory(&local), memory(&vec![0; length]));
+            let whole = memory(&vec![0; length]);
+            let pair = [Operand::Memory(ours.clone(), 1.0), Operand::Bytes(&net, 1.0)];
+            let [a, b] = pair;
+            let pair = if net_first { [b, a] } else { [a, b] };
+            whole.reduce(ReduceOp::Sum, dtype, &pair);
+            let mut assembler = Assembler::new(Placement::Combine {
+                lease: hier_collectives::session::LeaseId(1),
+                op: ReduceOp::Sum,
+                dtype,
+                local: (ours, 1.0),
+                net_weight: 1.0,
+                net_first,
+                out: out.clone(),
+                cancel: CancellationToken::new(),
+            }).expect("wants bytes");
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(length)).collect();
+            cuts.extend([0, length]);
+            cuts.sort_unstable();
+            let mut pieces: Vec<(usize, usize)> =
+                cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            let turn = seed as usize % pieces.len();
+            pieces.rotate_left(turn);
+            for (start, end) in pieces {
+                prop_assert!(assembler.put(start as u64, &net[start..end]));
+            }
+            prop_assert_eq!(read(&out), read(&whole));
+            prop_assert!(!assembler.put(length as u64, &[0]));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Keeps segmentation offload within the largest datagram there is.
+//!
+//! quinn hands the kernel up to ten packets as one. With jumbo frames that is more than a UDP
+//! datagram can hold; the kernel refuses it, quinn takes the refusal for loss, and the path
+//! looks like a black hole.
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, UdpPoller};
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The largest UDP payload over IPv4.
+const DATAGRAM_MAX: usize = 65_507;
+
+#[derive(Debug)]
+struct Capped {
+    socket: Arc<dyn AsyncUdpSocket>,
+    segments_max: usize,
+}
+
+/// `socket`, sending at most as many packets of `packet_bytes` at once as fit.
+pub(super) fn cap(socket: Arc<dyn AsyncUdpSocket>, packet_bytes: u16) -> Arc<dyn AsyncUdpSocket> {
+    let segments_max = segments_max(socket.max_transmit_segments(), packet_bytes);
+    Arc::new(Capped { socket, segments_max })
+}
+
+fn segments_max(offered: usize, packet_bytes: u16) -> usize {
+    offered.min(DATAGRAM_MAX / usize::from(packet_bytes)).max(1)
+}
+
+impl AsyncUdpSocket for Capped {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.socket).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.socket.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_recv(context, buffers, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.segments_max
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.socket.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.socket.may_fragment()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_at_once_fits_a_datagram() {
+        assert_eq!(segments_max(10, 1472), 10);
+        assert_eq!(segments_max(10, 8872), 7);
+        assert_eq!(segments_max(64, 65_507), 1);
+        for bytes in 1200..=65_507 {
+            assert!(segments_max(64, bytes) * usize::from(bytes) <= DATAGRAM_MAX);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One connection of a lane: hellos, then control messages and segments until it ends.
+
+use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
+use super::outbox::{Class, ConnectionId};
+use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, tls};
+use crate::engine::Event;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
+use quinn::{Connection, RecvStream, SendStream};
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+use units::Span;
+
+/// Control messages that may wait for one lane. The peer reads them always, so that more
+/// mean that it does not.
+const CONTROL_QUEUE_MAX: usize = 65_536;
+/// Priority of control over segments.
+const CONTROL_PRIORITY: i32 = 2;
+
+static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
+
+/// A connection whose TLS handshake is done.
+pub(super) struct Connected {
+    pub spec: Arc<LaneSpec>,
+    pub lane: u16,
+    pub connection: Connection,
+    /// The peer, if we dialled: TLS has proved its name.
+    pub dialled: Option<GatewayId>,
+}
+
+/// Who was met on a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerSeen {
+    /// The peer.
+    pub peer: GatewayId,
+    /// Its boot id.
+    pub boot: BootId,
+    /// The lane.
+    pub lane: u16,
+}
+
+/// The engine's hold on a lane.
+#[derive(Debug, Clone)]
+pub struct LaneHandle {
+    /// Its connection.
+    pub id: ConnectionId,
+    control: mpsc::Sender<Vec<u8>>,
+    connection: Connection,
+}
+
+/// A peer that is not who or what it should be.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("no hello: {0}")]
+    NoHello(String),
+    #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
+    Version { theirs: u16 },
+    #[error("its fabric differs from ours; the fabric files must agree on names, ranks and MTU")]
+    Fabric,
+    #[error("gateway `{0}` is not one of the fabric's peers")]
+    Unknown(String),
+    #[error("it says it is `{0}`, which is not whom we dialled")]
+    NotDialled(String),
+    #[error("its lane {theirs} met our lane {ours}; the ports in the fabric do not match")]
+    Lane { theirs: u16, ours: u16 },
+    #[error(transparent)]
+    Identity(#[from] tls::IdentityError),
+}
+
+impl LaneHandle {
+    /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
+    pub fn send(&self, message: &Message) {
+        if self.control.try_send(message.encode()).is_err() {
+            self.close(PROTOCOL, "control messages are not read");
+        }
+    }
+
+    /// The peer broke the protocol.
+    pub fn accuse(&self, why: &str) {
+        self.close(PROTOCOL, why);
+    }
+
+    /// The connection is superseded.
+    pub fn retire(&self, why: &str) {
+        self.close(CLOSING, why);
+    }
+
+    /// Smoothed round-trip time.
+    pub fn rtt(&self) -> Span {
+        Span::from_ns(u64::try_from(self.connection.rtt().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Packets given up as lost.
+    pub fn lost_packets(&self) -> u64 {
+        self.connection.stats().path.lost_packets
+    }
+
+    fn close(&self, code: u32, why: &str) {
+        self.connection.close(code.into(), why.as_bytes());
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve(connected: Connected) {
+    let Connected { spec, lane, connection, dialled } = connected;
+    if dialled.is_none() && probe::is_probe(&connection) {
+        return probe::answer(connection).await;
+    }
+    let from = connection.remote_address();
+    let met = tokio::select! {
+        biased;
+        met = meet(&spec, lane, &connection, dialled) => met,
+        () = spec.host.sleep_until(spec.host.now() + hello_patience()) => {
+            Err(Refusal::NoHello("timed out".to_owned()))
+        }
+    };
+    let (seen, control_in, control_out) = match met {
+        Ok(met) => met,
+        Err(refusal) => {
+            let why = refusal.to_string();
+            connection.close(REFUSED.into(), why.as_bytes());
+            warn!("lane {lane}: refused {from}: {why}");
+            if let Some(peer) = dialled {
+                let _ = spec.events.send(Event::DialFailed { peer, lane, why }).await;
+            }
+            return;
+        }
+    };
+    let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
+    let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
+    let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
+    let handle = LaneHandle { id, control, connection: connection.clone() };
+    info!("lane {lane}: gateway {} is up at {from}", spec.fabric.gateway(seen.peer).name);
+    if spec.events.send(Event::LaneUp { seen, handle }).await.is_err() {
+        return;
+    }
+    let why = tokio::select! {
+        biased;
+        why = connection.closed() => why.to_string(),
+        why = read_control(&spec, seen.peer, id, control_in) => why,
+        why = write_control(control_out, queue) => why,
+        why = segment::receive_all(&spec, seen.peer, id, &connection) => why,
+        why = segment::send_all(&spec, &peer, id, &connection, Class::Small) => why,
+        why = segment::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,
+    };
+    connection.close(CLOSING.into(), why.as_bytes());
+    let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;
+}
+
+fn hello_patience() -> Span {
+    Span::from_ns(u64::try_from(HELLO_PATIENCE.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Says hello on the first stream each way, and checks who is there.
+async fn meet(
+    spec: &LaneSpec,
+    lane: u16,
+    connection: &Connection,
+    dialled: Option<GatewayId>,
+) -> Result<(PeerSeen, RecvStream, SendStream), Refusal> {
+    let no_hello = |error: String| Refusal::NoHello(error);
+    let mut out = connection.open_uni().await.map_err(|error| no_hello(error.to_string()))?;
+    let _ = out.set_priority(CONTROL_PRIORITY);
+    let hello = Hello {
+        version: WIRE_VERSION,
+        fabric: spec.identity,
+        gateway: spec.fabric.gateway(spec.me).name.clone(),
+        boot: spec.boot,
+        lane,
+    };
+    let framed = frame(&hello.encode());
+    out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
+    let mut control = connection.accept_uni().await.map_err(|error| no_hello(error.to_string()))?;
+    let bytes = read_frame(&mut control).await.map_err(no_hello)?;
+    let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
+    let peer = check(spec, lane, &hello, dialled)?;
+    let chain = connection.peer_identity().and_then(|any| any.downcast().ok());
+    let chain: Box<Vec<CertificateDer<'static>>> = chain.unwrap_or_default();
+    tls::proves(&chain, &hello.gateway, spec.fabric.name())?;
+    Ok((PeerSeen { peer, boot: hello.boot, lane }, control, out))
+}
+
+fn check(
+    spec: &LaneSpec,
+    lane: u16,
+    hello: &Hello,
+    dialled: Option<GatewayId>,
+) -> Result<GatewayId, Refusal> {
+    if hello.version != WIRE_VERSION {
+        return Err(Refusal::Version { theirs: hello.version });
+    }
+    if hello.fabric != spec.identity {
+        return Err(Refusal::Fabric);
+    }
+    let known = spec.fabric.gateway_named(&hello.gateway).filter(|id| spec.peers.contains_key(id));
+    let peer = known.ok_or_else(|| Refusal::Unknown(hello.gateway.clone()))?;
+    if dialled.is_some_and(|dialled| dialled != peer) {
+        return Err(Refusal::NotDialled(hello.gateway.clone()));
+    }
+    if hello.lane != lane {
+        return Err(Refusal::Lane { theirs: hello.lane, ours: lane });
+    }
+    Ok(peer)
+}
+
+fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), message].concat()
+}
+
+async fn read_frame(stream: &mut RecvStream) -> Result<Vec<u8>, String> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.map_err(|error| error.to_string())?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > MAX_MESSAGE_BYTES {
+        return Err(format!("a control message of {length} bytes"));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+async fn read_control(
+    spec: &LaneSpec,
+    from: GatewayId,
+    id: ConnectionId,
+    mut stream: RecvStream,
+) -> String {
+    loop {
+        let bytes = match read_frame(&mut stream).await {
+            Ok(bytes) => bytes,
+            Err(why) => return why,
+        };
+        let message = match Message::decode(&bytes) {
+            Ok(message) => message,
+            Err(error) => return format!("a control message that is none: {error}"),
+        };
+        if spec.events.send(Event::Message { from, id, message }).await.is_err() {
+            return "engine gone".to_owned();
+        }
+    }
+}
+
+async fn write_control(mut stream: SendStream, mut queue: mpsc::Receiver<Vec<u8>>) -> String {
+    while let Some(message) = queue.recv().await {
+        if let Err(error) = stream.write_all(&frame(&message)).await {
+            return error.to_string();
+        }
+    }
+    "retired by the engine".to_owned()
+}
+
+impl std::fmt::Debug for PeerLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerLink").field("id", &self.id).finish_non_exhaustive()
+    }
+}

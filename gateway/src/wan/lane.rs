@@ -1,0 +1,246 @@
+//! One lane of a gateway: an endpoint with its own socket, port and executor, shared by all
+//! peers. Of two gateways the first by name dials; both authenticate.
+
+use super::connection::{Connected, serve};
+use super::outbox::Outbox;
+use super::rate::LinkRate;
+use super::tls::{self, Credentials};
+use super::{capped, transport};
+use crate::engine::{Event, EventSender};
+use crate::host::{BoxFuture, Host};
+use crate::observe::metrics::PeerMetrics;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::plan;
+use hier_collectives::topology::{Fabric, Link};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+use units::Span;
+
+/// Socket buffers asked for, each way.
+const SOCKET_BYTES: usize = 16 << 20;
+/// Connections that may be in their handshake at once, per lane.
+const HANDSHAKES_MAX: usize = 64;
+/// A dial that has not succeeded by then is given up and tried again.
+const DIAL_PATIENCE: Span = Span::from_secs(10);
+/// Pauses between dials: from this, doubling,
+const BACKOFF_MIN: Span = Span::from_ms(100);
+/// to this.
+const BACKOFF_MAX: Span = Span::from_secs(5);
+
+/// One peer, as all lanes see it.
+pub struct PeerLink {
+    /// The peer.
+    pub id: GatewayId,
+    /// Where its first lane listens; lane `i` listens `i` ports above.
+    pub address: SocketAddr,
+    /// The link to its region.
+    pub link: Link,
+    /// What is to go to it.
+    pub outbox: Outbox,
+    /// The link's limit.
+    pub rate: LinkRate,
+    /// What is counted of it.
+    pub metrics: PeerMetrics,
+}
+
+/// What every lane of a gateway knows.
+pub struct LaneSpec {
+    /// The seam to the system.
+    pub host: Arc<dyn Host>,
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// Digest of the fabric's identity.
+    pub identity: [u8; 32],
+    /// This gateway.
+    pub me: GatewayId,
+    /// Drawn at this start.
+    pub boot: BootId,
+    /// Where lane 0 listens; lane `i` listens `i` ports above.
+    pub listen: SocketAddr,
+    /// Who we are and whom we believe.
+    pub credentials: Credentials,
+    /// Everybody else with a port.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+    /// The engine.
+    pub events: EventSender,
+    /// Ends the lanes.
+    pub shutdown: CancellationToken,
+}
+
+/// A lane that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// The socket.
+    #[error("cannot listen on {address} (UDP): {source}; is another gateway running?")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The thread.
+    #[error("cannot start a lane's thread: {0}")]
+    Thread(std::io::Error),
+    /// Our own credentials.
+    #[error(transparent)]
+    Credentials(#[from] tls::CredentialsError),
+    /// The lane ended before it was up.
+    #[error("lane {0} did not start")]
+    Lost(u16),
+}
+
+/// Starts all lanes; returns once each listens.
+///
+/// # Errors
+/// [`LaneError`]: none is running then.
+pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
+    for lane in 0..plan::lanes(&spec.fabric) {
+        let (up, is_up) = tokio::sync::oneshot::channel();
+        let lane_spec = Arc::clone(&spec);
+        let body = move || -> BoxFuture<()> {
+            Box::pin(async move {
+                match endpoint(&lane_spec, lane) {
+                    Ok(endpoint) => {
+                        let _ = up.send(Ok(()));
+                        run(lane_spec, lane, endpoint).await;
+                    }
+                    Err(error) => {
+                        let _ = up.send(Err(error));
+                    }
+                }
+            })
+        };
+        let started = spec.host.spawn_lane(format!("lane-{lane}"), Box::new(body));
+        let outcome = match started {
+            Ok(()) => is_up.await.unwrap_or(Err(LaneError::Lost(lane))),
+            Err(error) => Err(LaneError::Thread(error)),
+        };
+        if outcome.is_err() {
+            spec.shutdown.cancel();
+            return outcome;
+        }
+    }
+    Ok(())
+}
+
+fn port_of(lane: u16, first: SocketAddr) -> SocketAddr {
+    SocketAddr::new(first.ip(), first.port() + lane)
+}
+
+fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
+    let address = port_of(lane, spec.listen);
+    let bind = |source| LaneError::Bind { address, source };
+    let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
+    let datagram = transport::datagram_bytes(&spec.fabric, address.ip());
+    let socket = capped::cap(socket, datagram);
+    let mut config = quinn::EndpointConfig::default();
+    config.rng_seed(Some(spec.host.random()));
+    config.max_udp_payload_size(datagram.max(1472)).expect("at most 65,507");
+    let mut server = quinn::ServerConfig::with_crypto(spec.credentials.server()?);
+    server.max_incoming(HANDSHAKES_MAX).migration(true);
+    // Before a dialler has said who it is, the fabric's first link stands for its own.
+    if let Some(peer) = spec.peers.values().next() {
+        server.transport_config(Arc::new(settings(spec, &peer.link)));
+    }
+    let runtime = spec.host.quic_runtime();
+    quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(bind)
+}
+
+fn settings(spec: &LaneSpec, link: &Link) -> quinn::TransportConfig {
+    let segment = plan::segment_bytes(&spec.fabric).get();
+    transport::settings(&spec.fabric, link, segment, spec.listen.ip())
+}
+
+async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
+    for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
+        let dialler = dial(Arc::clone(&spec), lane, endpoint.clone(), Arc::clone(peer));
+        spec.host.spawn(Box::pin(dialler));
+    }
+    loop {
+        tokio::select! {
+            biased;
+            () = spec.shutdown.cancelled() => break,
+            incoming = endpoint.accept() => {
+                let Some(incoming) = incoming else { break };
+                let from = incoming.remote_address();
+                match incoming.accept() {
+                    Ok(connecting) => {
+                        let answer = answer(Arc::clone(&spec), lane, connecting, from);
+                        spec.host.spawn(Box::pin(answer));
+                    }
+                    Err(error) => debug!("lane {lane}: {from}: {error}"),
+                }
+            }
+        }
+    }
+    endpoint.close(super::CLOSING.into(), b"gateway shutting down");
+    endpoint.wait_idle().await;
+}
+
+async fn answer(spec: Arc<LaneSpec>, lane: u16, connecting: quinn::Connecting, from: SocketAddr) {
+    match connecting.await {
+        Ok(connection) => {
+            serve(Connected { spec, lane, connection, dialled: None }).await;
+        }
+        Err(error) => warn!("lane {lane}: refused a connection from {from}: {error}"),
+    }
+}
+
+async fn dial(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, peer: Arc<PeerLink>) {
+    let name = spec.fabric.gateway(peer.id).name.clone();
+    let address = port_of(lane, peer.address);
+    let mut pause = BACKOFF_MIN;
+    while !spec.shutdown.is_cancelled() {
+        let began = spec.host.now();
+        match connect(&spec, &endpoint, &peer, &name, address).await {
+            Ok(connection) => {
+                let spec = Arc::clone(&spec);
+                serve(Connected { spec, lane, connection, dialled: Some(peer.id) }).await;
+            }
+            Err(why) => {
+                let event = Event::DialFailed { peer: peer.id, lane, why };
+                if spec.events.send(event).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let lived = spec.host.now().since(began);
+        pause = if lived > BACKOFF_MAX { BACKOFF_MIN } else { (pause + pause).min(BACKOFF_MAX) };
+        tokio::select! {
+            biased;
+            () = spec.shutdown.cancelled() => return,
+            () = spec.host.sleep_until(spec.host.now() + pause) => {}
+        }
+    }
+}
+
+async fn connect(
+    spec: &LaneSpec,
+    endpoint: &quinn::Endpoint,
+    peer: &PeerLink,
+    name: &str,
+    address: SocketAddr,
+) -> Result<quinn::Connection, String> {
+    let crypto = spec.credentials.client().map_err(|error| error.to_string())?;
+    let mut config = quinn::ClientConfig::new(crypto);
+    config.transport_config(Arc::new(settings(spec, &peer.link)));
+    let server_name = tls::dns_name(name, spec.fabric.name());
+    let connecting = endpoint
+        .connect_with(config, address, &server_name)
+        .map_err(|error| format!("{address}: {error}"))?;
+    tokio::select! {
+        biased;
+        result = connecting => result.map_err(|error| format!("{address}: {error}")),
+        () = spec.host.sleep_until(spec.host.now() + DIAL_PATIENCE) => {
+            Err(format!("{address}: no answer within {DIAL_PATIENCE}"))
+        }
+        () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
+    }
+}
+
+/// How long a peer may take to say hello once it is connected.
+pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,158 @@
+//! `link-share`: congestion control for a link whose rate is known.
+//!
+//! The rate limit keeps the link from filling, so random loss is not taken for congestion:
+//! only loss above 3 % more than expected, or ECN marks, narrow the window. quinn's own pacer
+//! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
+//! controller reports an unlimited window, and above it the bytes in flight.
+
+use hier_collectives::topology::Link;
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory};
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Loss beyond the fabric's expectation that counts as congestion.
+const CONGESTION_LOSS: f64 = 0.03;
+/// Bytes that a loss ratio is computed over, at least.
+const SAMPLE_BYTES: u64 = 256 << 10;
+/// The narrowest window, as a share of the widest.
+const SHARE_MIN: f64 = 1.0 / 16.0;
+
+/// Makes one controller per lane.
+#[derive(Debug, Clone)]
+pub struct LinkShare {
+    /// Bytes that may be in flight on one lane.
+    window_bytes: u64,
+    /// Loss ratio above which the window narrows.
+    loss_limit: f64,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    config: LinkShare,
+    in_flight: u64,
+    acked: u64,
+    lost: u64,
+    /// The part of the window in use, from [`SHARE_MIN`] to 1.
+    share: f64,
+}
+
+impl LinkShare {
+    /// Twice the link's BDP for each lane, so that any lane can carry what the others lost,
+    /// and a little for short paths, where timers weigh more than distance.
+    pub fn new(link: &Link) -> Self {
+        let window_bytes = 2 * hier_collectives::plan::bdp(link).get() + (2 << 20);
+        Self { window_bytes, loss_limit: link.loss.as_f64() + CONGESTION_LOSS }
+    }
+}
+
+impl ControllerFactory for LinkShare {
+    fn build(self: Arc<Self>, _now: Instant, _mtu: u16) -> Box<dyn Controller> {
+        let config = (*self).clone();
+        Box::new(State { config, in_flight: 0, acked: 0, lost: 0, share: 1.0 })
+    }
+}
+
+impl State {
+    fn limit(&self) -> u64 {
+        (self.config.window_bytes as f64 * self.share) as u64
+    }
+
+    fn sample(&mut self) {
+        let total = self.acked + self.lost;
+        if total < SAMPLE_BYTES {
+            return;
+        }
+        let loss = self.lost as f64 / total as f64;
+        let factor = if loss > self.config.loss_limit { 0.8 } else { 1.1 };
+        self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
+        (self.acked, self.lost) = (0, 0);
+    }
+}
+
+impl Controller for State {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
+        self.in_flight += bytes;
+    }
+
+    fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.acked += bytes;
+    }
+
+    fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
+        self.in_flight = in_flight;
+        self.sample();
+    }
+
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
+        self.lost += lost_bytes;
+        if lost_bytes == 0 {
+            self.share = (self.share * 0.9).max(SHARE_MIN);
+        }
+        self.sample();
+    }
+
+    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+
+    fn window(&self) -> u64 {
+        if self.in_flight < self.limit() { u64::MAX } else { self.in_flight }
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.config.window_bytes
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller() -> State {
+        let config = LinkShare { window_bytes: 1 << 20, loss_limit: 0.031 };
+        State { config, in_flight: 0, acked: 0, lost: 0, share: 1.0 }
+    }
+
+    fn round(state: &mut State, acked: u64, lost: u64) {
+        let now = Instant::now();
+        state.on_sent(now, acked + lost, 0);
+        state.acked += acked;
+        state.on_congestion_event(now, now, false, lost);
+        state.on_end_acks(now, 0, false, None);
+    }
+
+    #[test]
+    fn random_loss_does_not_narrow_the_window_and_heavy_loss_does() {
+        let mut state = controller();
+        for _ in 0..100 {
+            round(&mut state, 990_000, 10_000);
+        }
+        assert_eq!(state.limit(), 1 << 20);
+        for _ in 0..100 {
+            round(&mut state, 900_000, 100_000);
+        }
+        assert_eq!(state.limit(), (1 << 20) / 16);
+        for _ in 0..100 {
+            round(&mut state, 1_000_000, 1);
+        }
+        assert_eq!(state.limit(), 1 << 20);
+    }
+
+    #[test]
+    fn the_window_is_unlimited_below_the_limit_and_shut_above() {
+        let mut state = controller();
+        assert_eq!(state.window(), u64::MAX);
+        state.on_sent(Instant::now(), 2 << 20, 0);
+        assert_eq!(state.window(), 2 << 20);
+    }
+}

@@ -1,0 +1,123 @@
+//! The link's rate limit: `governor`'s bucket on the host's clock.
+//!
+//! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of one
+//! millisecond of rate, at most 64 KiB; the bucket holds two milliseconds, since timers wake
+//! up to one millisecond late.
+
+use crate::host::Host;
+use governor::clock::{Clock, Reference};
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use units::Span;
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
+
+/// Shared by all lanes of a link.
+pub struct LinkRate {
+    host: Arc<dyn Host>,
+    cell_bytes: u64,
+    bucket: Bucket,
+    /// Bytes bought and not used yet.
+    credit_bytes: Mutex<u64>,
+}
+
+#[derive(Clone)]
+struct HostClock(Arc<dyn Host>);
+
+impl Clock for HostClock {
+    type Instant = Nanos;
+    fn now(&self) -> Nanos {
+        Nanos::from(self.0.now().ns())
+    }
+}
+
+impl LinkRate {
+    /// A limit of `bytes_per_second` payload bytes.
+    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64) -> Self {
+        let cell_bytes = (bytes_per_second / 1000.0).clamp(1.0, 65_536.0).floor();
+        let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
+        let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
+        let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
+        let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(&host)));
+        Self { host, cell_bytes: cell_bytes as u64, bucket, credit_bytes: Mutex::new(0) }
+    }
+
+    /// The most that one [`LinkRate::take`] may ask for.
+    pub fn cell_bytes(&self) -> u64 {
+        self.cell_bytes
+    }
+
+    /// Waits until `bytes` payload bytes may leave.
+    pub async fn take(&self, bytes: u64) {
+        debug_assert!(bytes <= self.cell_bytes, "at most a cell");
+        while let Err(wait) = self.try_take(bytes) {
+            self.host.sleep_until(self.host.now() + wait).await;
+        }
+    }
+
+    fn try_take(&self, bytes: u64) -> Result<(), Span> {
+        let mut credit = self.credit_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if *credit < bytes {
+            self.bucket.check().map_err(|not_yet| {
+                let now = Nanos::from(self.host.now().ns());
+                let earliest = not_yet.earliest_possible();
+                Span::from_ns(earliest.duration_since(now).as_u64())
+            })?;
+            *credit += self.cell_bytes;
+        }
+        *credit -= bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+    use units::TimeNs;
+
+    async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = LinkRate::new(Arc::clone(&host), rate);
+        let begin: TimeNs = host.now();
+        let mut left = total;
+        while left > 0 {
+            let bytes = left.min(piece).min(limit.cell_bytes());
+            limit.take(bytes).await;
+            left -= bytes;
+        }
+        host.now().since(begin).as_secs_f64()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_holds_for_any_piece_and_rate() {
+        for rate in [1e6, 62.5e6, 125e6, 1.25e9] {
+            for piece in [1000, 1460, 65_536] {
+                let total = (rate * 0.5) as u64;
+                let seconds = time_for(rate, total, piece).await;
+                assert!((0.495..0.505).contains(&seconds), "{rate} {piece}: {seconds}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_bucket_holds_no_more_than_the_burst() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = LinkRate::new(Arc::clone(&host), 1e8);
+        host.sleep_until(host.now() + Span::from_secs(5)).await;
+        let begin = host.now();
+        let mut sent = 0;
+        while host.now() == begin {
+            limit.take(1000).await;
+            sent += 1000;
+        }
+        // Two milliseconds of rate, and one cell bought before.
+        assert!(sent <= 310_000, "{sent}");
+    }
+}

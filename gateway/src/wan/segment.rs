@@ -1,0 +1,165 @@
+//! Segments over a connection, one unidirectional stream each.
+
+use super::assemble::Assembler;
+use super::lane::{LaneSpec, PeerLink};
+use super::outbox::{Class, ConnectionId, Outgoing};
+use super::{CANCELLED, DISCARDED, PROTOCOL};
+use crate::engine::{Event, Placement};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::wire::SegmentHeader;
+use quinn::{Connection, RecvStream, SendStream};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Pulls segments of a class and sends them until the connection ends; returns why.
+pub(super) async fn send_all(
+    spec: &LaneSpec,
+    peer: &PeerLink,
+    id: ConnectionId,
+    connection: &Connection,
+    class: Class,
+) -> String {
+    loop {
+        let outgoing = peer.outbox.pull(class, id).await;
+        let bytes = outgoing.payload.len();
+        let counters = &peer.metrics;
+        if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
+        let cancel = outgoing.cancel.clone();
+        let key = outgoing.header.key;
+        let mut stream = tokio::select! {
+            biased;
+            stream = connection.open_uni() => match stream {
+                Ok(stream) => stream,
+                Err(error) => return error.to_string(),
+            },
+            () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
+        };
+        let sent = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                let _ = stream.reset(CANCELLED.into());
+                continue;
+            }
+            sent = write(peer, &mut stream, outgoing, class) => sent,
+        };
+        match sent {
+            Ok(()) => peer.outbox.written(key, id, stream),
+            // The peer does not want it; the receipt or the failure that says why is on its
+            // way.
+            Err(quinn::WriteError::Stopped(_)) => {}
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+async fn write(
+    peer: &PeerLink,
+    stream: &mut SendStream,
+    outgoing: Outgoing,
+    class: Class,
+) -> Result<(), quinn::WriteError> {
+    let _ = stream.set_priority(i32::from(class == Class::Small));
+    stream.write_all(&outgoing.header.encode()).await?;
+    let mut rest = outgoing.payload.into_bytes();
+    while !rest.is_empty() {
+        let cell = usize::try_from(peer.rate.cell_bytes()).unwrap_or(usize::MAX);
+        let cell = rest.split_to(cell.min(rest.len()));
+        peer.rate.take(cell.len() as u64).await;
+        stream.write_chunk(cell).await?;
+    }
+    let _ = stream.finish();
+    Ok(())
+}
+
+/// Accepts streams until the connection ends; returns why.
+pub(super) async fn receive_all(
+    spec: &Arc<LaneSpec>,
+    from: GatewayId,
+    id: ConnectionId,
+    connection: &Connection,
+) -> String {
+    loop {
+        match connection.accept_uni().await {
+            Ok(stream) => {
+                let (task_spec, connection) = (Arc::clone(spec), connection.clone());
+                let task = async move {
+                    if let Err(why) = receive(&task_spec, from, id, stream).await {
+                        connection.close(PROTOCOL.into(), why.as_bytes());
+                    }
+                };
+                spec.host.spawn(Box::pin(task));
+            }
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// Receives one segment. An error is the peer's breach of protocol.
+async fn receive(
+    spec: &LaneSpec,
+    from: GatewayId,
+    id: ConnectionId,
+    mut stream: RecvStream,
+) -> Result<(), String> {
+    let mut header = [0; SegmentHeader::BYTES];
+    if stream.read_exact(&mut header).await.is_err() {
+        // Reset, or the lane died: the segment comes again.
+        return Ok(());
+    }
+    let header = SegmentHeader::decode(&header).map_err(|error| error.to_string())?;
+    let (reply, placement) = oneshot::channel();
+    if spec.events.send(Event::Arrival { from, id, header, reply }).await.is_err() {
+        return Ok(());
+    }
+    let Ok(placement) = placement.await else { return Ok(()) };
+    let (lease, cancel) = match &placement {
+        Placement::Combine { lease, cancel, .. } | Placement::Land { lease, cancel, .. } => {
+            (*lease, cancel.clone())
+        }
+        Placement::Discard(_) => {
+            let _ = stream.stop(DISCARDED.into());
+            return Ok(());
+        }
+    };
+    let Some(mut assembler) = Assembler::new(placement) else { return Ok(()) };
+    let received = tokio::select! {
+        biased;
+        () = cancel.cancelled() => {
+            let _ = stream.stop(CANCELLED.into());
+            Ok(false)
+        }
+        received = pump(&mut stream, &mut assembler, u64::from(header.bytes)) => received,
+    };
+    drop(assembler);
+    let whole = matches!(received, Ok(true));
+    if whole && let Some(peer) = spec.peers.get(&from) {
+        peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
+    }
+    let _ = spec.events.send(Event::ArrivalEnd { lease, whole }).await;
+    received.map(|_| ())
+}
+
+/// Reads the payload as it comes, in any order. True when all of it is in place.
+async fn pump(
+    stream: &mut RecvStream,
+    assembler: &mut Assembler,
+    bytes: u64,
+) -> Result<bool, String> {
+    let mut received = 0;
+    loop {
+        match stream.read_chunk(usize::MAX, false).await {
+            Ok(Some(chunk)) => {
+                let offset = chunk.offset.checked_sub(SegmentHeader::BYTES as u64);
+                let fits = offset.is_some_and(|offset| assembler.put(offset, &chunk.bytes));
+                if !fits {
+                    return Err("a segment longer than its header says".to_owned());
+                }
+                received += chunk.bytes.len() as u64;
+            }
+            Ok(None) if received == bytes => return Ok(true),
+            Ok(None) => return Err("a segment shorter than its header says".to_owned()),
+            // Reset, or the lane died.
+            Err(_) => return Ok(false),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The commands as a shell sees them: exit codes, streams, JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn landbridge(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(arguments).output().expect("the binary runs")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("not killed by a signal")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn configs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")
+}
+
+fn toml_files(directory: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.ends_with("labs") {
+            // Of wan-sim, whose tests read them.
+            continue;
+        }
+        if path.is_dir() {
+            toml_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_example_config_is_good() {
+    let mut arguments = vec!["check".to_owned(), "--json".to_owned()];
+    toml_files(&configs(), &mut arguments);
+    assert!(arguments.len() >= 5, "{arguments:?}");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = landbridge(&arguments);
+    assert_eq!((code(&output), &json(&output)["ok"]), (0, &true.into()), "{:?}", json(&output));
+}
+
+#[test]
+fn a_wrong_command_line_is_64_and_help_is_0() {
+    for wrong in [&["fly"][..], &[], &["check"], &["certs", "--days", "0"], &["status", "--jsn"]] {
+        let output = landbridge(wrong);
+        assert_eq!(code(&output), 64, "{wrong:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
+    }
+    for command in ["certs", "check", "doctor", "status"] {
+        let output = landbridge(&[command, "--help"]);
+        assert_eq!(code(&output), 0, "{command}");
+        let help = String::from_utf8(output.stdout).expect("text");
+        assert!(help.contains(&format!("Example: landbridge {command}")), "{help}");
+    }
+}
+
+#[test]
+fn check_reports_the_faults_of_all_files_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let example = |name: &str| {
+        std::fs::read_to_string(configs().join("two-region").join(name)).expect("an example")
+    };
+    let fabric = example("fabric.toml").replacen("500 Mbit/s", "500 mbit", 1);
+    std::fs::write(file("fabric.toml"), fabric).expect("a temporary file");
+    let east = example("east.toml").replace("1 GiB", "1 gig");
+    std::fs::write(file("east.toml"), east).expect("a temporary file");
+    let files = [file("fabric.toml"), file("east.toml"), file("none.toml")];
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2], "--json"]);
+    assert_eq!(code(&output), 64);
+    let report = json(&output);
+    let faults = report["faults"].as_array().expect("a list");
+    let keys: Vec<_> = faults.iter().map(|fault| fault["key"].as_str().expect("text")).collect();
+    assert_eq!(keys, ["gateway.east-0.memory", "region.east.gateway.east-0.egress", ""]);
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2]]);
+    assert_eq!(code(&output), 64);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
+}
+
+#[test]
+fn certs_twice_keeps_what_is_there() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("keys").display().to_string();
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let run = || landbridge(&["certs", "--fabric", &fabric, "--out", &out, "--json"]);
+    let first = run();
+    assert_eq!(code(&first), 0);
+    assert_eq!(json(&first)["made"].as_array().map(Vec::len), Some(7));
+    let second = run();
+    assert_eq!(json(&second)["made"].as_array().map(Vec::len), Some(0));
+    assert_eq!(json(&second)["kept"].as_array().map(Vec::len), Some(7));
+}
+
+#[test]
+fn status_of_a_gateway_that_does_not_run_is_69() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml");
+    // A port that was just free: nothing answers there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = free.local_addr().expect("bound").to_string();
+    drop(free);
+    let text = std::fs::read_to_string(&east).expect("copied");
+    std::fs::write(&east, text.replace("127.0.0.1:9400", &address)).expect("ours");
+    let east = east.display().to_string();
+    let output = landbridge(&["status", "--config", &east]);
+    assert_eq!(code(&output), 69);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(stderr.contains("is the gateway running?"), "{stderr}");
+    let output = landbridge(&["status", "--config", &east, "--gateway", "west-0"]);
+    assert_eq!(code(&output), 64);
+}
+
+#[test]
+fn a_doctor_without_certificates_fails_and_says_what_to_do() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml").display().to_string();
+    let output = landbridge(&["doctor", "--config", &east, "--json"]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(json(&output)["ok"], false);
+    let output = landbridge(&["doctor", "--config", &east]);
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert!(stdout.contains("What to do:") && stdout.contains("landbridge certs"), "{stdout}");
+}

@@ -1,0 +1,306 @@
+//! Real gateways and real ranks, each a process, over loopback.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_landbridge");
+const LANES: u16 = 16;
+
+/// A deployment in a folder of its own; its gateways are killed when it is dropped.
+struct Deployment {
+    folder: tempfile::TempDir,
+    gateways: Vec<(Child, BufReader<std::process::ChildStderr>)>,
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        for (gateway, _) in &mut self.gateways {
+            let _ = gateway.kill();
+            let _ = gateway.wait();
+        }
+    }
+}
+
+fn free_block() -> u16 {
+    for _ in 0..200 {
+        let proposal = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let first = proposal.local_addr().expect("bound").port() / LANES * LANES;
+        drop(proposal);
+        let block = first..first.saturating_add(LANES);
+        let free = block.map_while(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
+        if free.count() == usize::from(LANES) {
+            return first;
+        }
+    }
+    panic!("no {LANES} free ports in a row");
+}
+
+fn free_tcp() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+impl Deployment {
+    fn start(east: u32, west: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (a, mut b) = (free_block(), free_block());
+        while a == b {
+            b = free_block();
+        }
+        let region = |name: &str, ranks: u32, port: u16| {
+            format!(
+                "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
+                 wan = \"127.0.0.1:{port}\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n"
+            )
+        };
+        let fabric = format!(
+            "name = \"two\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"1 Gbit/s\"\n\
+             rtt = \"2 ms\"\n",
+            region("east", east, a),
+            region("west", west, b),
+        );
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        write("fabric.toml", &fabric);
+        for name in ["east", "west"] {
+            let status = free_tcp();
+            write(
+                &format!("{name}.toml"),
+                &format!(
+                    "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
+                     status = \"127.0.0.1:{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
+                     key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"256 MiB\"\n\
+                     [job.train]\ntoken = \"keys/train.token\"\nmemory = \"1 GiB\"\n"
+                ),
+            );
+        }
+        let deployment = Self { folder, gateways: vec![] };
+        deployment.certs("keys");
+        deployment
+    }
+
+    fn certs(&self, out: &str) {
+        let output = Command::new(BINARY)
+            .args(["certs", "--fabric"])
+            .arg(self.path("fabric.toml"))
+            .arg("--out")
+            .arg(self.path(out))
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run_gateways(&mut self) {
+        for name in ["east", "west"] {
+            self.run_gateway(name);
+        }
+    }
+
+    fn run_gateway(&mut self, name: &str) {
+        let mut gateway = Command::new(BINARY)
+            .args(["run", "--config"])
+            .arg(self.path(&format!("{name}.toml")))
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut log = BufReader::new(gateway.stderr.take().expect("piped"));
+        read_until(&mut log, "is up; trainers attach at");
+        self.gateways.push((gateway, log));
+    }
+
+    fn bench(&self, rank: u32, region: &str, rest: &[&str]) -> Child {
+        Command::new(BINARY)
+            .args(["bench", "all-reduce", "--json", "--iterations", "2", "--rank"])
+            .arg(rank.to_string())
+            .arg("--config")
+            .arg(self.path(&format!("{region}.toml")))
+            .args(rest)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts")
+    }
+
+    fn bench_all(&self, east: u32, west: u32, rest: &[&str]) -> Vec<Output> {
+        let region = |rank| if rank < east { "east" } else { "west" };
+        let ranks: Vec<Child> =
+            (0..east + west).map(|rank| self.bench(rank, region(rank), rest)).collect();
+        ranks.into_iter().map(|rank| rank.wait_with_output().expect("ends")).collect()
+    }
+}
+
+fn read_until(log: &mut impl BufRead, wanted: &str) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = log.read_line(&mut line).expect("readable");
+        assert!(read > 0, "the log ended without `{wanted}`");
+        if line.contains(wanted) {
+            return line;
+        }
+    }
+}
+
+fn outcome(output: &Output) -> serde_json::Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {stderr}", output.status);
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// All ranks pass their own check and have one digest, twice the same.
+fn agree(deployment: &Deployment, east: u32, west: u32, rest: &[&str]) {
+    let mut digests = Vec::new();
+    for _ in 0..2 {
+        for output in deployment.bench_all(east, west, rest) {
+            let outcome = outcome(&output);
+            assert_eq!(outcome["seconds"].as_array().map(Vec::len), Some(2), "{outcome}");
+            digests.push(outcome["digest"].as_str().expect("hex").to_owned());
+        }
+    }
+    digests.dedup();
+    assert_eq!(digests.len(), 1, "{rest:?}: {digests:?}");
+}
+
+#[test]
+fn twelve_cases_of_three_ranks_and_one() {
+    let mut deployment = Deployment::start(3, 1);
+    deployment.run_gateways();
+    for (dtype, op, size) in [
+        ("f32", "sum", "8 MiB"),
+        ("f32", "avg", "4012 B"),
+        ("f32", "prod", "12 B"),
+        ("f64", "sum", "1 MiB"),
+        ("f64", "min", "8024 B"),
+        ("f16", "avg", "2006 B"),
+        ("f16", "max", "1 MiB"),
+        ("bf16", "sum", "2006 B"),
+        ("bf16", "prod", "64 KiB"),
+        ("i32", "sum", "4 MiB"),
+        ("i64", "prod", "8 B"),
+        ("u8", "sum", "1003 B"),
+    ] {
+        agree(&deployment, 3, 1, &["--dtype", dtype, "--op", op, "--size", size]);
+    }
+}
+
+#[test]
+fn twelve_cases_of_two_ranks_and_two() {
+    let mut deployment = Deployment::start(2, 2);
+    deployment.run_gateways();
+    for (dtype, op, size) in [
+        ("f32", "min", "1 MiB"),
+        ("f32", "max", "4 B"),
+        ("f32", "sum", "0 B"),
+        ("f64", "avg", "8 MiB"),
+        ("f64", "prod", "24 B"),
+        ("f16", "sum", "6 B"),
+        ("f16", "min", "2 MiB"),
+        ("bf16", "avg", "4 MiB"),
+        ("bf16", "max", "2 B"),
+        ("i32", "min", "4012 B"),
+        ("i64", "max", "1 MiB"),
+        ("u8", "prod", "1 MiB"),
+    ] {
+        agree(&deployment, 2, 2, &["--dtype", dtype, "--op", op, "--size", size]);
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_told_in_what_and_the_next_run_works() {
+    let mut deployment = Deployment::start(2, 1);
+    deployment.run_gateways();
+    let ranks = [
+        deployment.bench(0, "east", &["--size", "8 KiB"]),
+        deployment.bench(1, "east", &["--size", "8 KiB"]),
+        deployment.bench(2, "west", &["--size", "4 KiB"]),
+    ];
+    for rank in ranks {
+        let output = rank.wait_with_output().expect("ends");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(
+            text.contains("length") && text.contains("2048") && text.contains("1024"),
+            "{text}"
+        );
+    }
+    agree(&deployment, 2, 1, &["--size", "8 KiB"]);
+}
+
+#[test]
+fn a_gateway_of_another_ca_is_refused_and_both_logs_say_why() {
+    let mut deployment = Deployment::start(1, 1);
+    deployment.certs("other");
+    let west = std::fs::read_to_string(deployment.path("west.toml")).expect("readable");
+    let strange = west.replace("keys/west-0", "other/west-0").replace("keys/ca", "other/ca");
+    std::fs::write(deployment.path("west.toml"), strange).expect("written");
+    deployment.run_gateways();
+    let (_, east) = &mut deployment.gateways[0];
+    let line = read_until(east, "is not up yet");
+    assert!(line.contains("certificate"), "{line}");
+    let (_, west) = &mut deployment.gateways[1];
+    let line = read_until(west, "refused a connection");
+    assert!(line.contains("certificate"), "{line}");
+}
+
+#[test]
+fn nobody_answers_is_69_and_a_stop_removes_the_socket() {
+    let mut deployment = Deployment::start(1, 1);
+    let output = deployment.bench(0, "east", &[]).wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    deployment.run_gateway("east");
+    assert!(deployment.path("east.sock").exists());
+    let (gateway, log) = &mut deployment.gateways[0];
+    let pid = rustix::process::Pid::from_child(gateway);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signalled");
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).expect("readable");
+    assert_eq!(gateway.wait().expect("ends").code(), Some(0), "{rest}");
+    assert!(!deployment.path("east.sock").exists());
+}
+
+#[test]
+fn an_interrupted_quickstart_leaves_nothing() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let mut quickstart = Command::new(BINARY)
+        .args(["quickstart", "--json", "--steps", "2000"])
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let pid = rustix::process::Pid::from_child(&quickstart);
+    // The ranks' logs are there once the whole deployment runs.
+    let ranks_run = || {
+        let folder = std::fs::read_dir(temporary.path()).expect("readable").next();
+        folder.is_some_and(|folder| folder.expect("readable").path().join("rank-3.log").exists())
+    };
+    while !ranks_run() {
+        assert!(quickstart.try_wait().expect("waits").is_none(), "still running");
+        std::thread::yield_now();
+    }
+    let children = children_of(pid);
+    assert_eq!(children.len(), 7, "two gateways, a relay, four ranks: {children:?}");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+    assert_eq!(quickstart.wait().expect("ends").code(), Some(130));
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("readable").count(), 0);
+    let left: Vec<_> =
+        children.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn children_of(pid: rustix::process::Pid) -> Vec<String> {
+    let pid = pid.as_raw_nonzero().to_string();
+    let processes = std::fs::read_dir("/proc").expect("readable").filter_map(Result::ok);
+    let child = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.to_owned();
+        (parent == pid).then(|| entry.file_name().into_string().ok())?
+    };
+    processes.filter_map(child).collect()
+}

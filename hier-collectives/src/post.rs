@@ -1,0 +1,153 @@
+//! What passes between a rank and the session: posts one way, events the other.
+
+use crate::descriptor::Descriptor;
+use crate::ids::{Epoch, Sequence};
+use units::{Span, TimeNs};
+
+/// A rank's request for one collective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Post {
+    /// The epoch the rank believes in.
+    pub epoch: Epoch,
+    /// The collective's number.
+    pub sequence: Sequence,
+    /// The operation and the buffer's shape.
+    pub descriptor: Descriptor,
+    /// The rank's weight in an average, finite and not negative.
+    pub weight: f64,
+    /// How long the rank is ready to wait for the others to post.
+    pub timeout: Span,
+}
+
+/// What a rank is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RankEvent {
+    /// An epoch began; collectives are numbered from `next`.
+    EpochBegan {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first collective's number.
+        next: Sequence,
+    },
+    /// The result is in the rank's result slot, to be read; the gateway may still forward
+    /// it from there.
+    ResultReady {
+        /// The collective.
+        sequence: Sequence,
+        /// When what happened.
+        timing: Timing,
+    },
+    /// Both slots may be written again: every receipt is in.
+    ContributionFree {
+        /// The collective.
+        sequence: Sequence,
+    },
+    /// The collective failed; both slots are the rank's again.
+    Failed {
+        /// The collective.
+        sequence: Sequence,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Instants of one collective on the gateway's clock. On one host all gateways and ranks
+/// read the same monotonic clock, so that these compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timing {
+    /// The last local rank posted.
+    pub posted: TimeNs,
+    /// The first segment was ready to leave.
+    pub wan_begin: TimeNs,
+    /// The last segment arrived.
+    pub wan_end: TimeNs,
+    /// The result was in place on every local rank.
+    pub ready: TimeNs,
+}
+
+/// Why a collective failed. The text is composed once, where the fault was seen, and
+/// reaches every rank of every region unchanged. The contribution is intact; the result
+/// slot holds no meaningful value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {text}")]
+pub struct Failure {
+    /// The kind, which says whose fault it is.
+    pub code: FailureCode,
+    /// What happened and what to do, at most [`Failure::MAX_TEXT_BYTES`].
+    pub text: String,
+}
+
+impl Failure {
+    /// Longest text carried, in bytes.
+    pub const MAX_TEXT_BYTES: usize = 1024;
+
+    /// A failure; a longer text is cut at a character.
+    pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        let mut end = text.len().min(Self::MAX_TEXT_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        Self { code, text }
+    }
+}
+
+/// The kinds of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FailureCode {
+    /// Callers disagree on the collective: the text names field, ranks and values.
+    Disagreement = 1,
+    /// The caller asked for what is not defined or not allowed.
+    BadPost = 2,
+    /// A rank did not post within the caller's timeout.
+    TimedOut = 3,
+    /// A rank that is awaited went away.
+    RankLost = 4,
+    /// A region cannot be reached any more.
+    RegionLost = 5,
+    /// The epoch ended under the collective.
+    EpochEnded = 6,
+    /// Every rank posted, but the exchange made no progress by its deadline.
+    Stalled = 7,
+    /// The gateway is shutting down.
+    ShuttingDown = 8,
+    /// The connection to the gateway is gone; the trainer's client says so itself.
+    GatewayLost = 9,
+}
+
+impl FailureCode {
+    /// Every code.
+    pub const ALL: [Self; 9] = [
+        Self::Disagreement,
+        Self::BadPost,
+        Self::TimedOut,
+        Self::RankLost,
+        Self::RegionLost,
+        Self::EpochEnded,
+        Self::Stalled,
+        Self::ShuttingDown,
+        Self::GatewayLost,
+    ];
+    /// The code with wire number `code`.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| *known as u8 == code)
+    }
+}
+
+impl std::fmt::Display for FailureCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Disagreement => "ranks disagree (caller)",
+            Self::BadPost => "bad request (caller)",
+            Self::TimedOut => "timed out waiting for ranks (caller)",
+            Self::RankLost => "rank lost (peer)",
+            Self::RegionLost => "region lost (link)",
+            Self::EpochEnded => "epoch ended (peer)",
+            Self::Stalled => "exchange stalled (link)",
+            Self::ShuttingDown => "gateway shutting down (us)",
+            Self::GatewayLost => "gateway lost (us)",
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! Eight binary16 at a time through the converters of x86-64 (F16C), about five times as fast
+//! as integer steps. To the fold it is one more element type, its accumulator a vector.
+
+use super::element::{Element, F16};
+use super::number::{Number, Real};
+use std::arch::x86_64::{
+    __m128i, __m256, _CMP_EQ_OQ, _CMP_GT_OQ, _CMP_LT_OQ, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT,
+    _mm256_add_ps, _mm256_and_ps, _mm256_blendv_ps, _mm256_cmp_ps, _mm256_cvtph_ps,
+    _mm256_cvtps_ph, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_ps,
+};
+
+/// Eight [`F16`]. Only for machines where [`super::fold::wide_vectors`] holds.
+pub struct F16x8;
+
+/// Eight accumulators.
+#[derive(Clone, Copy)]
+pub struct F32x8(__m256);
+
+impl F16x8 {
+    /// Elements in one.
+    pub const LANES: usize =
+        size_of::<<Self as Element>::Raw>() / size_of::<<F16 as Element>::Raw>();
+}
+
+impl Element for F16x8 {
+    type Raw = __m128i;
+    type Acc = F32x8;
+    #[inline(always)]
+    fn decode(raw: __m128i) -> F32x8 {
+        // SAFETY: F16C is there, as for everything below: the type's promise.
+        F32x8(unsafe { _mm256_cvtph_ps(raw) })
+    }
+    #[inline(always)]
+    fn encode(acc: F32x8) -> __m128i {
+        // SAFETY: as above.
+        unsafe {
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(acc.0, acc.0);
+            let canonical = _mm256_blendv_ps(acc.0, _mm256_set1_ps(f32::NAN), nan);
+            _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(canonical)
+        }
+    }
+}
+
+impl Number for F32x8 {
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_add_ps(self.0, other.0) })
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_mul_ps(self.0, other.0) })
+    }
+    #[inline(always)]
+    fn least(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe {
+            let zeros = _mm256_or_ps(self.0, other.0);
+            self.choose(other, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0), zeros)
+        }
+    }
+    #[inline(always)]
+    fn greatest(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe {
+            let zeros = _mm256_and_ps(self.0, other.0);
+            self.choose(other, _mm256_cmp_ps::<_CMP_GT_OQ>(self.0, other.0), zeros)
+        }
+    }
+}
+
+impl F32x8 {
+    /// `self` where `better` or NaN, `equal` where both are equal, else `other`.
+    #[inline(always)]
+    fn choose(self, other: Self, better: __m256, equal: __m256) -> Self {
+        // SAFETY: as above.
+        unsafe {
+            let chosen = _mm256_blendv_ps(other.0, self.0, better);
+            let same = _mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0);
+            let chosen = _mm256_blendv_ps(chosen, equal, same);
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0);
+            Self(_mm256_blendv_ps(chosen, self.0, nan))
+        }
+    }
+}
+
+impl Real for F32x8 {
+    #[inline(always)]
+    fn nan() -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_set1_ps(f32::NAN) })
+    }
+    #[inline(always)]
+    fn coefficient(weight: f64, total: f64) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_set1_ps(f32::coefficient(weight, total)) })
+    }
+    #[inline(always)]
+    fn scaled(self, coefficient: Self) -> Self {
+        self.mul(coefficient)
+    }
+    #[inline(always)]
+    fn add_bounded(self, other: Self) -> Self {
+        self.add(other)
+    }
+}

@@ -1,0 +1,260 @@
+//! The one loop: operands folded left to right, a block at a time.
+
+use super::Operand;
+use super::element::Element;
+use super::number::{Number, Real};
+use std::mem::MaybeUninit;
+
+/// Bytes of an operand folded at a time when there are more than two. Few, so that all the
+/// operands' streams stay in the hardware's prefetchers; the accumulators stay in the
+/// first-level cache, each operand is read once and the output written once.
+const BLOCK_BYTES: usize = 512;
+
+/// Accumulators of a block: the most any dtype needs.
+const BLOCK_ELEMENTS_MAX: usize = 512;
+
+/// What [`super::reduce`] was asked for.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    pub out: *mut u8,
+    pub operands: &'a [Operand],
+    /// The first element to reduce.
+    pub start: usize,
+    /// The element to stop before.
+    pub elements: usize,
+    /// Whether to use 256-bit vectors. Only where [`wide_vectors`] says so.
+    pub wide: bool,
+}
+
+impl Job<'_> {
+    /// The same job from element `start` on.
+    pub fn starting_at(self, start: usize) -> Self {
+        Self { start, ..self }
+    }
+    /// As many whole groups of `lanes` elements as fit.
+    pub fn grouped(self, lanes: usize) -> Self {
+        Self { elements: self.elements / lanes, ..self }
+    }
+
+    /// # Safety
+    /// As [`super::reduce`], `E::Raw` being the dtype's form in memory.
+    pub unsafe fn run<E: Element, O: Operation<E::Acc>>(self, operation: O) {
+        let size = match self.operands.len() {
+            0..=2 => self.elements.max(1),
+            _ => BLOCK_ELEMENTS_MAX.min(BLOCK_BYTES / size_of::<E::Raw>()),
+        };
+        for start in (self.start..self.elements).step_by(size) {
+            let count = size.min(self.elements - start);
+            let block = Block { job: self, start, count };
+            // SAFETY: the block lies within the job, whose ranges the caller vouches for.
+            // AVX2 and F16C are there where the job says so.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                if self.wide {
+                    fold_avx2::<E, O>(block, operation);
+                    continue;
+                }
+                fold::<E, O>(block, operation);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    pub unsafe fn run_mean<E: Element<Acc: Real>>(self) {
+        let total: f64 = self.operands.iter().map(|operand| operand.weight).sum();
+        let weighted = self.operands.iter().all(|operand| is_weight(operand.weight));
+        if weighted && total > 0.0 && total.is_finite() {
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { self.run::<E, _>(Mean { total }) };
+        }
+        let out = self.out.cast::<E::Raw>();
+        for index in self.start..self.elements {
+            // SAFETY: `out` is writable for `elements` elements.
+            unsafe { out.add(index).write_unaligned(E::encode(E::Acc::nan())) };
+        }
+    }
+}
+
+/// Whether an average can use `weight`.
+pub fn is_weight(weight: f64) -> bool {
+    weight.is_finite() && weight >= 0.0
+}
+
+/// Whether this machine has 256-bit vectors and half-float converters. They change the speed only.
+pub fn wide_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("f16c");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+/// How operands are combined.
+pub trait Operation<A>: Copy {
+    /// What an operand's values are multiplied by.
+    type Scale: Copy;
+    /// The scale of an operand of this weight; `None` if it takes no part.
+    fn scale(self, weight: f64) -> Option<Self::Scale>;
+    /// An operand's value as it enters the fold.
+    fn term(value: A, scale: Self::Scale) -> A;
+    /// What was accumulated, combined with the term to its right.
+    fn combine(accumulated: A, term: A) -> A;
+}
+
+macro_rules! unscaled {
+    ($($name:ident, $method:ident;)*) => {$(
+        #[derive(Clone, Copy)]
+        pub struct $name;
+
+        impl<A: Number> Operation<A> for $name {
+            type Scale = ();
+            #[inline(always)]
+            fn scale(self, _weight: f64) -> Option<()> {
+                Some(())
+            }
+            #[inline(always)]
+            fn term(value: A, (): ()) -> A {
+                value
+            }
+            #[inline(always)]
+            fn combine(accumulated: A, term: A) -> A {
+                accumulated.$method(term)
+            }
+        }
+    )*};
+}
+unscaled! {
+    Sum, add;
+    Min, least;
+    Max, greatest;
+    Prod, mul;
+}
+
+/// The weighted mean.
+#[derive(Clone, Copy)]
+struct Mean {
+    /// The sum of all weights.
+    total: f64,
+}
+
+impl<A: Real> Operation<A> for Mean {
+    type Scale = A;
+    #[inline(always)]
+    fn scale(self, weight: f64) -> Option<A> {
+        (weight > 0.0).then(|| A::coefficient(weight, self.total))
+    }
+    #[inline(always)]
+    fn term(value: A, scale: A) -> A {
+        value.scaled(scale)
+    }
+    #[inline(always)]
+    fn combine(accumulated: A, term: A) -> A {
+        accumulated.add_bounded(term)
+    }
+}
+
+/// `count` elements of a job, from element `start`.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    job: Job<'a>,
+    start: usize,
+    count: usize,
+}
+
+/// [`fold`], compiled for AVX2: the same operations on wider vectors, so the same bits.
+///
+/// # Safety
+/// As [`fold`], on a machine with AVX2 and F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn fold_avx2<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operation: O) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { fold::<E, O>(block, operation) }
+}
+
+/// # Safety
+/// The block lies within its job and `E::Raw` is the job's form in memory.
+#[inline(always)]
+unsafe fn fold<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operation: O) {
+    let Block { job, start, count } = block;
+    let out = Results::<E>(job.out.cast::<E::Raw>().wrapping_add(start));
+    let mut terms = job.operands.iter().filter_map(|operand| {
+        let values = operand.bytes.cast::<E::Raw>().wrapping_add(start);
+        let scale = operation.scale(operand.weight)?;
+        Some(Terms::<E, O> { values, scale })
+    });
+    let Some(first) = terms.next() else {
+        return debug_assert!(false, "a reduction needs an operand");
+    };
+    let Some(second) = terms.next() else {
+        for i in 0..count {
+            out.set(i, first.get(i));
+        }
+        return;
+    };
+    let Some(mut third) = terms.next() else {
+        for i in 0..count {
+            out.set(i, O::combine(first.get(i), second.get(i)));
+        }
+        return;
+    };
+    // Two buffers: a vector loop that selects what is stored where it was loaded becomes one
+    // of masked stores, which the next pass would wait for.
+    let mut buffers = [[const { MaybeUninit::<E::Acc>::uninit() }; BLOCK_ELEMENTS_MAX]; 2];
+    let [from, to] = &mut buffers;
+    let (mut from, mut to) = (&mut from[..count], &mut to[..count]);
+    for (i, to) in from.iter_mut().enumerate() {
+        to.write(O::combine(first.get(i), second.get(i)));
+    }
+    // SAFETY: the pass before wrote all of `from`.
+    unsafe {
+        loop {
+            let Some(fourth) = terms.next() else {
+                for (i, from) in from.iter().enumerate() {
+                    out.set(i, O::combine(from.assume_init(), third.get(i)));
+                }
+                return;
+            };
+            let Some(fifth) = terms.next() else {
+                for (i, from) in from.iter().enumerate() {
+                    let folded = O::combine(from.assume_init(), third.get(i));
+                    out.set(i, O::combine(folded, fourth.get(i)));
+                }
+                return;
+            };
+            for (i, (from, to)) in from.iter().zip(to.iter_mut()).enumerate() {
+                let folded = O::combine(from.assume_init(), third.get(i));
+                to.write(O::combine(folded, fourth.get(i)));
+            }
+            std::mem::swap(&mut from, &mut to);
+            third = fifth;
+        }
+    }
+}
+
+/// One operand of a block.
+struct Terms<E: Element, O: Operation<E::Acc>> {
+    values: *const E::Raw,
+    scale: O::Scale,
+}
+
+impl<E: Element, O: Operation<E::Acc>> Terms<E, O> {
+    #[inline(always)]
+    fn get(&self, index: usize) -> E::Acc {
+        // SAFETY: only the fold that made this calls it, below its `count`.
+        let raw = unsafe { self.values.add(index).read_unaligned() };
+        O::term(E::decode(raw), self.scale)
+    }
+}
+
+/// The output of a block.
+struct Results<E: Element>(*mut E::Raw);
+
+impl<E: Element> Results<E> {
+    #[inline(always)]
+    fn set(&self, index: usize, value: E::Acc) {
+        // SAFETY: only the fold that made this calls it, below its `count`.
+        unsafe { self.0.add(index).write_unaligned(E::encode(value)) }
+    }
+}

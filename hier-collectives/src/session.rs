@@ -1,0 +1,514 @@
+//! One group on one gateway: its epochs, its collectives, its grants and receipts.
+//!
+//! The session handles names and numbers, never bytes. Call order: any `handle_*`, then
+//! [`Session::poll_action`] until `None`, then wait until [`Session::poll_timeout`] and call
+//! [`Session::handle_timeout`].
+
+mod action;
+mod advance;
+mod arrival;
+mod collective;
+mod finish;
+mod membership;
+mod outbound;
+mod segment;
+mod start;
+mod status;
+
+pub use action::{
+    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
+};
+pub use status::{CollectiveStatus, PeerStatus, SessionStatus};
+
+use crate::descriptor::Descriptor;
+use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence};
+use crate::plan::{self, Plan, Role};
+use crate::post::{Failure, FailureCode, Post, RankEvent};
+use crate::topology::Fabric;
+use crate::wire::{Message, SegmentHeader, SegmentKey};
+use collective::{Collective, Phase};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use units::{ByteCount, Span, TimeNs};
+
+/// Collectives a peer or a rank may be ahead of the oldest under way.
+pub const MAX_AHEAD: u64 = 1024;
+
+/// What a session needs to know.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// This gateway.
+    pub me: GatewayId,
+    /// Drawn at this start.
+    pub boot: BootId,
+    /// The plan of the epochs that this gateway opens, if it is the first by name.
+    pub plan: Plan,
+    /// Memory for partials of several local ranks; at least one segment is always used.
+    pub partials: ByteCount,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    peers: BTreeMap<GatewayId, Peer>,
+    ranks: BTreeMap<RankId, LocalRank>,
+    /// The last epoch this gateway was in.
+    epoch: Epoch,
+    /// The plan, while the epoch lives.
+    active: Option<Active>,
+    /// One past the highest sequence seen.
+    next: Sequence,
+    live: BTreeMap<Sequence, Collective>,
+    /// What failed in this epoch, the last [`MAX_AHEAD`]: a peer that was not ready yet, or
+    /// whose lane took the news with it, is told later.
+    failures: BTreeMap<Sequence, Failure>,
+    core: Core,
+}
+
+/// What the parts of the session share.
+#[derive(Debug, Default)]
+struct Core {
+    actions: VecDeque<Action>,
+    ids: u64,
+    jobs: BTreeMap<JobId, (SegmentKey, Job)>,
+    leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
+    /// Bytes of partials of several local ranks.
+    partial_bytes: u64,
+    /// When a segment, receipt, grant or post last moved something.
+    progress: TimeNs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Job {
+    Local,
+    Partial,
+    Result,
+    Deliver,
+}
+
+#[derive(Debug)]
+struct Active {
+    plan: Plan,
+    roles: Vec<Role>,
+    boots: Vec<BootId>,
+    /// The number of the epoch's first collective.
+    first: Sequence,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    up: bool,
+    /// The last epoch it said it is ready for.
+    ready: Epoch,
+    /// Its request to enter the next epoch, as the first gateway sees it.
+    joined: Option<(BootId, Epoch, Sequence)>,
+    /// Segments sent to it beyond its grants, not receipted yet.
+    early_out: BTreeMap<SegmentKey, u64>,
+    /// Bytes from it beyond our grants, not consumed yet.
+    early_in: u64,
+}
+
+#[derive(Debug, Default)]
+struct LocalRank {
+    attached: bool,
+    /// Whether it posted in this epoch.
+    posted: bool,
+    /// The sequence it posts next.
+    next: Sequence,
+}
+
+impl Session {
+    /// A session outside any epoch, with no peer up and no rank attached.
+    pub fn new(config: SessionConfig) -> Self {
+        let gateway = config.fabric.gateway(config.me);
+        let ranks = gateway.ranks.clone().map(|rank| (RankId(rank), LocalRank::default()));
+        let others = config.fabric.gateway_ids().filter(|id| *id != config.me);
+        Self {
+            peers: others.map(|id| (id, Peer::default())).collect(),
+            ranks: ranks.collect(),
+            epoch: Epoch(0),
+            active: None,
+            next: Sequence(0),
+            live: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            core: Core::default(),
+            config,
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.core.actions.pop_front()
+    }
+
+    /// A rank attached.
+    pub fn handle_attach(&mut self, rank: RankId, now: TimeNs) {
+        let Some(local) = self.ranks.get_mut(&rank) else {
+            return;
+        };
+        local.attached = true;
+        if local.posted {
+            let text = format!("{} attached again", self.rank_name(rank));
+            self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+        } else if self.active.is_some() {
+            let event = RankEvent::EpochBegan { epoch: self.epoch, next: local.next };
+            self.core.actions.push_back(Action::Notify { rank, event });
+        }
+    }
+
+    /// A rank's socket closed. What it posted goes on; what waits for it fails.
+    pub fn handle_detach(&mut self, rank: RankId, now: TimeNs) {
+        let Some(local) = self.ranks.get_mut(&rank) else {
+            return;
+        };
+        local.attached = false;
+        let waiting: Vec<Sequence> = self
+            .live
+            .iter()
+            .filter(|(_, c)| c.phase == Phase::Waiting && !c.posts.contains_key(&rank))
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in waiting {
+            self.fail_if_rank_lost(sequence, now);
+        }
+    }
+
+    /// A rank posted. Every outcome reaches the rank as a [`RankEvent`].
+    pub fn handle_post(&mut self, rank: RankId, post: Post, now: TimeNs) {
+        let refuse = |core: &mut Core, code, text: String| {
+            let event =
+                RankEvent::Failed { sequence: post.sequence, failure: Failure::new(code, text) };
+            core.actions.push_back(Action::Notify { rank, event });
+        };
+        let Some(local) = self.ranks.get_mut(&rank) else {
+            return;
+        };
+        if self.active.is_none() || post.epoch != self.epoch {
+            let text = format!(
+                "epoch {} is over; wait for the next and post again, contribution intact",
+                post.epoch
+            );
+            return refuse(&mut self.core, FailureCode::EpochEnded, text);
+        }
+        if post.sequence != local.next {
+            let text = format!("collective {} posted, {} is next", post.sequence, local.next);
+            return refuse(&mut self.core, FailureCode::BadPost, text);
+        }
+        local.next = Sequence(local.next.0 + 1);
+        local.posted = true;
+        self.next = self.next.max(local.next);
+        self.core.progress = now;
+        let collective =
+            self.live.entry(post.sequence).or_insert_with(|| Collective::new(self.epoch));
+        if collective.posts.is_empty() {
+            collective.begun = now;
+        }
+        collective.posts.insert(rank, post.weight);
+        if let Some(failure) = collective.failure.clone() {
+            if collective.phase == Phase::Failed {
+                let event = RankEvent::Failed { sequence: post.sequence, failure };
+                self.core.actions.push_back(Action::Notify { rank, event });
+            }
+            return self.forget_if_told(post.sequence);
+        }
+        if let Err(text) = acceptable(&post) {
+            let text = format!("{}: {text}", self.rank_name(rank));
+            let failure = Failure::new(FailureCode::BadPost, text);
+            return self.fail(post.sequence, failure, None, now);
+        }
+        let expiry = now + post.timeout;
+        collective.expiry = Some(collective.expiry.map_or(expiry, |at| at.min(expiry)));
+        let first_here = collective.posts.len() == 1;
+        if self.agree(post.sequence, rank, post.descriptor, now) {
+            if first_here {
+                self.announce(post.sequence, rank, post.descriptor);
+            }
+            self.fail_if_rank_lost(post.sequence, now);
+            self.activate_if_posted(post.sequence, now);
+        }
+    }
+
+    /// A control message arrived from a peer.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the message is against the protocol and had no effect.
+    pub fn handle_message(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if !self.peers.contains_key(&from) {
+            return Err(PeerError::Stranger(from));
+        }
+        match message {
+            Message::Join { boot, last, next } => self.on_join(from, (boot, last, next), now),
+            Message::Begin { epoch, next, boots, plan } => {
+                self.on_begin(from, (epoch, next), boots, plan, now)
+            }
+            Message::Ready { epoch } => {
+                self.on_ready(from, epoch, now);
+                Ok(())
+            }
+            Message::End { epoch, failure } => {
+                if self.active.is_some() && epoch == self.epoch {
+                    self.end_epoch(failure, Some(from), now);
+                }
+                Ok(())
+            }
+            Message::Announce { epoch, sequence, rank, descriptor } => {
+                if self.admits(epoch, sequence)? && self.agree(sequence, rank, descriptor, now) {
+                    self.fail_if_rank_lost(sequence, now);
+                }
+                Ok(())
+            }
+            Message::Grant { epoch, sequence, tree, limit } => {
+                if self.admits(epoch, sequence)? {
+                    let grants = &mut self.collective(sequence).grants;
+                    let granted = grants.entry((from, tree)).or_default();
+                    *granted = (*granted).max(limit);
+                    self.core.progress = now;
+                    self.send_what_may_go(from, now);
+                }
+                Ok(())
+            }
+            Message::Receipt { epoch, key } => {
+                if self.active.is_some() && epoch == self.epoch {
+                    self.on_receipt(from, key, now);
+                }
+                Ok(())
+            }
+            Message::Fail { epoch, sequence, failure } => {
+                if self.admits(epoch, sequence)? {
+                    self.fail(sequence, failure, Some(from), now);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// When to call [`Session::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<TimeNs> {
+        let stall = self.core.progress + self.stall_span();
+        let at = |c: &Collective| match c.phase {
+            Phase::Waiting => c.expiry,
+            Phase::Running if self.everybody_posted(c) => Some(stall),
+            Phase::Running => c.expiry,
+            _ => None,
+        };
+        self.live.values().filter_map(at).min()
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: TimeNs) {
+        let stalled = now >= self.core.progress + self.stall_span();
+        let mut late = Vec::new();
+        for (sequence, collective) in &self.live {
+            let moving = matches!(collective.phase, Phase::Waiting | Phase::Running);
+            if !moving {
+                continue;
+            }
+            if collective.phase == Phase::Running && self.everybody_posted(collective) {
+                if stalled {
+                    late.push((*sequence, self.stall_failure(*sequence, collective)));
+                }
+            } else if collective.expiry.is_some_and(|at| now >= at) {
+                late.push((*sequence, self.expiry_failure(*sequence, collective)));
+            }
+        }
+        for (sequence, failure) in late {
+            self.fail(sequence, failure, None, now);
+        }
+    }
+
+    /// Whether a message about a collective is of this epoch and not about one long done.
+    fn admits(&self, epoch: Epoch, sequence: Sequence) -> Result<bool, PeerError> {
+        if self.active.is_none() || epoch != self.epoch || self.is_finished(sequence) {
+            return Ok(false);
+        }
+        if sequence.0 >= self.oldest().0 + MAX_AHEAD {
+            return Err(PeerError::TooFarAhead { sequence, limit: MAX_AHEAD });
+        }
+        Ok(true)
+    }
+
+    /// The first collective that some local rank has not posted.
+    fn oldest(&self) -> Sequence {
+        self.ranks.values().map(|rank| rank.next).min().unwrap_or(self.next)
+    }
+
+    /// All local ranks posted it and nothing is left of it.
+    fn is_finished(&self, sequence: Sequence) -> bool {
+        sequence < self.oldest() && !self.live.contains_key(&sequence)
+    }
+
+    fn collective(&mut self, sequence: Sequence) -> &mut Collective {
+        self.live.entry(sequence).or_insert_with(|| Collective::new(self.epoch))
+    }
+
+    /// Records the shape somebody posted; false when the collective failed over it.
+    fn agree(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        descriptor: Descriptor,
+        now: TimeNs,
+    ) -> bool {
+        let collective = self.collective(sequence);
+        let (first, agreed) = *collective.descriptor.get_or_insert((rank, descriptor));
+        let Some(difference) = agreed.difference(&descriptor) else {
+            return collective.failure.is_none();
+        };
+        // Named in rank order, so that all regions tell the same story.
+        let (low, high) = (first.min(rank), first.max(rank));
+        let (left, right) = if first == low {
+            (difference.left, difference.right)
+        } else {
+            (difference.right, difference.left)
+        };
+        let text = format!(
+            "collective {sequence}: ranks disagree on {}: {} posted {left}, {} posted {right}; \
+             contributions intact",
+            difference.field,
+            self.rank_name(low),
+            self.rank_name(high),
+        );
+        self.fail(sequence, Failure::new(FailureCode::Disagreement, text), None, now);
+        false
+    }
+
+    fn announce(&mut self, sequence: Sequence, rank: RankId, descriptor: Descriptor) {
+        let message = Message::Announce { epoch: self.epoch, sequence, rank, descriptor };
+        for to in self.ready_peers() {
+            self.core.actions.push_back(Action::Message { to, message: message.clone() });
+        }
+    }
+
+    /// Fails a collective for which a rank that took part in this epoch is gone.
+    fn fail_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
+        let Some(collective) = self.live.get(&sequence) else {
+            return;
+        };
+        let missing = self.ranks.iter().find(|(rank, local)| {
+            local.posted && !local.attached && !collective.posts.contains_key(rank)
+        });
+        let Some(rank) = missing.map(|(rank, _)| *rank) else {
+            return;
+        };
+        let text = format!(
+            "collective {sequence}: {} went away before posting it; contributions intact, \
+             post again once it is back",
+            self.rank_name(rank)
+        );
+        self.fail(sequence, Failure::new(FailureCode::RankLost, text), None, now);
+    }
+
+    /// Fails a collective here and, except where the news came from, everywhere. Ranks hear
+    /// of it once nothing touches their memory any more.
+    fn fail(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        except: Option<GatewayId>,
+        now: TimeNs,
+    ) {
+        let collective = self.collective(sequence);
+        if collective.failure.is_some() || collective.phase == Phase::Ready {
+            return;
+        }
+        collective.failure = Some(failure.clone());
+        collective.phase = Phase::Failing;
+        let epoch = collective.epoch;
+        let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
+        self.core.actions.push_back(Action::Cancel(sequence));
+        self.release_memory(sequence);
+        if epoch == self.epoch && self.active.is_some() {
+            self.failures.insert(sequence, failure.clone());
+            if self.failures.len() as u64 > MAX_AHEAD {
+                self.failures.pop_first();
+            }
+            for to in self.ready_peers().into_iter().filter(|to| Some(*to) != except) {
+                let message = Message::Fail { epoch, sequence, failure: failure.clone() };
+                self.core.actions.push_back(Action::Message { to, message });
+            }
+        }
+        self.core.actions.push_back(Action::Note(Note::Failed { sequence, op, failure }));
+        self.settle(sequence, now);
+    }
+
+    /// Drops a failed collective once every local rank has been told.
+    fn forget_if_told(&mut self, sequence: Sequence) {
+        let Some(collective) = self.live.get(&sequence) else {
+            return;
+        };
+        let told = collective.phase == Phase::Failed
+            && (collective.epoch != self.epoch
+                || self.active.is_none()
+                || self.ranks.values().all(|rank| rank.next > sequence));
+        if told {
+            self.live.remove(&sequence);
+        }
+    }
+
+    fn rank_name(&self, rank: RankId) -> String {
+        let region = self.config.fabric.regions().iter().find(|r| r.ranks.contains(&rank.0));
+        format!("rank {rank} ({})", region.map_or("no region", |region| &region.name))
+    }
+
+    fn gateway_name(&self, gateway: GatewayId) -> &str {
+        &self.config.fabric.gateway(gateway).name
+    }
+
+    fn ready_peers(&self) -> Vec<GatewayId> {
+        let ready = |(id, peer): (&GatewayId, &Peer)| {
+            (peer.up && peer.ready == self.epoch && self.active.is_some()).then_some(*id)
+        };
+        self.peers.iter().filter_map(ready).collect()
+    }
+
+    fn early_room(&self, peer: GatewayId) -> u64 {
+        let Some(active) = &self.active else { return 0 };
+        plan::early_bytes(&self.config.fabric, self.config.me, peer, &active.plan).get()
+    }
+}
+
+impl Core {
+    fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+    fn scratch(&mut self, bytes: u64) -> View {
+        View { buffer: Buffer::Scratch(ScratchId(self.id())), range: 0..bytes }
+    }
+    fn job(&mut self, key: SegmentKey, kind: Job) -> JobId {
+        let job = JobId(self.id());
+        self.jobs.insert(job, (key, kind));
+        job
+    }
+    fn release(&mut self, view: &View) {
+        if let Buffer::Scratch(scratch) = view.buffer {
+            self.actions.push_back(Action::Release(scratch));
+        }
+    }
+}
+
+fn acceptable(post: &Post) -> Result<(), String> {
+    let Descriptor { op, dtype, elements, .. } = post.descriptor;
+    if !op.accepts(dtype) {
+        return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
+    }
+    if !(post.weight.is_finite() && post.weight >= 0.0) {
+        return Err(format!("weight {} is not a finite number of at least 0", post.weight));
+    }
+    if elements > 1 << 45 {
+        return Err(format!("{elements} elements are more than 2^45"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

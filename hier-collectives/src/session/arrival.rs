@@ -1,0 +1,171 @@
+//! Segments coming in: where their bytes go, and what follows once they are whole.
+
+use super::segment::{PartState, result_slot};
+use super::*;
+
+impl Session {
+    /// A segment's header arrived: where do its bytes go?
+    ///
+    /// # Errors
+    /// [`PeerError`]: close the connection.
+    pub fn handle_arrival(
+        &mut self,
+        from: GatewayId,
+        header: &SegmentHeader,
+    ) -> Result<Arrival, PeerError> {
+        let key = header.key;
+        let Some(active) = &self.active else {
+            return Ok(Arrival::Discard(Discard::Epoch));
+        };
+        if header.epoch != self.epoch {
+            return Ok(Arrival::Discard(Discard::Epoch));
+        }
+        let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
+        if usize::from(key.tree.0) >= active.roles.len() || !self.peers.contains_key(&from) {
+            return Err(no_such);
+        }
+        if u64::from(header.bytes) > active.plan.segment.get() {
+            return Err(no_such);
+        }
+        if !self.admits(header.epoch, key.sequence)? {
+            self.send_receipt(from, key);
+            return Ok(Arrival::Discard(Discard::Duplicate));
+        }
+        let me = self.config.me;
+        let room = self.early_room(from);
+        let collective = self.collective(key.sequence);
+        if collective.failure.is_some() {
+            return Ok(Arrival::Discard(Discard::Failed));
+        }
+        if collective.descriptor.is_some_and(|(_, d)| d.digest() != header.digest) {
+            return Ok(Arrival::Discard(Discard::Disagreement));
+        }
+        if let Some(part) = collective.parts.get(usize::from(key.tree.0)) {
+            let range = part.part.segment(key.segment.0);
+            let fits = key.segment.0 < part.count() && part.expects_from(from, me);
+            if !fits || range.end - range.start != u64::from(header.bytes) {
+                return Err(no_such);
+            }
+        }
+        let incoming = collective.incoming.entry((from, key.tree, key.segment)).or_default();
+        if incoming.landed {
+            let receipted = incoming.receipted;
+            if receipted {
+                self.send_receipt(from, key);
+            }
+            return Ok(Arrival::Discard(Discard::Duplicate));
+        }
+        (incoming.bytes, incoming.digest, incoming.weight) =
+            (header.bytes, header.digest, header.weight);
+        self.place(from, key, room)
+    }
+
+    /// A stream ended: whole, or cut off.
+    pub fn handle_arrival_end(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
+        let Some((from, key)) = self.core.leases.remove(&lease) else {
+            return;
+        };
+        let Some(collective) = self.live.get_mut(&key.sequence) else {
+            return;
+        };
+        collective.busy -= 1;
+        let healthy = collective.failure.is_none();
+        if let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) {
+            incoming.leases.remove(&lease);
+            if whole && healthy && !incoming.landed {
+                incoming.landed = true;
+                for other in &incoming.leases {
+                    self.core.actions.push_back(Action::CancelLease(*other));
+                }
+                collective.timing.wan_end = now;
+                self.core.progress = now;
+                self.landed(from, key, now);
+            }
+        }
+        self.settle(key.sequence, now);
+    }
+
+    /// Decides where an arriving segment goes, and registers the lease.
+    pub(super) fn place(
+        &mut self,
+        from: GatewayId,
+        key: SegmentKey,
+        room: u64,
+    ) -> Result<Arrival, PeerError> {
+        let me = self.config.me;
+        let lease = LeaseId(self.core.id());
+        let Some(collective) = self.live.get_mut(&key.sequence) else {
+            return Ok(Arrival::Discard(Discard::Epoch));
+        };
+        let granted = collective.granted.get(&(from, key.tree)).copied().unwrap_or(0);
+        let first = collective.posts.keys().next().copied().unwrap_or(RankId(0));
+        let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) else {
+            return Ok(Arrival::Discard(Discard::Epoch));
+        };
+        let part = collective.parts.get(usize::from(key.tree.0));
+        let result = |part: &PartState| part.view(key.segment.0, result_slot(key.sequence, first));
+        let local = part
+            .filter(|part| part.streams_from(me) == Some(from))
+            .and_then(|part| part.streaming_operand(key.segment.0));
+        let arrival = match (part, local, collective.descriptor) {
+            // A stream that began while the operand was missing goes on into scratch.
+            (Some(part), Some(local), Some((_, descriptor))) if incoming.landed_in.is_none() => {
+                Arrival::Combine {
+                    lease,
+                    op: descriptor.op,
+                    dtype: descriptor.dtype,
+                    local: local.clone(),
+                    net_weight: incoming.weight,
+                    net_first: from < me,
+                    out: result(part),
+                }
+            }
+            (Some(part), _, _) if part.comes_down_from(from) => {
+                incoming.landed_in = Some(result(part));
+                Arrival::Land { lease, into: result(part) }
+            }
+            _ => {
+                let into = match incoming.landed_in.clone() {
+                    Some(view) => view,
+                    None => self.core.scratch(u64::from(incoming.bytes)),
+                };
+                let new = incoming.landed_in.replace(into.clone()).is_none();
+                let early = key.segment.0 >= granted;
+                if new
+                    && early
+                    && let Some(peer) = self.peers.get_mut(&from)
+                {
+                    incoming.early_bytes = u64::from(incoming.bytes);
+                    peer.early_in += incoming.early_bytes;
+                    // A failed collective's room is given back by both sides at different
+                    // times, so up to twice the room may be in use for a moment.
+                    if peer.early_in > 2 * room {
+                        return Err(PeerError::EarlyOverrun { used: peer.early_in, room });
+                    }
+                }
+                Arrival::Land { lease, into }
+            }
+        };
+        incoming.leases.insert(lease);
+        collective.busy += 1;
+        self.core.leases.insert(lease, (from, key));
+        Ok(arrival)
+    }
+
+    /// A segment is here whole.
+    pub(super) fn landed(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
+        let Some(collective) = self.live.get_mut(&key.sequence) else {
+            return;
+        };
+        let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) else {
+            return;
+        };
+        // Bytes held beyond the grants keep their room until a reduction consumes them, and
+        // so does the receipt that gives the room back.
+        if incoming.early_bytes == 0 && !incoming.receipted {
+            incoming.receipted = true;
+            self.send_receipt(from, key);
+        }
+        self.advance(key, now);
+    }
+}

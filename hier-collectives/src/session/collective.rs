@@ -1,0 +1,110 @@
+//! One collective's state.
+
+use super::LocalRank;
+use super::segment::{Incoming, PartState};
+use crate::descriptor::Descriptor;
+use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
+use crate::post::{Failure, Timing};
+use crate::wire::{Message, SegmentKey};
+use std::collections::BTreeMap;
+use units::TimeNs;
+
+#[derive(Debug)]
+pub(super) struct Collective {
+    pub epoch: Epoch,
+    pub phase: Phase,
+    /// The shape, and the first rank known to have posted it.
+    pub descriptor: Option<(RankId, Descriptor)>,
+    /// Local ranks that posted, with their weights.
+    pub posts: BTreeMap<RankId, f64>,
+    /// The first local post.
+    pub begun: TimeNs,
+    /// When the first of the posters' timeouts ends.
+    pub expiry: Option<TimeNs>,
+    pub failure: Option<Failure>,
+    pub timing: Timing,
+    pub parts: Vec<PartState>,
+    pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), Incoming>,
+    /// What peers allow us to send.
+    pub grants: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// What we allowed them.
+    pub granted: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// Jobs and leases that may touch memory.
+    pub busy: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Some local rank has not posted.
+    Waiting,
+    /// Segments are moving.
+    Running,
+    /// The result is ready; receipts may be missing.
+    Ready,
+    /// Failed, but something may still touch memory.
+    Failing,
+    /// Failed, and the ranks that posted were told.
+    Failed,
+}
+
+impl Collective {
+    pub fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            phase: Phase::Waiting,
+            descriptor: None,
+            posts: BTreeMap::new(),
+            begun: TimeNs::default(),
+            expiry: None,
+            failure: None,
+            timing: Timing::default(),
+            parts: Vec::new(),
+            incoming: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            busy: 0,
+        }
+    }
+
+    /// Everything a peer should know of this collective.
+    pub fn facts_for(
+        &self,
+        peer: GatewayId,
+        sequence: Sequence,
+        ranks: &BTreeMap<RankId, LocalRank>,
+    ) -> Vec<Message> {
+        let epoch = self.epoch;
+        if let Some(failure) = &self.failure {
+            return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
+        }
+        let mut facts = Vec::new();
+        let first_here = self.posts.keys().find(|rank| ranks.contains_key(rank));
+        if let (Some(rank), Some((_, descriptor))) = (first_here, self.descriptor) {
+            facts.push(Message::Announce { epoch, sequence, rank: *rank, descriptor });
+        }
+        for ((to, tree), limit) in &self.granted {
+            if *to == peer {
+                facts.push(Message::Grant { epoch, sequence, tree: *tree, limit: *limit });
+            }
+        }
+        for ((from, tree, segment), incoming) in &self.incoming {
+            if *from == peer && incoming.receipted {
+                let key = SegmentKey { sequence, tree: *tree, segment: *segment };
+                facts.push(Message::Receipt { epoch, key });
+            }
+        }
+        facts
+    }
+
+    /// All local ranks posted and all parts stand in every local result slot.
+    pub fn is_delivered(&self) -> bool {
+        self.phase == Phase::Running
+            && self.busy == 0
+            && self.parts.iter().all(|part| part.delivered == part.count())
+    }
+
+    pub fn receipts_due(&self) -> bool {
+        let due = |part: &PartState| part.segments.iter().any(|s| s.receipts_due > 0);
+        self.parts.iter().any(due)
+    }
+}

@@ -1,0 +1,254 @@
+//! Epochs: who is in, since when, under which plan.
+
+use super::*;
+use crate::wire::Message;
+
+/// The gateway that opens epochs: the first by name.
+const FIRST: GatewayId = GatewayId(0);
+
+impl Session {
+    /// The gateway is up. Alone in its fabric, it has nobody to wait for.
+    pub fn handle_start(&mut self, now: TimeNs) {
+        self.begin_if_all_here(now);
+    }
+
+    /// A peer can be reached: its first lane is up. The next epoch begins once all are up.
+    pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
+        let Some(entry) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        entry.up = true;
+        self.join();
+        self.begin_if_all_here(now);
+    }
+
+    /// A peer cannot be reached any more (its last lane is lost).
+    pub fn handle_peer_down(&mut self, peer: GatewayId, why: &str, now: TimeNs) {
+        let Some(entry) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        *entry = Peer::default();
+        let text = format!(
+            "gateway {} cannot be reached ({why}); contributions intact, the gateways go on \
+             trying and the next epoch begins when it is back",
+            self.gateway_name(peer)
+        );
+        self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
+    }
+
+    /// A lane to a peer was lost while others live: repeat everything that it may have taken
+    /// with it. All of it is facts that only grow, so repeating is harmless.
+    pub fn handle_lane_lost(&mut self, peer: GatewayId) {
+        let Some(entry) = self.peers.get(&peer) else {
+            return;
+        };
+        if !entry.up {
+            return;
+        }
+        let mut messages = Vec::new();
+        if let Some(active) = &self.active {
+            if self.config.me == FIRST {
+                messages.push(self.begin_message(active));
+            }
+            messages.push(Message::Ready { epoch: self.epoch });
+            messages.extend(self.facts_for(peer));
+        } else if peer == FIRST {
+            return self.join();
+        }
+        for message in messages {
+            self.core.actions.push_back(Action::Message { to: peer, message });
+        }
+    }
+
+    /// This gateway is shutting down: what is under way fails everywhere.
+    pub fn handle_shutdown(&mut self, now: TimeNs) {
+        let text = format!("gateway {} is shutting down", self.gateway_name(self.config.me));
+        self.end_epoch(Failure::new(FailureCode::ShuttingDown, text), None, now);
+    }
+
+    pub(super) fn on_join(
+        &mut self,
+        from: GatewayId,
+        join: (BootId, Epoch, Sequence),
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if self.config.me != FIRST {
+            return Err(PeerError::NotYours("join to a gateway that is not the first"));
+        }
+        let (boot, last, _) = join;
+        if let Some(active) = &self.active {
+            let known = active.boots.get(usize::from(from.0)) == Some(&boot);
+            if known && last < self.epoch {
+                // It asked before it heard of this epoch: tell it again.
+                let message = self.begin_message(active);
+                self.core.actions.push_back(Action::Message { to: from, message });
+                return Ok(());
+            }
+            let text = format!("gateway {} left the epoch", self.gateway_name(from));
+            self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
+        }
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.joined = Some(join);
+        }
+        self.begin_if_all_here(now);
+        Ok(())
+    }
+
+    pub(super) fn on_begin(
+        &mut self,
+        from: GatewayId,
+        (epoch, next): (Epoch, Sequence),
+        boots: Vec<BootId>,
+        plan: Plan,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if from != FIRST {
+            return Err(PeerError::NotYours("begin"));
+        }
+        let gateways = u16::try_from(self.config.fabric.gateways().len()).unwrap_or(u16::MAX);
+        if boots.len() != usize::from(gateways) {
+            return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
+        }
+        plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        let mine = boots[usize::from(self.config.me.0)];
+        if epoch <= self.epoch || mine != self.config.boot {
+            return Ok(());
+        }
+        let text = format!("epoch {epoch} began");
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
+        self.enter(epoch, next, boots, plan, now);
+        Ok(())
+    }
+
+    pub(super) fn on_ready(&mut self, from: GatewayId, epoch: Epoch, now: TimeNs) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        if epoch <= peer.ready {
+            return;
+        }
+        peer.ready = epoch;
+        if self.active.is_none() || epoch != self.epoch {
+            return;
+        }
+        for message in self.facts_for(from) {
+            self.core.actions.push_back(Action::Message { to: from, message });
+        }
+        self.send_everywhere(now);
+    }
+
+    /// Everything a peer should know of this epoch's collectives.
+    fn facts_for(&self, peer: GatewayId) -> Vec<Message> {
+        let live = self.live.iter();
+        let live = live.flat_map(|(sequence, c)| c.facts_for(peer, *sequence, &self.ranks));
+        let failed = self.failures.iter().map(|(sequence, failure)| {
+            let (epoch, failure) = (self.epoch, failure.clone());
+            Message::Fail { epoch, sequence: *sequence, failure }
+        });
+        live.chain(failed).collect()
+    }
+
+    /// Leaves the epoch: what is in flight fails, contributions intact.
+    pub(super) fn end_epoch(&mut self, failure: Failure, except: Option<GatewayId>, now: TimeNs) {
+        if self.active.is_none() {
+            return;
+        }
+        for to in self.ready_peers().into_iter().filter(|to| Some(*to) != except) {
+            let message = Message::End { epoch: self.epoch, failure: failure.clone() };
+            self.core.actions.push_back(Action::Message { to, message });
+        }
+        let epoch = self.epoch;
+        self.active = None;
+        for peer in self.peers.values_mut() {
+            *peer = Peer { up: peer.up, ready: peer.ready, ..Peer::default() };
+        }
+        let live: Vec<Sequence> = self.live.keys().copied().collect();
+        for sequence in live {
+            self.abandon(sequence, &failure, now);
+        }
+        for rank in self.ranks.values_mut() {
+            rank.posted = false;
+        }
+        self.core.actions.push_back(Action::Note(Note::EpochEnded { epoch, failure }));
+        self.join();
+        self.begin_if_all_here(now);
+    }
+
+    /// Fails what is under way. A collective whose result is ready stays good: only its
+    /// receipts are missing, and none will come any more.
+    fn abandon(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
+        match self.live.get(&sequence).map(|collective| collective.phase) {
+            Some(Phase::Ready) => {
+                self.core.actions.push_back(Action::Cancel(sequence));
+                self.free_contributions(sequence);
+            }
+            Some(Phase::Failed) => self.forget_if_told(sequence),
+            _ => self.fail(sequence, failure.clone(), None, now),
+        }
+    }
+
+    fn join(&mut self) {
+        if self.active.is_some() || self.config.me == FIRST {
+            return;
+        }
+        if self.peers.values().all(|peer| peer.up) {
+            let message =
+                Message::Join { boot: self.config.boot, last: self.epoch, next: self.next };
+            self.core.actions.push_back(Action::Message { to: FIRST, message });
+        }
+    }
+
+    fn begin_if_all_here(&mut self, now: TimeNs) {
+        if self.config.me != FIRST || self.active.is_some() {
+            return;
+        }
+        let mut boots = vec![self.config.boot];
+        let (mut last, mut next) = (self.epoch, self.next);
+        for peer in self.peers.values() {
+            let Some((boot, peer_last, peer_next)) = peer.joined.filter(|_| peer.up) else {
+                return;
+            };
+            boots.push(boot);
+            last = last.max(peer_last);
+            next = next.max(peer_next);
+        }
+        let plan = self.config.plan.clone();
+        self.enter(Epoch(last.0 + 1), next, boots, plan, now);
+    }
+
+    fn enter(&mut self, epoch: Epoch, next: Sequence, boots: Vec<BootId>, plan: Plan, now: TimeNs) {
+        let roles = plan.roles(self.config.me);
+        self.epoch = epoch;
+        self.next = next;
+        self.failures.clear();
+        self.core.progress = now;
+        self.core.actions.push_back(Action::Note(Note::EpochBegan {
+            epoch,
+            algorithm: plan.algorithm.name(),
+            reason: plan.reason.clone(),
+            plan_hash: plan.hash(),
+        }));
+        let active = Active { plan, roles, boots, first: next };
+        let begin = (self.config.me == FIRST).then(|| self.begin_message(&active));
+        self.active = Some(active);
+        for (to, peer) in self.peers.iter().filter(|(_, peer)| peer.up) {
+            debug_assert!(peer.early_out.is_empty(), "credit starts whole");
+            let ready = Message::Ready { epoch };
+            for message in begin.clone().into_iter().chain([ready]) {
+                self.core.actions.push_back(Action::Message { to: *to, message });
+            }
+        }
+        for (rank, local) in &mut self.ranks {
+            *local = LocalRank { attached: local.attached, posted: false, next };
+            if local.attached {
+                let event = RankEvent::EpochBegan { epoch, next };
+                self.core.actions.push_back(Action::Notify { rank: *rank, event });
+            }
+        }
+    }
+
+    fn begin_message(&self, active: &Active) -> Message {
+        let (boots, plan) = (active.boots.clone(), active.plan.clone());
+        Message::Begin { epoch: self.epoch, next: active.first, boots, plan }
+    }
+}

@@ -1,0 +1,142 @@
+//! Segments going out, within grants; grants and receipts themselves.
+
+use super::segment::{Outgoing, PartState, result_slot};
+use super::*;
+use crate::ids::{SegmentIndex, TreeIndex};
+
+impl Session {
+    /// Grants what there is room for now, and sends what is ready, to everybody.
+    pub(super) fn send_everywhere(&mut self, now: TimeNs) {
+        for peer in self.ready_peers() {
+            self.grant(peer);
+            self.send_what_may_go(peer, now);
+        }
+    }
+
+    /// Tells a peer how far it may send: as far as its bytes meet memory that waits.
+    pub(super) fn grant(&mut self, peer: GatewayId) {
+        let (me, epoch) = (self.config.me, self.epoch);
+        let Some(active) = &self.active else { return };
+        let window = self.early_room(peer) / active.plan.segment.get();
+        let window = u32::try_from(window).unwrap_or(u32::MAX);
+        for (sequence, collective) in &mut self.live {
+            if collective.phase != Phase::Running {
+                continue;
+            }
+            for (tree, part) in collective.parts.iter().enumerate() {
+                let limit = if part.comes_down_from(peer) {
+                    part.count()
+                } else if part.streams_from(me) == Some(peer) {
+                    part.local_prefix
+                } else if part.expects_from(peer, me) {
+                    part.count().min(part.result_prefix.saturating_add(window))
+                } else {
+                    continue;
+                };
+                let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
+                let granted = collective.granted.entry((peer, tree)).or_default();
+                if limit > *granted {
+                    *granted = limit;
+                    let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
+                    self.core.actions.push_back(Action::Message { to: peer, message });
+                }
+            }
+        }
+    }
+
+    /// Sends a peer the segments that are ready, lowest collective first, each within its
+    /// grant or the peer's early room.
+    pub(super) fn send_what_may_go(&mut self, to: GatewayId, now: TimeNs) {
+        if !self.ready_peers().contains(&to) {
+            return;
+        }
+        let room = self.early_room(to);
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        for (sequence, collective) in &mut self.live {
+            let Some((_, descriptor)) = collective.descriptor else {
+                continue;
+            };
+            if collective.phase != Phase::Running && collective.phase != Phase::Ready {
+                continue;
+            }
+            let first = collective.posts.keys().next().copied().unwrap_or(RankId(0));
+            for (tree, part) in collective.parts.iter_mut().enumerate() {
+                let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
+                let granted = collective.grants.get(&(to, tree)).copied().unwrap_or(0);
+                while let Some((index, source)) = ready_segment(part, to, *sequence, first) {
+                    let segment = SegmentIndex(index);
+                    let key = SegmentKey { sequence: *sequence, tree, segment };
+                    let bytes = source.view.range.end - source.view.range.start;
+                    if index >= granted {
+                        let used: u64 = peer.early_out.values().sum();
+                        if used + bytes > room {
+                            break;
+                        }
+                        peer.early_out.insert(key, bytes);
+                    }
+                    if let Some(outbound) = part.out.get_mut(&to) {
+                        outbound.next += 1;
+                    }
+                    if collective.timing.wan_begin == TimeNs::default() {
+                        collective.timing.wan_begin = now;
+                    }
+                    let header = SegmentHeader {
+                        epoch: self.epoch,
+                        key,
+                        bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                        digest: descriptor.digest(),
+                        weight: source.weight,
+                    };
+                    let source = source.view;
+                    self.core.actions.push_back(Action::Send { to, header, source });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.early_out.remove(&key);
+        }
+        self.core.progress = now;
+        self.core.actions.push_back(Action::Receipted { from, key });
+        if let Some(collective) = self.live.get_mut(&key.sequence)
+            && let Some(part) = collective.parts.get_mut(usize::from(key.tree.0))
+            && let Some(outbound) = part.out.get_mut(&from)
+            && key.segment.0 < outbound.next
+            && outbound.receipted.insert(key.segment.0)
+        {
+            part.segment(key.segment.0).receipts_due -= 1;
+            self.release_if_done(key, now);
+        }
+        self.send_what_may_go(from, now);
+        self.settle(key.sequence, now);
+    }
+
+    pub(super) fn send_receipt(&mut self, to: GatewayId, key: SegmentKey) {
+        let message = Message::Receipt { epoch: self.epoch, key };
+        self.core.actions.push_back(Action::Message { to, message });
+    }
+}
+
+/// The next segment for a peer, when its source is there.
+fn ready_segment(
+    part: &PartState,
+    to: GatewayId,
+    sequence: Sequence,
+    first: RankId,
+) -> Option<(u32, Input)> {
+    let outbound = part.out.get(&to)?;
+    let segment = part.segments.get(outbound.next as usize)?;
+    let source = match outbound.what {
+        Outgoing::Partial => segment.partial.clone()?,
+        Outgoing::Result if segment.result => {
+            let view = part.view(outbound.next, result_slot(sequence, first));
+            Input { view, weight: 1.0 }
+        }
+        Outgoing::Result => return None,
+    };
+    Some((outbound.next, source))
+}

@@ -1,0 +1,154 @@
+//! One tree's part of a collective, segment by segment.
+
+use super::action::{Buffer, Input, LeaseId, View};
+use crate::ids::{GatewayId, RankId, Sequence};
+use crate::plan::{Above, Role};
+use crate::shard::Part;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A tree's part under way.
+#[derive(Debug)]
+pub(super) struct PartState {
+    pub part: Part,
+    pub role: Role,
+    pub segments: Vec<Segment>,
+    /// The first segment whose local reduction has not started.
+    pub next_local: u32,
+    /// The first segment whose local partial is not there yet.
+    pub local_prefix: u32,
+    /// The first segment without a result.
+    pub result_prefix: u32,
+    /// Per peer that we send to: how far we are, what it holds.
+    pub out: BTreeMap<GatewayId, Outbound>,
+    /// Segments in place on every local rank.
+    pub delivered: u32,
+}
+
+/// The state of one segment. `None` means not there yet.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Segment {
+    /// The local ranks' partial.
+    pub local: Option<Input>,
+    /// The partial of the whole subtree, as it goes up or across.
+    pub partial: Option<Input>,
+    /// The result is in the first local rank's slot.
+    pub result: bool,
+    /// A job that makes the partial or the result is under way.
+    pub combining: bool,
+    /// Receipts not in yet.
+    pub receipts_due: u16,
+    /// Scratch of ours to release once result and receipts are in.
+    pub scratch: Vec<View>,
+}
+
+/// What goes to one peer.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub what: Outgoing,
+    pub next: u32,
+    pub receipted: BTreeSet<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outgoing {
+    Partial,
+    Result,
+}
+
+/// What came, or is coming, from one peer for one segment.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// Streams that may write now.
+    pub leases: BTreeSet<LeaseId>,
+    /// Where the bytes are; `None` when they were combined straight into the result.
+    pub landed_in: Option<View>,
+    pub landed: bool,
+    pub receipted: bool,
+    /// Charged to the peer's early room.
+    pub early_bytes: u64,
+    pub bytes: u32,
+    pub digest: u64,
+    pub weight: f64,
+}
+
+impl PartState {
+    pub fn new(part: Part, role: Role, me: GatewayId) -> Self {
+        let mut out = BTreeMap::new();
+        let mut add = |peer, what| {
+            out.insert(peer, Outbound { what, next: 0, receipted: BTreeSet::new() });
+        };
+        match &role.above {
+            Above::Parent(parent) => add(*parent, Outgoing::Partial),
+            Above::Crown(crown) => {
+                crown.iter().filter(|id| **id != me).for_each(|id| add(*id, Outgoing::Partial));
+            }
+        }
+        role.children.iter().for_each(|child| add(*child, Outgoing::Result));
+        let receipts_due = u16::try_from(out.len()).unwrap_or(u16::MAX);
+        let segment = Segment { receipts_due, ..Segment::default() };
+        let segments = vec![segment; usize::try_from(part.segments()).unwrap_or(0)];
+        let (next_local, local_prefix, result_prefix, delivered) = (0, 0, 0, 0);
+        Self { part, role, segments, next_local, local_prefix, result_prefix, out, delivered }
+    }
+
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
+    }
+
+    pub fn segment(&mut self, index: u32) -> &mut Segment {
+        &mut self.segments[index as usize]
+    }
+
+    /// The peers whose input a segment's own reduction takes: children when it makes the
+    /// partial, crown members when it makes the result.
+    pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
+        match &self.role.above {
+            Above::Crown(crown) if crown.len() > 1 => {
+                crown.iter().copied().filter(|id| *id != me).collect()
+            }
+            Above::Crown(_) => self.role.children.clone(),
+            Above::Parent(_) => vec![],
+        }
+    }
+
+    /// The single remote operand of the result, when the other operand is one buffer here:
+    /// then arriving bytes are combined straight into the result.
+    pub fn streams_from(&self, me: GatewayId) -> Option<GatewayId> {
+        match self.remote_operands(me)[..] {
+            [peer] => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether the partial is more than the local ranks' and needs a reduction of its own.
+    pub fn needs_partial_job(&self) -> bool {
+        let root = matches!(&self.role.above, Above::Crown(crown) if crown.len() == 1);
+        !root && !self.role.children.is_empty()
+    }
+
+    /// The operand with which a streamed segment is combined, once it is there.
+    pub fn streaming_operand(&self, index: u32) -> Option<&Input> {
+        self.segments[index as usize].partial.as_ref()
+    }
+
+    pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
+        match &self.role.above {
+            Above::Parent(parent) if *parent == peer => true,
+            Above::Crown(crown) if peer != me && crown.contains(&peer) => true,
+            _ => self.role.children.contains(&peer),
+        }
+    }
+
+    pub fn comes_down_from(&self, peer: GatewayId) -> bool {
+        self.role.above == Above::Parent(peer)
+    }
+
+    pub fn view(&self, index: u32, buffer: Buffer) -> View {
+        View { buffer, range: self.part.segment(index) }
+    }
+}
+
+/// The result slot that reductions write; the other local ranks get copies.
+pub(super) fn result_slot(sequence: Sequence, first: RankId) -> Buffer {
+    Buffer::Result(sequence, first)
+}

@@ -1,0 +1,161 @@
+//! A collective begins: local contributions become local partials, in order.
+
+use super::segment::{Incoming, PartState};
+use super::*;
+use crate::ids::{SegmentIndex, TreeIndex};
+use crate::post::Timing;
+use crate::shard;
+
+/// What became of an attempt to start a local reduction.
+enum Started {
+    One,
+    AllOfPart,
+    NoRoom,
+}
+
+impl Session {
+    /// Starts a collective that every local rank has posted.
+    pub(super) fn activate_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
+        let (Some(active), Some(collective)) = (&self.active, self.live.get_mut(&sequence)) else {
+            return;
+        };
+        if collective.failure.is_some() || collective.posts.len() < self.ranks.len() {
+            return;
+        }
+        let Some((_, descriptor)) = collective.descriptor else {
+            return;
+        };
+        let me = self.config.me;
+        let parts = shard::parts(&active.plan, descriptor.bytes()).into_iter();
+        let parts =
+            parts.zip(&active.roles).map(|(part, role)| PartState::new(part, role.clone(), me));
+        collective.parts = parts.collect();
+        collective.phase = Phase::Running;
+        collective.timing = Timing { posted: now, ..Timing::default() };
+        let digest = descriptor.digest();
+        self.drop_other_shapes(sequence, digest);
+        let Some(collective) = self.live.get(&sequence) else { return };
+        if let Some(from) = misfit(collective, me) {
+            let text = format!(
+                "collective {sequence}: gateway {} sent segments of another shape",
+                self.gateway_name(from)
+            );
+            return self.fail(sequence, Failure::new(FailureCode::Disagreement, text), None, now);
+        }
+        self.start_locals(now);
+        let arrived: Vec<_> = self
+            .live
+            .get(&sequence)
+            .into_iter()
+            .flat_map(|c| &c.incoming)
+            .filter(|(_, incoming)| incoming.landed)
+            .map(|((_, tree, segment), _)| SegmentKey { sequence, tree: *tree, segment: *segment })
+            .collect();
+        for key in arrived {
+            self.advance(key, now);
+        }
+        self.send_everywhere(now);
+        self.settle(sequence, now);
+    }
+
+    /// Forgets what came early under another descriptor: the announcement that says in what it
+    /// differs, and fails the collective, is on its way.
+    fn drop_other_shapes(&mut self, sequence: Sequence, digest: u64) {
+        let Some(collective) = self.live.get_mut(&sequence) else { return };
+        let strange = |incoming: &Incoming| incoming.digest != digest;
+        for ((from, _, _), incoming) in
+            collective.incoming.extract_if(.., |_, incoming| strange(incoming))
+        {
+            for lease in incoming.leases {
+                self.core.actions.push_back(Action::CancelLease(lease));
+            }
+            if let Some(view) = &incoming.landed_in {
+                self.core.release(view);
+            }
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.early_in -= incoming.early_bytes;
+            }
+        }
+    }
+
+    /// Starts local reductions in order, as far as the memory for partials goes. A single
+    /// local rank's contribution is the partial: nothing to do, nothing to hold.
+    pub(super) fn start_locals(&mut self, now: TimeNs) {
+        let budget = self.config.partials.get();
+        let running: Vec<Sequence> = self
+            .live
+            .iter()
+            .filter(|(_, c)| c.phase == Phase::Running)
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in running {
+            let trees = self.live.get(&sequence).map_or(0, |c| c.parts.len());
+            for tree in (0..trees).filter_map(|tree| u16::try_from(tree).ok()) {
+                loop {
+                    match self.start_local(sequence, TreeIndex(tree), budget, now) {
+                        Started::One => {}
+                        Started::AllOfPart => break,
+                        // Never a later one instead: were the order not the same on every
+                        // gateway, each could hold what another waits for.
+                        Started::NoRoom => return,
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_local(
+        &mut self,
+        sequence: Sequence,
+        tree: TreeIndex,
+        budget: u64,
+        now: TimeNs,
+    ) -> Started {
+        let Some(collective) = self.live.get_mut(&sequence) else { return Started::AllOfPart };
+        let Some((_, descriptor)) = collective.descriptor else { return Started::AllOfPart };
+        let part = &mut collective.parts[usize::from(tree.0)];
+        let index = part.next_local;
+        if index >= part.count() {
+            return Started::AllOfPart;
+        }
+        let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
+        let contribution = |(rank, weight): (&RankId, &f64)| Input {
+            view: part.view(index, Buffer::Contribution(sequence, *rank)),
+            weight: *weight,
+        };
+        let mut inputs: Vec<Input> = collective.posts.iter().map(contribution).collect();
+        if let [_] = inputs[..] {
+            part.next_local += 1;
+            part.segment(index).local = inputs.pop();
+            self.advance(key, now);
+            return Started::One;
+        }
+        let range = part.part.segment(index);
+        let bytes = range.end - range.start;
+        if self.core.partial_bytes > 0 && self.core.partial_bytes + bytes > budget {
+            return Started::NoRoom;
+        }
+        part.next_local += 1;
+        self.core.partial_bytes += bytes;
+        let out = self.core.scratch(bytes);
+        part.segment(index).scratch.push(out.clone());
+        collective.busy += 1;
+        let job = self.core.job(key, Job::Local);
+        let (op, dtype) = (descriptor.op, descriptor.dtype);
+        self.core.actions.push_back(Action::Reduce { job, op, dtype, inputs, out });
+        Started::One
+    }
+}
+
+/// A peer that sent, under our descriptor, a segment that the plan does not have.
+fn misfit(collective: &Collective, me: GatewayId) -> Option<GatewayId> {
+    let misfits =
+        |((from, tree, segment), incoming): &(&(GatewayId, TreeIndex, SegmentIndex), &Incoming)| {
+            let part = &collective.parts[usize::from(tree.0)];
+            let range = part.part.segment(segment.0);
+            segment.0 >= part.count()
+                || !part.expects_from(*from, me)
+                || range.end - range.start != u64::from(incoming.bytes)
+        };
+    collective.incoming.iter().find(misfits).map(|((from, _, _), _)| *from)
+}

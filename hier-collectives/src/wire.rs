@@ -1,0 +1,385 @@
+//! What gateways say to each other: segment headers and control messages.
+//!
+//! All numbers are big-endian. docs/protocol.md lists the layouts. Control messages state
+//! facts that only grow (an epoch, a limit, a receipt), so that they may be repeated, and
+//! after a lost lane all of them are.
+
+use crate::codec::{
+    DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
+};
+use crate::descriptor::Descriptor;
+use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
+use crate::plan::{Algorithm, Plan, Tree};
+use crate::post::Failure;
+use std::collections::BTreeMap;
+use units::ByteCount;
+
+/// The version of everything in this module; peers of another one are refused.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Longest control message, in bytes, without its length prefix.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Names one segment within a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentKey {
+    /// The collective.
+    pub sequence: Sequence,
+    /// The tree.
+    pub tree: TreeIndex,
+    /// The segment of the tree.
+    pub segment: SegmentIndex,
+}
+
+/// The first bytes of a segment's stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SegmentHeader {
+    /// The epoch it belongs to; data of any other are dropped.
+    pub epoch: Epoch,
+    /// Which segment.
+    pub key: SegmentKey,
+    /// Payload bytes that follow.
+    pub bytes: u32,
+    /// Digest of the collective's descriptor.
+    pub digest: u64,
+    /// Weight of the partial in an average.
+    pub weight: f64,
+}
+
+/// A lane's first message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// [`WIRE_VERSION`] of the sender.
+    pub version: u16,
+    /// Digest of the fabric's names and shape.
+    pub fabric: [u8; 32],
+    /// The sender's name.
+    pub gateway: String,
+    /// The sender's boot id.
+    pub boot: BootId,
+    /// Which of its lanes this is.
+    pub lane: u16,
+}
+
+/// A control message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// To the first gateway: this member is here, outside any epoch after `last`.
+    Join {
+        /// The member's boot id.
+        boot: BootId,
+        /// The last epoch it was in.
+        last: Epoch,
+        /// The first sequence it has not seen.
+        next: Sequence,
+    },
+    /// From the first gateway: an epoch begins.
+    Begin {
+        /// The epoch.
+        epoch: Epoch,
+        /// The number of its first collective.
+        next: Sequence,
+        /// Boot id of each gateway, in gateway order.
+        boots: Vec<BootId>,
+        /// The plan.
+        plan: Plan,
+    },
+    /// The sender is in this epoch, and ready for its messages and data.
+    Ready {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// A rank of the sender's posted a collective of this shape.
+    Announce {
+        /// The epoch.
+        epoch: Epoch,
+        /// The collective.
+        sequence: Sequence,
+        /// The first rank that posted it there.
+        rank: RankId,
+        /// Its shape.
+        descriptor: Descriptor,
+    },
+    /// The receiver may send the segments of this tree below `limit`.
+    Grant {
+        /// The epoch.
+        epoch: Epoch,
+        /// The collective.
+        sequence: Sequence,
+        /// The tree.
+        tree: TreeIndex,
+        /// The first segment not granted.
+        limit: u32,
+    },
+    /// The sender holds this segment for good.
+    Receipt {
+        /// The epoch.
+        epoch: Epoch,
+        /// The segment.
+        key: SegmentKey,
+    },
+    /// The collective failed.
+    Fail {
+        /// The epoch.
+        epoch: Epoch,
+        /// The collective.
+        sequence: Sequence,
+        /// Why.
+        failure: Failure,
+    },
+    /// The sender left the epoch.
+    End {
+        /// The epoch.
+        epoch: Epoch,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+impl SegmentHeader {
+    /// Encoded length.
+    pub const BYTES: usize = 44;
+
+    /// The wire form.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = Vec::with_capacity(Self::BYTES);
+        put_u64(&mut out, self.epoch.0);
+        put_key(&mut out, self.key);
+        put_u32(&mut out, self.bytes);
+        put_u64(&mut out, self.digest);
+        put_u64(&mut out, self.weight.to_bits());
+        out.extend([0; 2]);
+        let mut fixed = [0; Self::BYTES];
+        fixed.copy_from_slice(&out);
+        fixed
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when a field is out of range.
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, DecodeError> {
+        let mut reader = Reader(bytes);
+        let header = Self {
+            epoch: Epoch(reader.u64()?),
+            key: reader.key()?,
+            bytes: reader.u32()?,
+            digest: reader.u64()?,
+            weight: reader.weight()?,
+        };
+        if reader.u16()? != 0 {
+            return Err(DecodeError::Invalid("reserved field"));
+        }
+        Ok(header)
+    }
+}
+
+impl Hello {
+    /// The wire form, without a length prefix.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_u16(&mut out, self.version);
+        out.extend(self.fabric);
+        put_u64(&mut out, self.boot.0);
+        put_u16(&mut out, self.lane);
+        put_text(&mut out, &self.gateway);
+        out
+    }
+
+    /// Reads the wire form. The version stands first and is checked by the caller, so that
+    /// another version can be named even when the rest has another shape.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are no hello of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader(bytes);
+        let version = reader.u16()?;
+        if version != WIRE_VERSION {
+            let fabric = [0; 32];
+            return Ok(Self { version, fabric, gateway: String::new(), boot: BootId(0), lane: 0 });
+        }
+        let mut fabric = [0; 32];
+        fabric.copy_from_slice(reader.take(32)?);
+        let (boot, lane) = (BootId(reader.u64()?), reader.u16()?);
+        let gateway = reader.text()?;
+        reader.end(Self { version, fabric, gateway, boot, lane })
+    }
+}
+
+impl Message {
+    /// The wire form, without a length prefix.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(48);
+        match self {
+            Self::Join { boot, last, next } => {
+                out.push(1);
+                [boot.0, last.0, next.0].into_iter().for_each(|n| put_u64(&mut out, n));
+            }
+            Self::Begin { epoch, next, boots, plan } => {
+                out.push(2);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, next.0);
+                put_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
+                boots.iter().for_each(|boot| put_u64(&mut out, boot.0));
+                put_plan(&mut out, plan);
+            }
+            Self::Ready { epoch } => {
+                out.push(3);
+                put_u64(&mut out, epoch.0);
+            }
+            Self::Announce { epoch, sequence, rank, descriptor } => {
+                out.push(4);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, sequence.0);
+                put_u32(&mut out, rank.0);
+                put_descriptor(&mut out, descriptor);
+            }
+            Self::Grant { epoch, sequence, tree, limit } => {
+                out.push(5);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, sequence.0);
+                put_u16(&mut out, tree.0);
+                put_u32(&mut out, *limit);
+            }
+            Self::Receipt { epoch, key } => {
+                out.push(6);
+                put_u64(&mut out, epoch.0);
+                put_key(&mut out, *key);
+            }
+            Self::Fail { epoch, sequence, failure } => {
+                out.push(7);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, sequence.0);
+                put_failure(&mut out, failure);
+            }
+            Self::End { epoch, failure } => {
+                out.push(8);
+                put_u64(&mut out, epoch.0);
+                put_failure(&mut out, failure);
+            }
+        }
+        out
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are no message of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader(bytes);
+        let message = match reader.u8()? {
+            1 => Self::Join {
+                boot: BootId(reader.u64()?),
+                last: Epoch(reader.u64()?),
+                next: Sequence(reader.u64()?),
+            },
+            2 => Self::Begin {
+                epoch: Epoch(reader.u64()?),
+                next: Sequence(reader.u64()?),
+                boots: reader.boots()?,
+                plan: reader.plan()?,
+            },
+            3 => Self::Ready { epoch: Epoch(reader.u64()?) },
+            4 => Self::Announce {
+                epoch: Epoch(reader.u64()?),
+                sequence: Sequence(reader.u64()?),
+                rank: RankId(reader.u32()?),
+                descriptor: reader.descriptor()?,
+            },
+            5 => Self::Grant {
+                epoch: Epoch(reader.u64()?),
+                sequence: Sequence(reader.u64()?),
+                tree: TreeIndex(reader.u16()?),
+                limit: reader.u32()?,
+            },
+            6 => Self::Receipt { epoch: Epoch(reader.u64()?), key: reader.key()? },
+            7 => Self::Fail {
+                epoch: Epoch(reader.u64()?),
+                sequence: Sequence(reader.u64()?),
+                failure: reader.failure()?,
+            },
+            8 => Self::End { epoch: Epoch(reader.u64()?), failure: reader.failure()? },
+            _ => return Err(DecodeError::Unknown("message")),
+        };
+        reader.end(message)
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
+    put_u64(out, key.sequence.0);
+    put_u16(out, key.tree.0);
+    put_u32(out, key.segment.0);
+}
+
+fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
+    out.push(plan.algorithm as u8);
+    put_u64(out, plan.segment.get());
+    put_text(out, &plan.reason);
+    put_u16(out, u16::try_from(plan.trees.len()).unwrap_or(u16::MAX));
+    for tree in &plan.trees {
+        put_u64(out, tree.share);
+        put_u16(out, u16::try_from(tree.crown.len()).unwrap_or(u16::MAX));
+        tree.crown.iter().for_each(|id| put_u16(out, id.0));
+        put_u16(out, u16::try_from(tree.parents.len()).unwrap_or(u16::MAX));
+        for (child, parent) in &tree.parents {
+            put_u16(out, child.0);
+            put_u16(out, parent.0);
+        }
+    }
+}
+
+/// The wire form of a plan, for its hash.
+pub(crate) fn plan_bytes(plan: &Plan) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_plan(&mut out, plan);
+    out
+}
+
+/// Fields of messages between gateways.
+trait Fields {
+    fn key(&mut self) -> Result<SegmentKey, DecodeError>;
+    fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
+    fn plan(&mut self) -> Result<Plan, DecodeError>;
+    fn tree(&mut self) -> Result<Tree, DecodeError>;
+}
+
+impl Fields for Reader<'_> {
+    fn key(&mut self) -> Result<SegmentKey, DecodeError> {
+        let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
+        Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
+    }
+    fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
+        let count = usize::from(self.u16()?);
+        let mut fields = Reader(self.take(count * 8)?);
+        (0..count).map(|_| fields.u64().map(BootId)).collect()
+    }
+    fn plan(&mut self) -> Result<Plan, DecodeError> {
+        let algorithm =
+            Algorithm::from_code(self.u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
+        let segment = ByteCount::new(self.u64()?);
+        let reason = self.text()?;
+        let count = self.u16()?;
+        let trees = (0..count).map(|_| self.tree()).collect::<Result<_, _>>()?;
+        Ok(Plan { algorithm, reason, segment, trees })
+    }
+    fn tree(&mut self) -> Result<Tree, DecodeError> {
+        let share = self.u64()?;
+        let crown = usize::from(self.u16()?);
+        let mut fields = Reader(self.take(crown * 2)?);
+        let crown = (0..crown).map(|_| fields.u16().map(GatewayId)).collect::<Result<_, _>>()?;
+        let count = usize::from(self.u16()?);
+        let mut fields = Reader(self.take(count * 4)?);
+        let mut parents = BTreeMap::new();
+        for _ in 0..count {
+            let (child, parent) = (GatewayId(fields.u16()?), GatewayId(fields.u16()?));
+            if parents.insert(child, parent).is_some() {
+                return Err(DecodeError::Invalid("parent"));
+            }
+        }
+        Ok(Tree { share, crown, parents })
+    }
+}
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;

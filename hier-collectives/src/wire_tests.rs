@@ -1,0 +1,144 @@
+//! Every message survives the wire; no bytes panic.
+
+use super::*;
+use crate::descriptor::{Dtype, ReduceOp};
+use crate::post::FailureCode;
+use proptest::prelude::*;
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let tree = (1u64..100, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
+        .prop_map(|(share, crown, parents)| Tree {
+            share,
+            crown: (0..crown).map(GatewayId).collect(),
+            parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
+        });
+    (".{0,40}", any::<u64>(), proptest::collection::vec(tree, 0..5)).prop_map(
+        |(reason, segment, trees)| Plan {
+            algorithm: Algorithm::Swap,
+            reason,
+            segment: ByteCount::new(segment),
+            trees,
+        },
+    )
+}
+
+fn failures() -> impl Strategy<Value = Failure> {
+    (0..FailureCode::ALL.len(), ".{0,80}")
+        .prop_map(|(code, text)| Failure::new(FailureCode::ALL[code], text))
+}
+
+fn keys() -> impl Strategy<Value = SegmentKey> {
+    (any::<u64>(), any::<u16>(), any::<u32>()).prop_map(|(sequence, tree, segment)| SegmentKey {
+        sequence: Sequence(sequence),
+        tree: TreeIndex(tree),
+        segment: SegmentIndex(segment),
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
+    let pair = (epoch, sequence);
+    let descriptor = (0..5usize, 0..7usize, any::<u64>(), any::<u64>()).prop_map(
+        |(op, dtype, elements, layout_hash)| Descriptor {
+            op: ReduceOp::ALL[op],
+            dtype: Dtype::ALL[dtype],
+            elements,
+            layout_hash,
+        },
+    );
+    prop_oneof![
+        (any::<u64>(), pair.clone()).prop_map(|(boot, (last, next))| Message::Join {
+            boot: BootId(boot),
+            last,
+            next
+        }),
+        (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans()).prop_map(
+            |((epoch, next), boots, plan)| Message::Begin {
+                epoch,
+                next,
+                boots: boots.into_iter().map(BootId).collect(),
+                plan
+            }
+        ),
+        pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
+        (pair.clone(), any::<u32>(), descriptor).prop_map(|((epoch, sequence), rank, d)| {
+            Message::Announce { epoch, sequence, rank: RankId(rank), descriptor: d }
+        }),
+        (pair.clone(), any::<u16>(), any::<u32>()).prop_map(|((epoch, sequence), tree, limit)| {
+            Message::Grant { epoch, sequence, tree: TreeIndex(tree), limit }
+        }),
+        (pair.clone(), keys()).prop_map(|((epoch, _), key)| Message::Receipt { epoch, key }),
+        (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
+            epoch,
+            sequence,
+            failure
+        }),
+        (pair, failures()).prop_map(|((epoch, _), failure)| Message::End { epoch, failure }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_survive_the_wire(message in messages()) {
+        prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+    }
+
+    #[test]
+    fn no_prefix_of_a_message_is_a_message(message in messages(), cut in 0.0..1.0f64) {
+        let bytes = message.encode();
+        let end = (bytes.len() as f64 * cut) as usize;
+        prop_assert!(Message::decode(&bytes[..end]).is_err());
+    }
+
+    #[test]
+    fn headers_survive_the_wire(
+        epoch: u64, key in keys(), bytes: u32, digest: u64, weight in 0.0..1e300f64,
+    ) {
+        let header = SegmentHeader { epoch: Epoch(epoch), key, bytes, digest, weight };
+        prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn hellos_survive_the_wire(fabric: [u8; 32], gateway in ".{0,30}", boot: u64, lane: u16) {
+        let boot = BootId(boot);
+        let hello = Hello { version: WIRE_VERSION, fabric, gateway, boot, lane };
+        prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+    }
+
+    #[test]
+    fn no_bytes_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        head: [u8; SegmentHeader::BYTES],
+    ) {
+        let _ = (Message::decode(&bytes), Hello::decode(&bytes), SegmentHeader::decode(&head));
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics(message in messages(), at: usize, to: u8) {
+        let mut bytes = message.encode();
+        let at = at % bytes.len();
+        bytes[at] = to;
+        let _ = Message::decode(&bytes);
+    }
+}
+
+#[test]
+fn a_weight_that_is_no_weight_is_refused() {
+    let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(0) };
+    for weight in [f64::NAN, f64::INFINITY, -1.0] {
+        let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight };
+        assert_eq!(SegmentHeader::decode(&header.encode()), Err(DecodeError::Invalid("weight")));
+    }
+}
+
+#[test]
+fn another_version_can_be_named() {
+    let hello = Hello {
+        version: 7,
+        fabric: [1; 32],
+        gateway: "east-0".to_owned(),
+        boot: BootId(5),
+        lane: 1,
+    };
+    assert_eq!(Hello::decode(&hello.encode()).map(|hello| hello.version), Ok(7));
+}

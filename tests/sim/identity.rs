@@ -1,0 +1,1 @@
+//! Who may meet: certificates and fabrics that are refused.

@@ -1,0 +1,9 @@
+//! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
+
+mod correct;
+mod disagree;
+mod identity;
+mod rate;
+mod replay;
+mod seeds;
+mod wait;

@@ -1,0 +1,62 @@
+//! How close a collective comes to the bound.
+
+use hier_collectives::bound;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use scenarios::{Lab, Shape, simulate};
+use units::{ByteCount, Fraction, Span};
+
+/// eta of one all-reduce of `bytes` from its last post to its last result, and the payload
+/// sent for the first time from east.
+fn eta(shape: &Shape, bytes: u64, seed: u64) -> (f64, u64) {
+    simulate(async {
+        let lab = Lab::start(shape, seed).await;
+        let clients = lab.clients(2 * bytes + 4096).await;
+        // All lanes are up a round trip after the first.
+        lab.host.sleep_until(lab.host.now() + Span::from_secs(1)).await;
+        let begin = lab.host.now();
+        let mut operations = Vec::new();
+        for client in &clients {
+            let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room");
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        }
+        for operation in &mut operations {
+            operation.ready().await.expect("a result");
+        }
+        let seconds = lab.host.now().since(begin).as_secs_f64();
+        let bound = bound::all_reduce(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
+        let sent = lab.gateways[0].peers.values().map(|peer| peer.metrics.sent_bytes.get()).sum();
+        (bound / seconds, sent)
+    })
+}
+
+#[test]
+fn a_clean_link_is_filled() {
+    let (eta, sent) = eta(&Shape::new(1, 1), 256 << 20, 1);
+    assert!(eta >= 0.95, "eta {eta:.4}");
+    assert!(sent <= (256 << 20) * 102 / 100, "{sent} bytes sent");
+}
+
+#[test]
+fn each_byte_crosses_once_whatever_the_number_of_ranks() {
+    for (east, west) in [(1, 1), (4, 1), (1, 4), (4, 4)] {
+        let loss = Fraction::from_ppb(1_000_000).expect("0.1 %");
+        let bytes = 1 << 20;
+        let (_, sent) = eta(&Shape { loss, ..Shape::new(east, west) }, bytes, 1);
+        assert!((bytes..=bytes * 102 / 100).contains(&sent), "{east}, {west}: {sent} bytes sent");
+    }
+}
+
+#[test]
+fn jumbo_frames_pass() {
+    let (eta, _) = eta(&Shape { mtu: 9000, ..Shape::new(1, 1) }, 64 << 20, 1);
+    assert!(eta >= 0.80, "eta {eta:.4}");
+}
+
+#[test]
+fn random_loss_costs_little() {
+    for seed in 1..=3 {
+        let loss = Fraction::from_ppb(1_000_000).expect("0.1 %");
+        let (eta, _) = eta(&Shape { loss, ..Shape::new(1, 1) }, 256 << 20, seed);
+        assert!(eta >= 0.90, "seed {seed}: eta {eta:.4}");
+    }
+}

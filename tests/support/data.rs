@@ -1,0 +1,122 @@
+//! Seeded contributions and the result they must give.
+
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::reduce::reduce_slices;
+
+/// splitmix64.
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// A rank's contribution: any bits at all, so that NaN with payloads, infinities, zeros of
+/// both signs and subnormals are among them; every eighth element is one of these on purpose.
+pub fn contribution(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
+    fill(dtype, elements, rank, seed, |index, random| match (dtype, index % 8) {
+        (Dtype::F32, 0) => special(random, 8, 23),
+        (Dtype::F64, 0) => special(random, 11, 52),
+        (Dtype::F16, 0) => special(random, 5, 10),
+        (Dtype::Bf16, 0) => special(random, 8, 7),
+        _ => plain(dtype, random),
+    })
+}
+
+/// As [`contribution`], of numbers at most 2 in magnitude, so that arithmetic in f64 comes
+/// close to any result.
+pub fn ordinary(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
+    fill(dtype, elements, rank, seed, |_, random| plain(dtype, random))
+}
+
+fn fill(
+    dtype: Dtype,
+    elements: u64,
+    rank: u32,
+    seed: u64,
+    bits: impl Fn(u64, u64) -> u64,
+) -> Vec<u8> {
+    let mut dice = Dice(seed ^ (u64::from(rank) << 32) ^ elements);
+    let size = dtype.size() as usize;
+    let mut bytes = Vec::with_capacity(elements as usize * size);
+    for index in 0..elements {
+        bytes.extend(&bits(index, dice.roll()).to_le_bytes()[..size]);
+    }
+    bytes
+}
+
+fn plain(dtype: Dtype, random: u64) -> u64 {
+    match dtype {
+        Dtype::F32 => u64::from(((random % 2001) as f32 / 1000.0 - 1.0).to_bits()),
+        Dtype::F64 => ((random % 2001) as f64 / 1000.0 - 1.0).to_bits(),
+        Dtype::F16 => 0x3800 | (random & 0x87ff),
+        Dtype::Bf16 => 0x3f00 | (random & 0x80ff),
+        _ => random,
+    }
+}
+
+/// The elements of a float buffer.
+///
+/// # Panics
+/// When the dtype is an integer one.
+pub fn as_f64(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+    let read = |element: &[u8]| {
+        let mut low = [0; 8];
+        low[..element.len()].copy_from_slice(element);
+        let bits = u64::from_le_bytes(low);
+        match dtype {
+            Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
+            Dtype::F64 => f64::from_bits(bits),
+            Dtype::F16 => half::f16::from_bits(bits as u16).to_f64(),
+            Dtype::Bf16 => half::bf16::from_bits(bits as u16).to_f64(),
+            _ => panic!("{dtype} is no float"),
+        }
+    };
+    bytes.chunks_exact(dtype.size() as usize).map(read).collect()
+}
+
+fn special(random: u64, exponent: u32, mantissa: u32) -> u64 {
+    let sign = (random >> 63) << (exponent + mantissa);
+    let top = ((1u64 << exponent) - 1) << mantissa;
+    let low = random & ((1 << mantissa) - 1);
+    match random % 4 {
+        0 => sign,
+        1 => sign | top,
+        2 => sign | top | low,
+        _ => sign | low,
+    }
+}
+
+/// What two regions must get: each region's ranks in order, encoded, then the regions in
+/// order. `contributions` and `weights` are by rank; the first `east` ranks are the first
+/// region's.
+pub fn expected(
+    op: ReduceOp,
+    dtype: Dtype,
+    contributions: &[Vec<u8>],
+    weights: &[f64],
+    east: usize,
+) -> Vec<u8> {
+    let reduce = |inputs: &[(&[u8], f64)]| match inputs {
+        // A region of one rank hands its contribution over as it is.
+        [(alone, _)] => alone.to_vec(),
+        _ => {
+            let mut out = vec![0; inputs[0].0.len()];
+            reduce_slices(op, dtype, &mut out, inputs).expect("fitting slices");
+            out
+        }
+    };
+    let inputs: Vec<(&[u8], f64)> =
+        contributions.iter().map(Vec::as_slice).zip(weights.iter().copied()).collect();
+    let (first, second) = inputs.split_at(east);
+    let weight = |inputs: &[(&[u8], f64)]| inputs.iter().map(|(_, weight)| weight).sum();
+    let (left, right) = (reduce(first), reduce(second));
+    reduce(&[(&left, weight(first)), (&right, weight(second))])
+}

@@ -1,0 +1,80 @@
+//! What gateways show of themselves: the right papers, and wrong ones.
+
+use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
+use gateway::wan::tls::Credentials;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::Fabric;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Where the keys of another process are; it gives the same packets to the byte.
+pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
+
+/// What a gateway shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Papers {
+    /// What it should.
+    Right,
+    /// A certificate with its name, of a CA that nobody else knows.
+    OtherAuthority,
+    /// A certificate that was good until an hour ago.
+    Expired,
+    /// A good certificate with the other gateway's name.
+    OtherName,
+    /// The right certificate, but another idea of the fabric.
+    OtherFabric,
+}
+
+impl Papers {
+    /// Digest of what it takes for the fabric.
+    pub fn fabric_identity(self) -> [u8; 32] {
+        [if self == Self::OtherFabric { 2 } else { 1 }; 32]
+    }
+
+    /// Its certificate and key, and the CA that it believes, which is always the right one.
+    pub fn credentials(self, fabric: &Fabric, me: GatewayId) -> Credentials {
+        let own = &fabric.gateway(me).name;
+        let other = fabric.gateway_ids().find(|id| *id != me).expect("another gateway");
+        let (ca, ca_key) = (keys().join("ca.pem"), keys().join("ca.key"));
+        let right = || CertificateAuthority::load(&ca, &ca_key).expect("a CA");
+        let issued = match self {
+            Self::Right | Self::OtherFabric => {
+                let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
+                return Credentials::load(&file("pem"), &file("key"), &ca).expect("keys");
+            }
+            Self::OtherAuthority => {
+                let stranger = CertificateAuthority::generate(fabric.name()).expect("a CA");
+                stranger.issue(own, fabric.name(), Validity::days(1))
+            }
+            Self::Expired => right().issue(own, fabric.name(), Validity::over()),
+            Self::OtherName => {
+                let name = &fabric.gateway(other).name;
+                right().issue(name, fabric.name(), Validity::days(1))
+            }
+        };
+        let Issued { certificate_pem, key_pem } = issued.expect("a certificate");
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = (folder.path().join("own.pem"), folder.path().join("own.key"));
+        std::fs::write(&certificate, certificate_pem).expect("written");
+        std::fs::write(&key, key_pem).expect("written");
+        Credentials::load(&certificate, &key, &ca).expect("keys")
+    }
+}
+
+/// One set of keys for all simulations of this process: making them is slow, and of no
+/// interest to what happens under virtual time.
+pub fn keys() -> &'static Path {
+    static KEYS: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
+    let (_, folder) = KEYS.get_or_init(|| {
+        if let Some(folder) = std::env::var_os(KEYS_VARIABLE) {
+            return (None, folder.into());
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let fabric = crate::Shape::new(1, 1).fabric();
+        let order = Order { validity: Validity::days(30), jobs: &[], force: false };
+        certs::make(&fabric, folder.path(), &order).expect("keys");
+        let path = folder.path().to_owned();
+        (Some(folder), path)
+    });
+    folder
+}

@@ -1,0 +1,55 @@
+//! Counts of tests, read off the test runner's output.
+
+/// Tests so far.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Passed.
+    pub passed: u64,
+    /// Failed.
+    pub failed: u64,
+    /// What was not run, and why, as far as it is known.
+    pub skipped: Vec<String>,
+}
+
+impl Tally {
+    /// Takes note of a line of a test runner's output.
+    pub fn line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.passed += count(counts, " passed");
+            self.failed += count(counts, " failed");
+        } else if let Some((name, why)) =
+            line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
+        {
+            self.skipped.push(format!("{name}{why}"));
+        }
+    }
+}
+
+/// The number in front of `what`, as in `ok. 3 passed; 0 failed`.
+fn count(counts: &str, what: &str) -> u64 {
+    let before = counts.split(what).next().filter(|before| before.len() < counts.len());
+    let number = before.and_then(|before| before.rsplit(' ').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn counts_are_summed_over_test_programs() {
+        let output = "\
+running 3 tests
+test one ... ok
+test slow ... ignored, needs two hosts
+test other ... FAILED
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: cut off";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.line(line));
+        let skipped = vec!["slow, needs two hosts".to_owned()];
+        assert_eq!(tally, Tally { passed: 13, failed: 1, skipped });
+    }
+}
