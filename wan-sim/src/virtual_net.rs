@@ -5,22 +5,23 @@
 //! up to whole milliseconds, so a waiting reader wakes up to 1 ms late.
 
 mod socket;
+mod state;
 
-use crate::{Counters, Delivery, Link, LinkSpec, Packet, TraceHash, TraceRecord};
+use crate::{Counters, Link, LinkSpec};
 use bytes::Bytes;
 use quinn::AsyncUdpSocket;
-use quinn::udp::{EcnCodepoint, Transmit};
-use std::collections::BTreeMap;
+use quinn::udp::Transmit;
+use state::{Datagram, Inbox, Port, State};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
 use tokio::time::Instant;
 use units::{ByteCount, TimeNs};
 
 /// A handle to the network; clones are the same network.
 ///
 /// Packets between two IP addresses go through the [`Link`] of that direction, whatever
-/// their ports. Where none leads they vanish and are counted, as on a real network.
+/// their ports, and through the shared port of each address that has one. Where no link
+/// leads they vanish and are counted, as on a real network.
 #[derive(Debug, Clone)]
 pub struct VirtualNet {
     origin: Instant,
@@ -85,6 +86,21 @@ impl VirtualNet {
         let mut state = self.lock();
         state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
         state.links.insert((a, b), Link::new(a_to_b, seed));
+    }
+
+    /// Lets everything that `ip` sends pass `egress` before its link, and everything sent to
+    /// it pass `ingress` after, each shared by all its links: a site's own rate. Give a
+    /// queue in bytes or time, as there is no distance.
+    pub fn set_port(&self, ip: IpAddr, egress: LinkSpec, ingress: LinkSpec, seed: u64) {
+        let (egress, ingress) = (Link::new(egress, seed), Link::new(ingress, seed ^ BACKWARD));
+        self.lock().ports.insert(ip, Port { egress, ingress });
+    }
+
+    /// What the port of `ip` has seen: sent, then received. `None` without a port.
+    pub fn port_counters(&self, ip: IpAddr) -> Option<(Counters, Counters)> {
+        let state = self.lock();
+        let port = state.ports.get(&ip)?;
+        Some((port.egress.counters(), port.ingress.counters()))
     }
 
     /// What the link from `from` to `to` has seen.
@@ -188,98 +204,6 @@ pub struct Undelivered {
     /// Transmits, all segments together, of more than a kernel takes: it refuses these
     /// with EMSGSIZE, which quinn ignores.
     pub too_big: u64,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    links: BTreeMap<(IpAddr, IpAddr), Link>,
-    inboxes: BTreeMap<SocketAddr, Inbox>,
-    sent: u64,
-    undelivered: Undelivered,
-    trace: TraceHash,
-}
-
-/// A socket's datagrams, by delivery time and then by order of sending.
-#[derive(Debug, Default)]
-struct Inbox {
-    datagrams: BTreeMap<(TimeNs, u64), Datagram>,
-    bytes: usize,
-    /// Who waits, and until when it sleeps by itself.
-    reader: Option<(Waker, Option<TimeNs>)>,
-}
-
-#[derive(Debug, Clone)]
-struct Datagram {
-    source: SocketAddr,
-    ecn: Option<EcnCodepoint>,
-    payload: Bytes,
-}
-
-impl Datagram {
-    /// With what the link did to it.
-    fn after(mut self, delivery: Delivery) -> Self {
-        if delivery.marked {
-            self.ecn = Some(EcnCodepoint::Ce);
-        }
-        if let Some(bit) = delivery.corrupt_bit
-            && !self.payload.is_empty()
-        {
-            let mut payload = self.payload.to_vec();
-            let bit = bit as usize % (payload.len() * 8);
-            payload[bit / 8] ^= 1 << (bit % 8);
-            self.payload = payload.into();
-        }
-        self
-    }
-}
-
-impl State {
-    fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
-        let ip_bytes = ip_bytes(destination, datagram.payload.len());
-        let packet = Packet { ip_bytes, ecn_capable: datagram.ecn.is_some() };
-        let link = self.links.get_mut(&(datagram.source.ip(), destination.ip()));
-        let offered = link.map(|link| link.offer(now, packet));
-        let source = datagram.source;
-        self.trace.add(&TraceRecord { now, source, destination, ip_bytes, offered });
-        let Some(offered) = offered else {
-            self.undelivered.no_link += 1;
-            return;
-        };
-        for delivery in offered.deliveries() {
-            self.put(destination, datagram.clone(), delivery);
-        }
-    }
-
-    fn put(&mut self, destination: SocketAddr, datagram: Datagram, delivery: Delivery) {
-        let Some(inbox) = self.inboxes.get_mut(&destination) else {
-            self.undelivered.no_socket += 1;
-            return;
-        };
-        if inbox.bytes + datagram.payload.len() > INBOX_BYTES_MAX {
-            self.undelivered.inbox_full += 1;
-            return;
-        }
-        self.sent += 1;
-        inbox.bytes += datagram.payload.len();
-        inbox.datagrams.insert((delivery.at, self.sent), datagram.after(delivery));
-    }
-
-    /// The reader at `address`, if it would sleep past its first packet.
-    fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
-        let inbox = self.inboxes.get_mut(&address)?;
-        let ((due, _), _) = inbox.datagrams.first_key_value()?;
-        let (_, until) = inbox.reader.as_ref()?;
-        if until.is_some_and(|until| until <= *due) {
-            return None;
-        }
-        inbox.reader.take().map(|(waker, _)| waker)
-    }
-}
-
-fn ip_bytes(destination: SocketAddr, payload: usize) -> u32 {
-    let headers = if destination.is_ipv4() { 28 } else { 48 };
-    // A transmit is at most 64 KiB.
-    u32::try_from(payload).unwrap_or(u32::MAX - headers) + headers
 }
 
 /// Makes the two directions of a connection draw differently under one seed.

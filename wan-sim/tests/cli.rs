@@ -189,6 +189,19 @@ fn files_and_presets_are_shown_in_netems_words() {
 }
 
 #[test]
+fn there_is_one_seed() {
+    let forward = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9"];
+    for more in [
+        &["--seed", "1", "--netem", "delay 1ms seed 1"][..],
+        &["--netem", "delay 1ms", "--netem-back", "delay 1ms seed 1"],
+    ] {
+        let output = run(&[&forward[..], more].concat());
+        assert_eq!(output.status.code(), Some(64));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("one seed"));
+    }
+}
+
+#[test]
 fn a_taken_address_exits_64() {
     let taken = socket();
     let forward = format!("{0}={0}", taken.local_addr().unwrap());

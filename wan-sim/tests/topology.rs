@@ -149,5 +149,6 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),
     ("[site.c]\nport = 1", 4, &["`port`"]),
     ("[site.'../x']", 0, &["../x", "a-z"]),
+    ("[link.a-b]\nnetem = 'delay 1ms seed 7'", 0, &["seed", "top"]),
     ("mtu = 1", 3, &["mtu"]),
 ];

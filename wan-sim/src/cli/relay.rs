@@ -48,9 +48,9 @@ pub struct RelayArgs {
     /// The way back in netem's words; default: as the way there.
     #[arg(long, value_name = "WORDS", requires = "netem")]
     pub netem_back: Option<Netem>,
-    /// Decides every random draw.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Decides every random draw; default 1, or what the netem words say.
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Record what both links are offered and its fate, for `wan-sim replay`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
@@ -94,6 +94,7 @@ pub(super) fn run(args: &RelayArgs) -> u8 {
             eprintln!("wan-sim relay: {error}");
             match error {
                 Failure::Spec(_)
+                | Failure::Seeds
                 | Failure::Record { .. }
                 | Failure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
                 Failure::Relay(RelayError::System(_)) | Failure::Io(_) => EXIT_FAILED,
@@ -106,6 +107,8 @@ pub(super) fn run(args: &RelayArgs) -> u8 {
 enum Failure {
     #[error("{0}")]
     Spec(#[from] SpecError),
+    #[error("give one seed: by --seed, or in --netem")]
+    Seeds,
     #[error("{0}")]
     Relay(#[from] RelayError),
     #[error("cannot record into {path}: {source}", path = .path.display())]
@@ -117,11 +120,12 @@ enum Failure {
 fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
     let settings = Settings::new(args);
     let (forward, backward) = settings.links()?;
+    let seed = seed(args)?;
     // Before the relay runs, so that an early signal ends it cleanly.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, signal)?;
-    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed: args.seed };
+    let spec = RelaySpec { forwards: args.forwards.clone(), forward, backward, seed };
     let relay = match &args.record {
         None => Relay::start(&spec)?,
         Some(path) => {
@@ -138,6 +142,17 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
         report(args, &counters, &fidelity)?;
     }
     Ok(code)
+}
+
+/// The one seed, wherever it stands.
+fn seed(args: &RelayArgs) -> Result<u64, Failure> {
+    let there = args.netem.and_then(|words| words.seed);
+    let back = args.netem_back.and_then(|words| words.seed);
+    match (args.seed, there, back) {
+        (None, None, None) => Ok(SEED_DEFAULT),
+        (Some(seed), None, None) | (None, Some(seed), None) => Ok(seed),
+        _ => Err(Failure::Seeds),
+    }
 }
 
 /// Waits for the end, answering commands meanwhile.
@@ -287,3 +302,5 @@ const BUFFER_BYTES_GOOD: usize = 4 << 20;
 
 /// Refused like any rate of zero.
 const NO_RATE: BitRate = BitRate::from_bits_per_second(0);
+
+const SEED_DEFAULT: u64 = 1;

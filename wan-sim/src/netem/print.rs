@@ -5,7 +5,7 @@ use crate::{Loss, Order, Shape};
 use std::fmt;
 use units::{Fraction, Span};
 
-/// In words that `Netem::from_str` reads back as the same link.
+/// In words that parse as the same link.
 impl fmt::Display for Netem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = &self.link;

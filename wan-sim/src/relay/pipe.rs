@@ -128,7 +128,7 @@ const BATCH_BYTES_MAX: usize = 65_507;
 const BATCH_SEGMENTS_MAX: usize = 64;
 
 /// Buffers kept for reuse, each of at most [`BATCH_BYTES_MAX`].
-const SPARE_MAX: usize = 256;
+const SPARE_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {

@@ -74,6 +74,8 @@ pub(super) enum LinkError {
     Without { key: &'static str, needed: &'static str },
     #[error("give `rtt`, or `delay` one way")]
     NoDelay,
+    #[error("netem: the seed is the whole file's: seed = 7 at its top")]
+    Seed,
     #[error("netem: {0}")]
     Netem(#[from] NetemError),
     #[error("{0}")]
@@ -123,7 +125,8 @@ impl RawLink {
     pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
         self.check()?;
         if let Some(words) = &self.netem {
-            return Ok(words.parse::<Netem>()?.link);
+            let words: Netem = words.parse()?;
+            return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
         }
         let delay = match (self.delay, self.rtt) {
             (Some(delay), _) => delay,

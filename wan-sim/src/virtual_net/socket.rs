@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use tokio::time::Sleep;
 use units::TimeNs;
 
@@ -32,6 +32,9 @@ impl Socket {
     ) -> Result<usize, Option<TimeNs>> {
         let now = self.net.now();
         let mut state = self.net.lock();
+        let others = state.admit(now, self.address.ip(), self.address);
+        // They take the lock only when they run, after this.
+        others.into_iter().for_each(Waker::wake);
         let Some(inbox) = state.inboxes.get_mut(&self.address) else {
             return Err(None);
         };
@@ -58,8 +61,10 @@ impl Socket {
         if taken > 0 {
             return Ok(taken);
         }
-        let due = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
-        inbox.reader = Some((cx.waker().clone(), due));
+        let due = state.next_due(self.address);
+        if let Some(inbox) = state.inboxes.get_mut(&self.address) {
+            inbox.reader = Some((cx.waker().clone(), due));
+        }
         Err(due)
     }
 

@@ -71,6 +71,9 @@ impl Settings {
         match (&mut changed, key) {
             (changed, "netem") => {
                 let words: Netem = parse(value)?;
+                if words.seed.is_some() {
+                    return Err("a seed cannot change while the relay runs".to_owned());
+                }
                 *changed = Self::Netem(words.link, words.link);
             }
             (Self::Flags { rtt, .. }, "rtt") => *rtt = parse(value)?,

@@ -1,0 +1,181 @@
+//! What the network holds.
+
+use super::{INBOX_BYTES_MAX, Undelivered};
+use crate::{Delivery, Link, Packet, TraceHash, TraceRecord};
+use bytes::Bytes;
+use quinn::udp::EcnCodepoint;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::task::Waker;
+use units::TimeNs;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
+    pub(super) ports: BTreeMap<IpAddr, Port>,
+    pub(super) inboxes: BTreeMap<SocketAddr, Inbox>,
+    /// Datagrams that have left their link for an address with a port. They enter it in
+    /// order of time, once that time has come.
+    arriving: BTreeMap<IpAddr, Arriving>,
+    sent: u64,
+    pub(super) undelivered: Undelivered,
+    pub(super) trace: TraceHash,
+}
+
+/// By time and then by order of sending: for whom, and what.
+type Arriving = BTreeMap<(TimeNs, u64), (SocketAddr, Datagram)>;
+
+/// What all links of one address share.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) egress: Link,
+    pub(super) ingress: Link,
+}
+
+/// A socket's datagrams, by delivery time and then by order of sending.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) datagrams: BTreeMap<(TimeNs, u64), Datagram>,
+    pub(super) bytes: usize,
+    /// Who waits, and until when it sleeps by itself.
+    pub(super) reader: Option<(Waker, Option<TimeNs>)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Datagram {
+    pub(super) source: SocketAddr,
+    pub(super) ecn: Option<EcnCodepoint>,
+    pub(super) payload: Bytes,
+}
+
+impl Datagram {
+    /// With what the link did to it.
+    fn after(mut self, delivery: Delivery) -> Self {
+        if delivery.marked {
+            self.ecn = Some(EcnCodepoint::Ce);
+        }
+        if let Some(bit) = delivery.corrupt_bit
+            && !self.payload.is_empty()
+        {
+            let mut payload = self.payload.to_vec();
+            let bit = bit as usize % (payload.len() * 8);
+            payload[bit / 8] ^= 1 << (bit % 8);
+            self.payload = payload.into();
+        }
+        self
+    }
+}
+
+impl State {
+    /// Sends a datagram at `now` through its sender's port and its link.
+    pub(super) fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
+        let (from, to) = (datagram.source.ip(), destination.ip());
+        let Some(link) = self.links.get_mut(&(from, to)) else {
+            let record = record(now, destination, &datagram);
+            self.trace.add(&record);
+            self.undelivered.no_link += 1;
+            return;
+        };
+        let mut sent = vec![(now, datagram)];
+        if let Some(port) = self.ports.get_mut(&from) {
+            sent = pass(&mut port.egress, &mut self.trace, destination, sent);
+        }
+        for (at, datagram) in pass(link, &mut self.trace, destination, sent) {
+            if self.ports.contains_key(&to) {
+                self.sent += 1;
+                let arriving = self.arriving.entry(to).or_default();
+                arriving.insert((at, self.sent), (destination, datagram));
+            } else {
+                self.put(at, destination, datagram);
+            }
+        }
+    }
+
+    /// Lets what has come to the port of `ip` by `now` through it. Returns whoever waits for
+    /// it, other than `reader`.
+    pub(super) fn admit(&mut self, now: TimeNs, ip: IpAddr, reader: SocketAddr) -> Vec<Waker> {
+        let mut others = Vec::new();
+        while let Some(arriving) = self.arriving.get_mut(&ip)
+            && let Some(entry) = arriving.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((at, _), (destination, datagram)) = entry.remove_entry();
+            let mut came = vec![(at, datagram)];
+            if let Some(port) = self.ports.get_mut(&ip) {
+                came = pass(&mut port.ingress, &mut self.trace, destination, came);
+            }
+            for (at, datagram) in came {
+                self.put(at, destination, datagram);
+            }
+            if destination != reader {
+                others.extend(self.waker_for(destination));
+            }
+        }
+        others
+    }
+
+    /// When the socket at `address` has to look again.
+    pub(super) fn next_due(&self, address: SocketAddr) -> Option<TimeNs> {
+        let inbox = self.inboxes.get(&address)?;
+        let arrived = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
+        let arriving = self.arriving.get(&address.ip());
+        let arriving = arriving.and_then(|arriving| arriving.first_key_value());
+        arrived.into_iter().chain(arriving.map(|((at, _), _)| *at)).min()
+    }
+
+    /// The reader at `address`, if it would sleep past its next datagram.
+    pub(super) fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
+        let due = self.next_due(address)?;
+        let inbox = self.inboxes.get_mut(&address)?;
+        let (_, until) = inbox.reader.as_ref()?;
+        if until.is_some_and(|until| until <= due) {
+            return None;
+        }
+        inbox.reader.take().map(|(waker, _)| waker)
+    }
+
+    fn put(&mut self, at: TimeNs, destination: SocketAddr, datagram: Datagram) {
+        let Some(inbox) = self.inboxes.get_mut(&destination) else {
+            self.undelivered.no_socket += 1;
+            return;
+        };
+        if inbox.bytes + datagram.payload.len() > INBOX_BYTES_MAX {
+            self.undelivered.inbox_full += 1;
+            return;
+        }
+        self.sent += 1;
+        inbox.bytes += datagram.payload.len();
+        inbox.datagrams.insert((at, self.sent), datagram);
+    }
+}
+
+/// Offers datagrams to a link; returns those that come out, and when.
+fn pass(
+    link: &mut Link,
+    trace: &mut TraceHash,
+    destination: SocketAddr,
+    datagrams: Vec<(TimeNs, Datagram)>,
+) -> Vec<(TimeNs, Datagram)> {
+    let mut out = Vec::with_capacity(datagrams.len());
+    for (now, datagram) in datagrams {
+        let mut record = record(now, destination, &datagram);
+        let ecn_capable = datagram.ecn.is_some();
+        let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
+        record.offered = Some(offered);
+        trace.add(&record);
+        let arrived = offered.deliveries();
+        out.extend(arrived.map(|delivery| (delivery.at, datagram.clone().after(delivery))));
+    }
+    out
+}
+
+fn record(now: TimeNs, destination: SocketAddr, datagram: &Datagram) -> TraceRecord {
+    let ip_bytes = ip_bytes(destination, datagram.payload.len());
+    TraceRecord { now, source: datagram.source, destination, ip_bytes, offered: None }
+}
+
+fn ip_bytes(destination: SocketAddr, payload: usize) -> u32 {
+    let headers = if destination.is_ipv4() { 28 } else { 48 };
+    // A transmit is at most 64 KiB.
+    u32::try_from(payload).unwrap_or(u32::MAX - headers) + headers
+}
