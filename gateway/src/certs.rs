@@ -96,7 +96,8 @@ impl CertificateAuthority {
     pub fn generate(fabric: &str) -> Result<Self, CertsError> {
         let at_fault = |source| CertsError::Certificate { what: fabric.to_owned(), source };
         let mut params = CertificateParams::default();
-        let common_name = format!("Landbridge CA of {fabric}");
+        // Two CAs of one fabric are told apart by name, so that a stranger reads as one.
+        let common_name = format!("Landbridge CA of {fabric}, {}", &token()[..8]);
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

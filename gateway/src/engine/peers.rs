@@ -34,6 +34,8 @@ struct Peer {
     /// The lowest lane carries the control messages.
     lanes: BTreeMap<u16, LaneHandle>,
     trouble: Option<String>,
+    /// Why each lane could not be had, until it is up.
+    dial_trouble: BTreeMap<u16, String>,
     /// Losses already counted, by connection.
     lost_packets: BTreeMap<ConnectionId, u64>,
 }
@@ -45,6 +47,7 @@ impl Peers {
             boot: None,
             lanes: BTreeMap::new(),
             trouble: None,
+            dial_trouble: BTreeMap::new(),
             lost_packets: BTreeMap::new(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
@@ -80,6 +83,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
+        peer.dial_trouble.remove(&seen.lane);
         peer.lanes.insert(seen.lane, handle);
         first
     }
@@ -109,8 +113,8 @@ impl Peers {
     pub fn dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {
         let name = self.fabric.gateway(id).name.clone();
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        // Each reason once: dials go on for as long as the peer is away.
-        if peer.trouble.as_ref() != Some(&why) {
+        // Each reason once a lane: dials go on for as long as the peer is away.
+        if peer.dial_trouble.insert(lane, why.clone()).as_ref() != Some(&why) {
             info!("lane {lane} to gateway {name} is not up yet: {why}");
         }
         peer.trouble = Some(why);
