@@ -17,7 +17,7 @@ use crate::{Counters, Fidelity, FidelityReport, Link, LinkSpec};
 use pump::{LIMITS, Pump, SiteState, lock};
 use site::Namespace;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -104,7 +104,7 @@ impl Lab {
         };
         let tuns = Arc::new(tuns);
         for (site, state) in lab.states.iter().enumerate() {
-            let (life, pump_life) = UnixStream::pair()?;
+            let (mut life, pump_life) = UnixStream::pair()?;
             let pump = Pump {
                 site,
                 origin: lab.origin,
@@ -118,6 +118,8 @@ impl Lab {
             let name = format!("wan-sim {}", topology.sites[site]);
             let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;
             lab.threads.push(thread);
+            // Until its thread runs.
+            life.read_exact(&mut [0])?;
             lab.life.push(life);
         }
         Ok(lab)

@@ -13,7 +13,7 @@ use crate::{
 };
 use pump::Pump;
 use socket::Port;
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -158,10 +158,12 @@ impl Relay {
             fidelity: Fidelity::default(),
             recorder,
         }));
-        let (life, pump_life) = UnixStream::pair()?;
+        let (mut life, pump_life) = UnixStream::pair()?;
         let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
         let thread =
             std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
+        // Until its thread runs.
+        life.read_exact(&mut [0])?;
         Ok(Self { shared, listening, life, thread: Some(thread) })
     }
 

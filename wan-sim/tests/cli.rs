@@ -114,7 +114,8 @@ fn a_starved_relay_says_that_the_run_is_void() {
     target.recv_from(&mut [0; 9]).unwrap();
     signal(rustix::process::Signal::TERM);
     let report = json(&mut lines);
-    assert!(report["fidelity"]["void"][0].as_str().unwrap().contains("late"), "{report}");
+    let reasons = report["fidelity"]["void"].to_string();
+    assert!(reasons.contains("late"), "{report}");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 

@@ -6,7 +6,7 @@ use crate::recording::Recorder;
 use crate::{Fate, Fidelity, FidelityLimits, Link, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,8 @@ impl Pump {
         let _ = rustix::process::setpriority_process(None, -20);
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut last = self.now();
+        // From here on, being held up is noticed.
+        self.life.write_all(&[0])?;
         loop {
             self.deliver();
             let Some(readable) = self.wait()? else {

@@ -9,7 +9,7 @@ use crate::Packet;
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
@@ -72,6 +72,8 @@ impl Pump {
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut reaped = TimeNs::default();
         let mut last = self.now();
+        // From here on, being held up is noticed.
+        self.life.write_all(&[0])?;
         loop {
             self.deliver();
             let now = self.now();
