@@ -86,7 +86,6 @@ fn refused(bad: GatewayId, papers: Papers, reason: &str) {
 
 #[test]
 fn a_certificate_of_another_authority() {
-    // Both authorities are called after the fabric, so that only the signature tells.
     let reason = "invalid peer certificate: UnknownIssuer";
     refused(EAST, Papers::OtherAuthority, reason);
     refused(WEST, Papers::OtherAuthority, reason);
