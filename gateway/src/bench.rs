@@ -178,13 +178,13 @@ fn encode(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^= z >> 31;
-    let magnitude = 0.5 + (z >> 44) as f32 / f32::from(1u16 << 10) / 1024.0;
+    let magnitude = 0.5 + (z >> 12) as f64 / (1u64 << 52) as f64;
     let float = if z & 1 == 0 { magnitude } else { -magnitude };
     match dtype {
-        Dtype::F32 => out.extend(float.to_le_bytes()),
-        Dtype::F64 => out.extend(f64::from(float).to_le_bytes()),
-        Dtype::F16 => out.extend(f16::from_f32(float).to_le_bytes()),
-        Dtype::Bf16 => out.extend(bf16::from_f32(float).to_le_bytes()),
+        Dtype::F32 => out.extend((float as f32).to_le_bytes()),
+        Dtype::F64 => out.extend(float.to_le_bytes()),
+        Dtype::F16 => out.extend(f16::from_f64(float).to_le_bytes()),
+        Dtype::Bf16 => out.extend(bf16::from_f64(float).to_le_bytes()),
         _ => out.extend(&z.to_le_bytes()[..dtype.size() as usize]),
     }
 }

@@ -14,7 +14,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
+use units::Span;
 
+/// The relay's queue holds one BDP, and at least this much time: on a short link a BDP is
+/// less than what a timer of one millisecond lets go at once.
+const QUEUE_MIN: Span = Span::from_ms(10);
 /// How long the gateways may take to meet.
 const MEET_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -327,9 +331,13 @@ fn start_relay(options: &Options, deployment: &Deployment) -> Result<Process, Qu
         ["wan-sim", "--exit-with-parent", "relay", "--control", "--names", "east,west"]
             .map(str::to_owned)
             .to_vec();
-    for (flag, value) in
-        [("--rtt", rtt.to_string()), ("--rate", rate.to_string()), ("--loss", loss.to_string())]
-    {
+    let settings = [
+        ("--rtt", rtt.to_string()),
+        ("--rate", rate.to_string()),
+        ("--loss", loss.to_string()),
+        ("--queue", (*rtt).max(QUEUE_MIN).to_string()),
+    ];
+    for (flag, value) in settings {
         arguments.extend([flag.to_owned(), value]);
     }
     for (listen, target) in &deployment.forwards {
