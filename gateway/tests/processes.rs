@@ -213,6 +213,15 @@ fn twelve_cases_of_two_ranks_and_two() {
 }
 
 #[test]
+fn one_region_alone_reduces_among_its_ranks() {
+    let mut deployment = Deployment::start(3, 1);
+    let fabric = "name = \"two\"\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n";
+    std::fs::write(deployment.path("fabric.toml"), fabric).expect("written");
+    deployment.run_gateway("east");
+    agree(&deployment, 3, 0, &["--dtype", "bf16", "--op", "avg", "--size", "1 MiB"]);
+}
+
+#[test]
 fn ranks_that_disagree_are_told_in_what_and_the_next_run_works() {
     let mut deployment = Deployment::start(2, 1);
     deployment.run_gateways();

@@ -65,6 +65,8 @@ pub struct Session {
     /// What failed in this epoch, the last [`MAX_AHEAD`]: a peer that was not ready yet, or
     /// whose lane took the news with it, is told later.
     failures: BTreeMap<Sequence, Failure>,
+    /// Why the last epoch ended, for peers that have not heard.
+    ended: Option<Failure>,
     core: Core,
 }
 
@@ -134,6 +136,7 @@ impl Session {
             next: Sequence(0),
             live: BTreeMap::new(),
             failures: BTreeMap::new(),
+            ended: None,
             core: Core::default(),
             config,
         }

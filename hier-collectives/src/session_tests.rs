@@ -688,3 +688,41 @@ fn news_of_a_failure_that_a_lane_took_with_it_is_repeated() {
     }
     assert!(world.sessions.iter().all(|session| session.live.is_empty()));
 }
+
+/// Whether the first gateway leaves an epoch before the other was ready for it, or a lane
+/// takes the news with it: the next epoch begins all the same.
+#[test]
+fn news_of_an_end_reaches_a_peer_that_missed_it() {
+    for lost_with_its_lane in [false, true] {
+        let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 7, 1000);
+        let (first, second) = (GatewayId(0), GatewayId(1));
+        let now = world.now;
+        if lost_with_its_lane {
+            world.session(first).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+            world.collect(first);
+            world.messages.clear();
+            for (one, other) in [(first, second), (second, first)] {
+                world.session(one).handle_lane_lost(other);
+            }
+        } else {
+            // A new epoch: the first gateway enters it, and leaves it before the other's word.
+            world.session(second).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+            world.collect(second);
+            while world.session(first).epoch == Epoch(1) {
+                assert!(world.step());
+            }
+            world.session(first).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+        }
+        world.run();
+        for rank in 0..2 {
+            let (epoch, next) = world.epoch_of(RankId(rank));
+            assert!(epoch > Epoch(1), "{epoch}");
+            world.post(RankId(rank), next.0, 10);
+        }
+        world.run();
+        for rank in 0..2 {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            assert_eq!(ready, 1, "rank {rank}, lost with its lane: {lost_with_its_lane}");
+        }
+    }
+}

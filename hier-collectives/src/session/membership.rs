@@ -52,8 +52,9 @@ impl Session {
             }
             messages.push(Message::Ready { epoch: self.epoch });
             messages.extend(self.facts_for(peer));
-        } else if peer == FIRST {
-            return self.join();
+        } else {
+            messages.extend(self.end_message());
+            self.join();
         }
         for message in messages {
             self.core.actions.push_back(Action::Message { to: peer, message });
@@ -120,6 +121,12 @@ impl Session {
         Ok(())
     }
 
+    /// The news that this gateway has left the last epoch.
+    fn end_message(&self) -> Option<Message> {
+        let failure = self.ended.clone()?;
+        Some(Message::End { epoch: self.epoch, failure })
+    }
+
     pub(super) fn on_ready(&mut self, from: GatewayId, epoch: Epoch, now: TimeNs) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
@@ -128,7 +135,14 @@ impl Session {
             return;
         }
         peer.ready = epoch;
-        if self.active.is_none() || epoch != self.epoch {
+        if epoch != self.epoch {
+            return;
+        }
+        if self.active.is_none() {
+            // It entered an epoch that we have left since: it was not ready to hear so then.
+            if let Some(message) = self.end_message() {
+                self.core.actions.push_back(Action::Message { to: from, message });
+            }
             return;
         }
         for message in self.facts_for(from) {
@@ -169,6 +183,7 @@ impl Session {
         for rank in self.ranks.values_mut() {
             rank.posted = false;
         }
+        self.ended = Some(failure.clone());
         self.core.actions.push_back(Action::Note(Note::EpochEnded { epoch, failure }));
         self.join();
         self.begin_if_all_here(now);
@@ -221,6 +236,7 @@ impl Session {
         self.epoch = epoch;
         self.next = next;
         self.failures.clear();
+        self.ended = None;
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {
             epoch,
