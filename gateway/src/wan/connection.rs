@@ -113,7 +113,7 @@ pub(super) async fn serve(connected: Connected) {
     let met = tokio::select! {
         biased;
         met = meet(&spec, lane, &connection, dialled) => met,
-        () = spec.host.sleep_until(spec.host.now() + hello_patience()) => {
+        () = spec.host.sleep_until(spec.host.now() + HELLO_PATIENCE) => {
             Err(Refusal::NoHello("timed out".to_owned()))
         }
     };
@@ -148,10 +148,6 @@ pub(super) async fn serve(connected: Connected) {
     };
     connection.close(CLOSING.into(), why.as_bytes());
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;
-}
-
-fn hello_patience() -> Span {
-    Span::from_ns(u64::try_from(HELLO_PATIENCE.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Says hello on the first stream each way, and checks who is there.

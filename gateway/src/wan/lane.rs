@@ -15,7 +15,6 @@ use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
@@ -245,4 +244,4 @@ async fn connect(
 }
 
 /// How long a peer may take to say hello once it is connected.
-pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const HELLO_PATIENCE: Span = Span::from_secs(10);

@@ -2,7 +2,7 @@
 //! dead lane held goes back.
 
 use crate::local::arena::MemSlice;
-use hier_collectives::ids::{Epoch, Sequence};
+use hier_collectives::ids::Sequence;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -137,11 +137,6 @@ impl Outbox {
         let ended = std::mem::take(&mut state.flights);
         drop(state);
         ended.into_values().for_each(Flight::stop);
-    }
-
-    /// Whether the segment is of an epoch that ended; such a segment must not be sent.
-    pub fn drop_other_epochs(&self, epoch: Epoch) {
-        self.lock().queue.retain(|_, outgoing| outgoing.header.epoch == epoch);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
