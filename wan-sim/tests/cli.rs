@@ -1,6 +1,8 @@
 //! The `wan-sim` command as a process.
 #![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
 
+mod stopping;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -105,7 +107,7 @@ fn a_starved_relay_says_that_the_run_is_void() {
     let client = socket();
     let id = rustix::process::Pid::from_child(&child);
     let signal = |signal| rustix::process::kill_process(id, signal).unwrap();
-    signal(rustix::process::Signal::STOP);
+    stopping::stop(id);
     client.send_to(b"late", listener).unwrap();
     target.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(target.recv_from(&mut [0; 9]).is_err(), "a stopped relay delivered");

@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_types, reason = "programs at the sites use sockets")]
 #![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
 
+mod stopping;
+
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
@@ -256,7 +258,7 @@ fn a_starved_lab_says_that_the_run_is_void() {
     let mut buffer = [0; 9];
     a.send_to(b"good", b.local_addr().unwrap()).unwrap();
     b.recv_from(&mut buffer).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    stopping::stop(pid);
     a.send_to(b"late", b.local_addr().unwrap()).unwrap();
     b.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(b.recv_from(&mut buffer).is_err(), "a stopped lab delivered");
