@@ -34,6 +34,10 @@ use units::{ByteCount, Span, TimeNs};
 /// Collectives a peer or a rank may be ahead of the oldest under way.
 pub const MAX_AHEAD: u64 = 1024;
 
+/// The largest weight of a rank: weights of all ranks that a fabric may have add up to a
+/// finite number.
+pub const MAX_WEIGHT: f64 = 1e290;
+
 /// What a session needs to know.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -503,8 +507,8 @@ fn acceptable(post: &Post) -> Result<(), String> {
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }
-    if !(post.weight.is_finite() && post.weight >= 0.0) {
-        return Err(format!("weight {} is not a finite number of at least 0", post.weight));
+    if !(0.0..=MAX_WEIGHT).contains(&post.weight) {
+        return Err(format!("weight {} is not a number from 0 to {MAX_WEIGHT:e}", post.weight));
     }
     if elements > 1 << 45 {
         return Err(format!("{elements} elements are more than 2^45"));

@@ -726,3 +726,19 @@ fn news_of_an_end_reaches_a_peer_that_missed_it() {
         }
     }
 }
+
+/// The weights of a region's ranks are added and go over the wire, so their sum must be finite.
+#[test]
+fn weights_whose_sum_is_not_finite_are_refused() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
+    let now = world.now;
+    for rank in 0..2 {
+        world.session(GatewayId(0)).handle_post(RankId(rank), post.clone(), now);
+    }
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
+}
