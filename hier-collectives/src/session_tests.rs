@@ -742,3 +742,33 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     world.run();
     assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
 }
+
+/// A stream of the old epoch still writes when the next one begins: its number is not used
+/// again while it lives.
+#[test]
+fn a_number_still_in_use_by_the_last_epoch_is_not_given_out_again() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    let key = SegmentKey {
+        sequence: Sequence(0),
+        tree: crate::ids::TreeIndex(0),
+        segment: crate::ids::SegmentIndex(0),
+    };
+    let header = SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0 };
+    let arrival = world.session(second).handle_arrival(first, &header).expect("fair");
+    let lease = lease_in(&arrival).expect("a lease");
+    let now = world.now;
+    world.session(second).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+    world.run();
+    for rank in 0..2 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 10);
+    }
+    world.session(second).handle_arrival_end(lease, false, now);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(failure_of(&world, rank), None, "rank {rank}");
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}

@@ -183,6 +183,10 @@ impl Session {
         for rank in self.ranks.values_mut() {
             rank.posted = false;
         }
+        // What still writes goes by its number until it stops; the next epoch begins above.
+        if let Some(last) = self.live.keys().next_back() {
+            self.next = self.next.max(Sequence(last.0 + 1));
+        }
         self.ended = Some(failure.clone());
         self.core.actions.push_back(Action::Note(Note::EpochEnded { epoch, failure }));
         self.join();
