@@ -69,6 +69,8 @@ pub struct Session {
     /// What failed in this epoch, the last [`MAX_AHEAD`]: a peer that was not ready yet, or
     /// whose lane took the news with it, is told later.
     failures: BTreeMap<Sequence, Failure>,
+    /// What this epoch completed, newest last, for peers that have not heard.
+    finished: BTreeMap<Sequence, Descriptor>,
     /// Why the last epoch ended, for peers that have not heard.
     ended: Option<Failure>,
     core: Core,
@@ -140,6 +142,7 @@ impl Session {
             next: Sequence(0),
             live: BTreeMap::new(),
             failures: BTreeMap::new(),
+            finished: BTreeMap::new(),
             ended: None,
             core: Core::default(),
             config,
@@ -267,8 +270,12 @@ impl Session {
                 Ok(())
             }
             Message::Announce { epoch, sequence, rank, descriptor } => {
-                if self.admits(epoch, sequence)? && self.agree(sequence, rank, descriptor, now) {
-                    self.fail_if_rank_lost(sequence, now);
+                if self.admits(epoch, sequence)? {
+                    if self.agree(sequence, rank, descriptor, now) {
+                        self.fail_if_rank_lost(sequence, now);
+                    }
+                } else if epoch == self.epoch {
+                    self.repeat_receipts(from, sequence);
                 }
                 Ok(())
             }
@@ -289,7 +296,9 @@ impl Session {
                 Ok(())
             }
             Message::Fail { epoch, sequence, failure } => {
-                if self.admits(epoch, sequence)? {
+                if self.active.is_some() && epoch == self.epoch && self.is_good(sequence) {
+                    self.part_over(from, sequence, now);
+                } else if self.admits(epoch, sequence)? {
                     self.fail(sequence, failure, Some(from), now);
                 }
                 Ok(())
@@ -350,6 +359,12 @@ impl Session {
     /// All local ranks posted it and nothing is left of it.
     fn is_finished(&self, sequence: Sequence) -> bool {
         sequence < self.oldest() && !self.live.contains_key(&sequence)
+    }
+
+    /// Its result stands on every local rank.
+    fn is_good(&self, sequence: Sequence) -> bool {
+        let ready = |c: &Collective| c.phase == Phase::Ready;
+        self.finished.contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
     fn collective(&mut self, sequence: Sequence) -> &mut Collective {

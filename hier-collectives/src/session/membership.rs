@@ -193,6 +193,17 @@ impl Session {
         self.begin_if_all_here(now);
     }
 
+    /// A peer failed what is done here: the ranks no longer agree on which collective is next,
+    /// and what the peer has not receipted it never will.
+    pub(super) fn part_over(&mut self, peer: GatewayId, sequence: Sequence, now: TimeNs) {
+        let text = format!(
+            "collective {sequence} failed on gateway {}, but is complete on gateway {}",
+            self.gateway_name(peer),
+            self.gateway_name(self.config.me)
+        );
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+    }
+
     /// Fails what is under way. A collective whose result is ready stays good: only its
     /// receipts are missing, and none will come any more.
     fn abandon(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
@@ -240,6 +251,7 @@ impl Session {
         self.epoch = epoch;
         self.next = next;
         self.failures.clear();
+        self.finished.clear();
         self.ended = None;
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {
