@@ -34,6 +34,10 @@ use units::{ByteCount, Span, TimeNs};
 /// Collectives a peer or a rank may be ahead of the oldest under way.
 pub const MAX_AHEAD: u64 = 1024;
 
+/// The largest weight of a rank: weights of all ranks that a fabric may have add up to a
+/// finite number.
+pub const MAX_WEIGHT: f64 = 1e290;
+
 /// What a session needs to know.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -65,6 +69,8 @@ pub struct Session {
     /// What failed in this epoch, the last [`MAX_AHEAD`]: a peer that was not ready yet, or
     /// whose lane took the news with it, is told later.
     failures: BTreeMap<Sequence, Failure>,
+    /// What this epoch completed, newest last, for peers that have not heard.
+    finished: BTreeMap<Sequence, Descriptor>,
     /// Why the last epoch ended, for peers that have not heard.
     ended: Option<Failure>,
     core: Core,
@@ -136,6 +142,7 @@ impl Session {
             next: Sequence(0),
             live: BTreeMap::new(),
             failures: BTreeMap::new(),
+            finished: BTreeMap::new(),
             ended: None,
             core: Core::default(),
             config,
@@ -263,8 +270,12 @@ impl Session {
                 Ok(())
             }
             Message::Announce { epoch, sequence, rank, descriptor } => {
-                if self.admits(epoch, sequence)? && self.agree(sequence, rank, descriptor, now) {
-                    self.fail_if_rank_lost(sequence, now);
+                if self.admits(epoch, sequence)? {
+                    if self.agree(sequence, rank, descriptor, now) {
+                        self.fail_if_rank_lost(sequence, now);
+                    }
+                } else if epoch == self.epoch {
+                    self.repeat_receipts(from, sequence);
                 }
                 Ok(())
             }
@@ -285,7 +296,9 @@ impl Session {
                 Ok(())
             }
             Message::Fail { epoch, sequence, failure } => {
-                if self.admits(epoch, sequence)? {
+                if self.active.is_some() && epoch == self.epoch && self.is_good(sequence) {
+                    self.part_over(from, sequence, now);
+                } else if self.admits(epoch, sequence)? {
                     self.fail(sequence, failure, Some(from), now);
                 }
                 Ok(())
@@ -346,6 +359,12 @@ impl Session {
     /// All local ranks posted it and nothing is left of it.
     fn is_finished(&self, sequence: Sequence) -> bool {
         sequence < self.oldest() && !self.live.contains_key(&sequence)
+    }
+
+    /// Its result stands on every local rank.
+    fn is_good(&self, sequence: Sequence) -> bool {
+        let ready = |c: &Collective| c.phase == Phase::Ready;
+        self.finished.contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
     fn collective(&mut self, sequence: Sequence) -> &mut Collective {
@@ -503,8 +522,8 @@ fn acceptable(post: &Post) -> Result<(), String> {
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }
-    if !(post.weight.is_finite() && post.weight >= 0.0) {
-        return Err(format!("weight {} is not a finite number of at least 0", post.weight));
+    if !(0.0..=MAX_WEIGHT).contains(&post.weight) {
+        return Err(format!("weight {} is not a number from 0 to {MAX_WEIGHT:e}", post.weight));
     }
     if elements > 1 << 45 {
         return Err(format!("{elements} elements are more than 2^45"));

@@ -726,3 +726,117 @@ fn news_of_an_end_reaches_a_peer_that_missed_it() {
         }
     }
 }
+
+/// The other gateway gives up on what is done here: its word ends the epoch, so that neither
+/// waits for receipts that never come nor takes the next collective for the last.
+#[test]
+fn a_failure_elsewhere_of_what_is_done_here_ends_the_epoch() {
+    for freed in [false, true] {
+        let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+        let (first, second) = (GatewayId(0), GatewayId(1));
+        for rank in 0..2 {
+            world.post(RankId(rank), 0, 10);
+        }
+        // Nothing of the first gateway's bytes arrives.
+        let mut held = Vec::new();
+        loop {
+            held.extend(world.streams.extract_if(.., |stream| stream.from == first));
+            if !world.step() {
+                break;
+            }
+        }
+        assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+        if freed {
+            let key = held[0].header.key;
+            let (epoch, now) = (Epoch(1), world.now);
+            let receipt = Message::Receipt { epoch, key };
+            assert_eq!(world.session(first).handle_message(second, receipt, now), Ok(()));
+        }
+        let at = world.session(second).poll_timeout().expect("a deadline");
+        world.now = at;
+        world.session(second).handle_timeout(at);
+        world.run();
+        assert_eq!(failure_of(&world, 1), Some(FailureCode::Stalled));
+        assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+        for rank in 0..2 {
+            let (epoch, next) = world.epoch_of(RankId(rank));
+            assert_eq!(epoch, Epoch(2), "rank {rank}");
+            world.post(RankId(rank), next.0, 10);
+        }
+        world.run();
+        assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 2);
+        assert!(world.sessions.iter().all(|session| session.live.is_empty()));
+    }
+}
+
+/// A collective is done at one end and its receipts die with a lane: they are sent again.
+#[test]
+fn receipts_of_a_finished_collective_that_a_lane_took_with_it_are_repeated() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 100);
+    }
+    loop {
+        if let Some(queue) = world.messages.get_mut(&(second, first)) {
+            queue.retain(|message| !matches!(message, Message::Receipt { .. }));
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert_eq!(world.count(1, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
+    for (one, other) in [(first, second), (second, first)] {
+        world.session(one).handle_lane_lost(other);
+    }
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+    world.assert_clean();
+}
+
+/// A stream of the old epoch still writes when the next one begins: its number is not used
+/// again while it lives.
+#[test]
+fn a_number_still_in_use_by_the_last_epoch_is_not_given_out_again() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    let key = SegmentKey {
+        sequence: Sequence(0),
+        tree: crate::ids::TreeIndex(0),
+        segment: crate::ids::SegmentIndex(0),
+    };
+    let header = SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0 };
+    let arrival = world.session(second).handle_arrival(first, &header).expect("fair");
+    let lease = lease_in(&arrival).expect("a lease");
+    let now = world.now;
+    world.session(second).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+    world.run();
+    for rank in 0..2 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 10);
+    }
+    world.session(second).handle_arrival_end(lease, false, now);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(failure_of(&world, rank), None, "rank {rank}");
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+/// The weights of a region's ranks are added and go over the wire, so their sum must be finite.
+#[test]
+fn weights_whose_sum_is_not_finite_are_refused() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
+    let now = world.now;
+    for rank in 0..2 {
+        world.session(GatewayId(0)).handle_post(RankId(rank), post.clone(), now);
+    }
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
+}

@@ -53,6 +53,12 @@ impl Session {
         let Some(collective) = self.live.remove(&sequence) else {
             return;
         };
+        if let Some((_, descriptor)) = collective.descriptor {
+            self.finished.insert(sequence, descriptor);
+            if self.finished.len() as u64 > MAX_AHEAD {
+                self.finished.pop_first();
+            }
+        }
         for rank in collective.posts.keys() {
             let event = RankEvent::ContributionFree { sequence };
             self.core.actions.push_back(Action::Notify { rank: *rank, event });

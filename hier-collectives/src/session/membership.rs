@@ -183,10 +183,25 @@ impl Session {
         for rank in self.ranks.values_mut() {
             rank.posted = false;
         }
+        // What still writes goes by its number until it stops; the next epoch begins above.
+        if let Some(last) = self.live.keys().next_back() {
+            self.next = self.next.max(Sequence(last.0 + 1));
+        }
         self.ended = Some(failure.clone());
         self.core.actions.push_back(Action::Note(Note::EpochEnded { epoch, failure }));
         self.join();
         self.begin_if_all_here(now);
+    }
+
+    /// A peer failed what is done here: the ranks no longer agree on which collective is next,
+    /// and what the peer has not receipted it never will.
+    pub(super) fn part_over(&mut self, peer: GatewayId, sequence: Sequence, now: TimeNs) {
+        let text = format!(
+            "collective {sequence} failed on gateway {}, but is complete on gateway {}",
+            self.gateway_name(peer),
+            self.gateway_name(self.config.me)
+        );
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }
 
     /// Fails what is under way. A collective whose result is ready stays good: only its
@@ -236,6 +251,7 @@ impl Session {
         self.epoch = epoch;
         self.next = next;
         self.failures.clear();
+        self.finished.clear();
         self.ended = None;
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {

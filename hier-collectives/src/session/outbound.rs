@@ -3,6 +3,7 @@
 use super::segment::{Outgoing, PartState, result_slot};
 use super::*;
 use crate::ids::{SegmentIndex, TreeIndex};
+use crate::shard;
 
 impl Session {
     /// Grants what there is room for now, and sends what is ready, to everybody.
@@ -113,6 +114,27 @@ impl Session {
         }
         self.send_what_may_go(from, now);
         self.settle(key.sequence, now);
+    }
+
+    /// A peer still speaks of a collective that is complete here: the receipts that would let
+    /// it go were lost.
+    pub(super) fn repeat_receipts(&mut self, to: GatewayId, sequence: Sequence) {
+        let (Some(active), Some(descriptor)) = (&self.active, self.finished.get(&sequence)) else {
+            return;
+        };
+        let me = self.config.me;
+        let parts = shard::parts(&active.plan, descriptor.bytes()).into_iter();
+        let mut keys = Vec::new();
+        for (tree, (part, role)) in (0..).map(TreeIndex).zip(parts.zip(&active.roles)) {
+            let part = PartState::new(part, role.clone(), me);
+            if part.expects_from(to, me) {
+                let segments = (0..part.count()).map(SegmentIndex);
+                keys.extend(segments.map(|segment| SegmentKey { sequence, tree, segment }));
+            }
+        }
+        for key in keys {
+            self.send_receipt(to, key);
+        }
     }
 
     pub(super) fn send_receipt(&mut self, to: GatewayId, key: SegmentKey) {
