@@ -1,0 +1,409 @@
+//! A whole group of sessions in one process: messages in order per pair, everything else in
+//! any order, streams cut at random, memory that is checked.
+
+use super::*;
+
+pub(super) const SEGMENT_BYTES: u64 = 128;
+
+/// splitmix64: the tests' only source of chance.
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % sides as u64).expect("small")
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) from: GatewayId,
+    pub(super) to: GatewayId,
+    pub(super) header: SegmentHeader,
+    pub(super) source: View,
+    pub(super) arrival: Option<Arrival>,
+}
+
+pub(super) struct World {
+    pub(super) dice: Dice,
+    pub(super) now: TimeNs,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) memory: Vec<BTreeMap<Buffer, Vec<i64>>>,
+    pub(super) messages: BTreeMap<(GatewayId, GatewayId), VecDeque<Message>>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) jobs: Vec<(GatewayId, Action)>,
+    pub(super) events: BTreeMap<RankId, Vec<RankEvent>>,
+    pub(super) cuts_left: u32,
+    /// Gateways on which something failed: there, a job under way may outlive the release
+    /// of its scratch, as it does in the shell, which counts references.
+    pub(super) failed: std::collections::BTreeSet<GatewayId>,
+}
+
+pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
+    let port = BitRate::from_bits_per_second(1_000_000);
+    let wan = Some(WanPort { egress: port, ingress: port });
+    let name = |index: usize| format!("r{index}");
+    let region = |(index, ranks): (usize, &u32)| RegionSpec {
+        name: name(index),
+        speeds: vec![1.0; *ranks as usize],
+        gateways: vec![(format!("g{index}"), *ranks, wan)],
+    };
+    let mut links = Vec::new();
+    for one in 0..ranks.len() {
+        for other in one + 1..ranks.len() {
+            links.push(LinkSpec {
+                between: (name(one), name(other)),
+                rate: port,
+                rtt: Span::from_ms(2),
+                loss: Fraction::default(),
+            });
+        }
+    }
+    let regions = ranks.iter().enumerate().map(region).collect();
+    Arc::new(Fabric::new("test", 1500, regions, links).expect("valid"))
+}
+
+pub(super) fn tree(share: u64, crown: &[u16], parents: &[(u16, u16)]) -> Tree {
+    Tree {
+        share,
+        crown: crown.iter().copied().map(GatewayId).collect(),
+        parents: parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect(),
+    }
+}
+
+pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
+    let (algorithm, reason) = (Algorithm::Swap, String::new());
+    Plan { algorithm, reason, segment: ByteCount::new(SEGMENT_BYTES), trees }
+}
+
+impl World {
+    pub(super) fn new(ranks: &[u32], plan: Plan, seed: u64, partials: u64) -> Self {
+        let fabric = fabric(ranks);
+        plan.prove(u16::try_from(ranks.len()).expect("small")).expect("sound plan");
+        let session = |me: GatewayId| {
+            Session::new(SessionConfig {
+                fabric: Arc::clone(&fabric),
+                me,
+                boot: BootId(u64::from(me.0) + 100),
+                plan: plan.clone(),
+                partials: ByteCount::new(partials),
+            })
+        };
+        let mut world = Self {
+            dice: Dice(seed),
+            now: TimeNs::from_ns(1),
+            sessions: fabric.gateway_ids().map(session).collect(),
+            memory: ranks.iter().map(|_| BTreeMap::new()).collect(),
+            messages: BTreeMap::new(),
+            streams: Vec::new(),
+            jobs: Vec::new(),
+            events: (0..fabric.world_size()).map(|rank| (RankId(rank), Vec::new())).collect(),
+            fabric,
+            cuts_left: 20,
+            failed: std::collections::BTreeSet::new(),
+        };
+        for rank in 0..world.fabric.world_size() {
+            let gateway = world.gateway_of(RankId(rank));
+            world.session(gateway).handle_attach(RankId(rank), TimeNs::from_ns(1));
+        }
+        for one in world.fabric.gateway_ids() {
+            world.session(one).handle_start(TimeNs::from_ns(1));
+            for other in world.fabric.gateway_ids().filter(|other| *other != one) {
+                world.session(one).handle_peer_up(other, TimeNs::from_ns(1));
+            }
+        }
+        world.run();
+        world
+    }
+
+    pub(super) fn session(&mut self, id: GatewayId) -> &mut Session {
+        &mut self.sessions[usize::from(id.0)]
+    }
+
+    pub(super) fn gateway_of(&self, rank: RankId) -> GatewayId {
+        self.fabric.gateway_of(rank).expect("served")
+    }
+
+    pub(super) fn epoch_of(&self, rank: RankId) -> (Epoch, Sequence) {
+        let began = self.events[&rank].iter().rev().find_map(|event| match event {
+            RankEvent::EpochBegan { epoch, next } => Some((*epoch, *next)),
+            _ => None,
+        });
+        began.expect("an epoch began")
+    }
+
+    pub(super) fn contribution(rank: RankId, sequence: u64, elements: u64) -> Vec<i64> {
+        let value = |i| i64::try_from((i + 1) * (u64::from(rank.0) + 2) * (sequence + 3));
+        (0..elements).map(|i| value(i).expect("small")).collect()
+    }
+
+    pub(super) fn post(&mut self, rank: RankId, sequence: u64, elements: u64) {
+        let (epoch, _) = self.epoch_of(rank);
+        let gateway = self.gateway_of(rank);
+        let sequence_id = Sequence(sequence);
+        let memory = &mut self.memory[usize::from(gateway.0)];
+        let data = Self::contribution(rank, sequence, elements);
+        memory.insert(Buffer::Contribution(sequence_id, rank), data);
+        let empty = vec![-1; usize::try_from(elements).expect("small")];
+        memory.insert(Buffer::Result(sequence_id, rank), empty);
+        let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+        let post = Post {
+            epoch,
+            sequence: sequence_id,
+            descriptor: Descriptor { op, dtype, elements, layout_hash: 0 },
+            weight: 1.0,
+            timeout: Span::from_secs(60),
+        };
+        let now = self.now;
+        self.session(gateway).handle_post(rank, post, now);
+        self.collect(gateway);
+    }
+
+    pub(super) fn collect(&mut self, me: GatewayId) {
+        while let Some(action) = self.session(me).poll_action() {
+            match action {
+                Action::Message { to, message } => {
+                    let wire = Message::decode(&message.encode());
+                    assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
+                    self.messages.entry((me, to)).or_default().push_back(message);
+                }
+                Action::Send { to, header, source } => {
+                    let stream = Stream { from: me, to, header, source, arrival: None };
+                    self.streams.push(stream);
+                }
+                Action::Reduce { .. } | Action::Copy { .. } => self.jobs.push((me, action)),
+                Action::Cancel(sequence) => self.cancel(me, sequence),
+                Action::CancelLease(lease) => self.end_lease(me, lease),
+                Action::Release(scratch) => {
+                    self.memory[usize::from(me.0)].remove(&Buffer::Scratch(scratch));
+                }
+                Action::Notify { rank, event } => self.notify(me, rank, event),
+                Action::Receipted { .. } | Action::Note(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn notify(&mut self, me: GatewayId, rank: RankId, event: RankEvent) {
+        let memory = &mut self.memory[usize::from(me.0)];
+        match &event {
+            RankEvent::ResultReady { sequence, .. } => {
+                let result = memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted");
+                let elements = u64::try_from(result.len()).expect("small");
+                let mut sum = vec![0; result.len()];
+                for other in 0..self.fabric.world_size() {
+                    let theirs = Self::contribution(RankId(other), sequence.0, elements);
+                    sum.iter_mut().zip(theirs).for_each(|(sum, value)| *sum += value);
+                }
+                assert_eq!(*result, sum, "rank {rank} collective {sequence}");
+            }
+            // From here on both slots are the rank's, and it writes something else there.
+            RankEvent::ContributionFree { sequence } => {
+                let slot = Buffer::Contribution(*sequence, rank);
+                memory.get_mut(&slot).expect("posted").fill(-9);
+                memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
+            }
+            _ => {}
+        }
+        self.events.get_mut(&rank).expect("known").push(event);
+    }
+
+    pub(super) fn cancel(&mut self, me: GatewayId, sequence: Sequence) {
+        self.failed.insert(me);
+        let mut ended = Vec::new();
+        self.streams.retain(|stream| {
+            let of_it = stream.header.key.sequence == sequence;
+            let mine = stream.from == me || stream.to == me;
+            if of_it && mine {
+                ended.extend(lease_of(stream).map(|lease| (stream.to, lease)));
+            }
+            !(of_it && mine)
+        });
+        for (to, lease) in ended {
+            self.end_lease(to, lease);
+        }
+    }
+
+    pub(super) fn end_lease(&mut self, me: GatewayId, lease: LeaseId) {
+        self.streams.retain(|stream| stream.to != me || lease_of(stream) != Some(lease));
+        let now = self.now;
+        self.session(me).handle_arrival_end(lease, false, now);
+        self.collect(me);
+    }
+
+    /// Runs until nothing is left to happen.
+    pub(super) fn run(&mut self) {
+        for id in self.fabric.gateway_ids() {
+            self.collect(id);
+        }
+        while self.step() {}
+    }
+
+    pub(super) fn step(&mut self) -> bool {
+        self.now = self.now + Span::from_ns(1000);
+        let pairs: Vec<_> =
+            self.messages.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
+        let choices = pairs.len() + self.jobs.len() + self.streams.len();
+        if choices == 0 {
+            return false;
+        }
+        let choice = self.dice.roll(choices);
+        if let Some((from, to)) = pairs.get(choice).copied() {
+            let message = self.messages.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+            let now = self.now;
+            let result = self.session(to).handle_message(from, message.expect("there"), now);
+            assert_eq!(result, Ok(()));
+            self.collect(to);
+        } else if choice - pairs.len() < self.jobs.len() {
+            let (me, action) = self.jobs.swap_remove(choice - pairs.len());
+            self.do_job(me, &action);
+        } else {
+            let index = choice - pairs.len() - self.jobs.len();
+            self.move_stream(index);
+        }
+        true
+    }
+
+    pub(super) fn move_stream(&mut self, index: usize) {
+        let cut = self.cuts_left > 0 && self.dice.roll(8) == 0;
+        let mut stream = self.streams.swap_remove(index);
+        let (to, now) = (stream.to, self.now);
+        match stream.arrival.take() {
+            None => {
+                let (from, header) = (stream.from, stream.header);
+                let arrival = self.session(to).handle_arrival(from, &header).expect("fair");
+                if !matches!(arrival, Arrival::Discard(_)) {
+                    stream.arrival = Some(arrival);
+                    self.streams.push(stream);
+                }
+            }
+            Some(arrival) if cut => {
+                self.cuts_left -= 1;
+                // Half of the bytes were written before the lane died.
+                self.write(&stream, &arrival, 2);
+                let lease = lease_in(&arrival).expect("a lease");
+                let (from, header) = (stream.from, stream.header);
+                self.streams.push(Stream { arrival: None, from, to, header, ..stream });
+                self.session(to).handle_arrival_end(lease, false, now);
+                self.session(from).handle_lane_lost(to);
+                self.session(to).handle_lane_lost(from);
+                self.collect(from);
+            }
+            Some(arrival) => {
+                self.write(&stream, &arrival, 1);
+                let lease = lease_in(&arrival).expect("a lease");
+                self.session(to).handle_arrival_end(lease, true, now);
+            }
+        }
+        self.collect(to);
+    }
+
+    pub(super) fn write(&mut self, stream: &Stream, arrival: &Arrival, divisor: usize) {
+        let net = self.read(stream.from, &stream.source);
+        let net = &net[..net.len() / divisor];
+        match arrival {
+            Arrival::Combine { local, out, .. } => {
+                let local = self.read(stream.to, &local.view);
+                let sum: Vec<i64> = local.iter().zip(net).map(|(a, b)| a + b).collect();
+                self.store(stream.to, out, &sum);
+            }
+            Arrival::Land { into, .. } => self.store(stream.to, into, net),
+            Arrival::Discard(_) => {}
+        }
+    }
+
+    pub(super) fn do_job(&mut self, me: GatewayId, action: &Action) {
+        let job = match action {
+            Action::Reduce { job, inputs, out, .. } => {
+                let mut sum: Vec<i64> = self.read(me, &inputs[0].view);
+                for input in &inputs[1..] {
+                    let data = self.read(me, &input.view);
+                    sum.iter_mut().zip(data).for_each(|(sum, value)| *sum += value);
+                }
+                self.store(me, out, &sum);
+                *job
+            }
+            Action::Copy { job, from, to } => {
+                let data = self.read(me, from);
+                to.iter().for_each(|view| self.store(me, view, &data));
+                *job
+            }
+            _ => return,
+        };
+        let now = self.now;
+        self.session(me).handle_job_done(job, now);
+        self.collect(me);
+    }
+
+    pub(super) fn read(&self, me: GatewayId, view: &View) -> Vec<i64> {
+        let buffer = self.memory[usize::from(me.0)].get(&view.buffer);
+        if view.range.is_empty() {
+            return vec![];
+        }
+        match buffer {
+            Some(buffer) => buffer[elements(view)].to_vec(),
+            None if self.failed.contains(&me) => vec![0; elements(view).len()],
+            None => panic!("{me} reads {view:?}, which is gone"),
+        }
+    }
+
+    pub(super) fn store(&mut self, me: GatewayId, view: &View, data: &[i64]) {
+        let memory = &mut self.memory[usize::from(me.0)];
+        let buffer = memory.entry(view.buffer).or_insert_with(|| vec![0; elements(view).end]);
+        buffer[elements(view)][..data.len()].copy_from_slice(data);
+    }
+
+    pub(super) fn count(&self, rank: u32, wanted: impl Fn(&RankEvent) -> bool) -> usize {
+        self.events[&RankId(rank)].iter().filter(|event| wanted(event)).count()
+    }
+
+    pub(super) fn assert_clean(&self) {
+        for (id, session) in self.sessions.iter().enumerate() {
+            assert!(session.live.is_empty(), "gateway {id}: {:?}", session.live);
+            assert_eq!(session.core.partial_bytes, 0);
+            assert!(session.core.jobs.is_empty() && session.core.leases.is_empty());
+            for peer in session.peers.values() {
+                assert!(peer.early_out.is_empty() && peer.early_in == 0, "{peer:?}");
+            }
+            let left = self.memory[id].keys().filter(|b| matches!(b, Buffer::Scratch(_)));
+            assert_eq!(left.count(), 0, "scratch left over");
+            for (buffer, data) in &self.memory[id] {
+                let mark = if matches!(buffer, Buffer::Result(..)) { -7 } else { -9 };
+                assert!(
+                    data.iter().all(|value| *value == mark),
+                    "{buffer:?} written after its end"
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn elements(view: &View) -> std::ops::Range<usize> {
+    let at = |bytes: u64| usize::try_from(bytes / 8).expect("small");
+    at(view.range.start)..at(view.range.end)
+}
+
+pub(super) fn lease_in(arrival: &Arrival) -> Option<LeaseId> {
+    match arrival {
+        Arrival::Combine { lease, .. } | Arrival::Land { lease, .. } => Some(*lease),
+        Arrival::Discard(_) => None,
+    }
+}
+
+pub(super) fn lease_of(stream: &Stream) -> Option<LeaseId> {
+    stream.arrival.as_ref().and_then(lease_in)
+}
+
+pub(super) fn shapes() -> Vec<(usize, Vec<Tree>)> {
+    vec![
+        (1, vec![tree(1, &[0], &[])]),
+        (2, vec![tree(1, &[0, 1], &[])]),
+        (2, vec![tree(1, &[1], &[(0, 1)])]),
+        (3, vec![tree(1, &[0, 1, 2], &[])]),
+        (3, vec![tree(3, &[0], &[(1, 0), (2, 0)]), tree(2, &[2], &[(0, 2), (1, 2)])]),
+        (4, vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)]), tree(1, &[2, 3], &[(0, 2), (1, 2)])]),
+    ]
+}
