@@ -86,11 +86,16 @@ impl Gateway {
         let boot = BootId(u64::from_le_bytes(boot));
         let (me, fabric) = (spec.me, Arc::clone(&spec.fabric));
         let local = local_spec(&spec);
-        let session =
-            SessionConfig { fabric: Arc::clone(&fabric), me, boot, plan, partials: spec.memory };
+        // Jobs share the memory for partials in equal parts: none can take another's.
+        let partials = ByteCount::new(spec.memory.get() / spec.jobs.len().max(1) as u64);
+        let session = |job: &Job| {
+            let (fabric, plan) = (Arc::clone(&fabric), plan.clone());
+            (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
+        };
+        let sessions = spec.jobs.iter().map(session).collect();
         let lanes = LaneSpec {
             host: Arc::clone(&host),
-            fabric,
+            fabric: Arc::clone(&fabric),
             identity: spec.identity,
             me,
             boot,
@@ -101,7 +106,8 @@ impl Gateway {
             shutdown: shutdown.clone(),
         };
         let channel = (events.clone(), inbox);
-        let engine = Engine::new(Arc::clone(&host), session, peers.clone(), observed, channel);
+        let (links, here) = (peers.clone(), (fabric, me));
+        let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
         wan::start(Arc::new(lanes)).await?;
         let (ended, engine_ended) = oneshot::channel();
         host.spawn(Box::pin(async move {
@@ -141,6 +147,7 @@ fn peer_links(
 ) -> BTreeMap<GatewayId, Arc<PeerLink>> {
     let fabric = &spec.fabric;
     let me = fabric.gateway(spec.me);
+    let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
     for id in fabric.gateway_ids().filter(|id| *id != spec.me) {
         let peer = fabric.gateway(id);
@@ -156,7 +163,7 @@ fn peer_links(
             id,
             address: *address,
             link,
-            outbox: Outbox::default(),
+            outbox: Outbox::new(weights.clone()),
             rate: LinkRate::new(Arc::clone(host), rate),
             metrics: metrics.peer(&peer.name),
         };

@@ -22,6 +22,13 @@ pub enum DecodeError {
     Invalid(&'static str),
 }
 
+/// 64-bit FNV-1a: names by what they stand for, not proof against forgers.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// Appends a 16-bit number.
 pub fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend(value.to_be_bytes());

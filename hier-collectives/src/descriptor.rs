@@ -1,5 +1,6 @@
 //! What one collective is: the operation and the shape of its buffer.
 
+use crate::codec::{fnv1a, put_descriptor};
 use std::fmt;
 use std::str::FromStr;
 
@@ -183,12 +184,8 @@ impl Descriptor {
 
     /// FNV-1a of the descriptor's wire form, in every header.
     pub fn digest(&self) -> u64 {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut mix = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        mix(self.op as u8);
-        mix(self.dtype as u8);
-        self.elements.to_be_bytes().into_iter().for_each(&mut mix);
-        self.layout_hash.to_be_bytes().into_iter().for_each(&mut mix);
-        hash
+        let mut bytes = Vec::with_capacity(18);
+        put_descriptor(&mut bytes, self);
+        fnv1a(&bytes)
     }
 }

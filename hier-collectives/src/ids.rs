@@ -1,5 +1,6 @@
 //! Names and numbers of the fabric, each a type of its own.
 
+use crate::codec::fnv1a;
 use std::fmt;
 
 macro_rules! number {
@@ -48,3 +49,17 @@ number!(
     /// Drawn anew at each start of a gateway, so that a restart cannot pass unseen.
     BootId(u64)
 );
+number!(
+    /// A group of ranks on the wire: the digest of its job's name, the same in every region.
+    GroupId(u64)
+);
+
+impl GroupId {
+    /// Bytes that stand ahead of every control message and segment header.
+    pub const BYTES: usize = 8;
+
+    /// The group of a job.
+    pub fn of(job: &str) -> Self {
+        Self(fnv1a(job.as_bytes()))
+    }
+}

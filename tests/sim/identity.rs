@@ -51,7 +51,7 @@ async fn nobody_met(lab: &Lab) {
         let attached = lab.attach(rank, 1 << 20, Span::from_secs(40)).await;
         assert!(matches!(attached, Err(AttachError::NoEpoch(_))), "{attached:?}");
         let status = lab.status(gateway).await;
-        assert_eq!(status.epoch, None, "{status:?}");
+        assert_eq!(status.jobs[0].epoch, None, "{status:?}");
         assert_eq!((status.peers[0].state, status.peers[0].lanes_up), (PeerState::Connecting, 0));
     }
 }
@@ -80,7 +80,7 @@ fn refused(bad: GatewayId, papers: Papers, reason: &str) {
         lab.restart(bad, Papers::Right).await;
         let clients = lab.clients(1 << 20).await;
         succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;
-        assert!(lab.status(WEST).await.epoch.is_some());
+        assert!(lab.status(WEST).await.jobs[0].epoch.is_some());
     });
 }
 

@@ -3,6 +3,7 @@
 mod correct;
 mod disagree;
 mod identity;
+mod jobs;
 mod rate;
 mod replay;
 mod seeds;

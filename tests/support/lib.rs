@@ -16,6 +16,7 @@ use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use papers::Papers;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec, VirtualNet};
@@ -37,6 +38,8 @@ pub struct Shape {
     pub mtu: u16,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
+    /// Jobs, each with its weight.
+    pub jobs: Vec<(&'static str, u32)>,
 }
 
 impl Shape {
@@ -50,6 +53,7 @@ impl Shape {
             jitter: Span::ZERO,
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
+            jobs: vec![(JOB, 1)],
         }
     }
 
@@ -90,10 +94,13 @@ pub struct Lab {
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
     memory: ByteCount,
+    jobs: Vec<Job>,
     doors: Vec<(Knocker, StatusDoor)>,
 }
 
-/// The token of the only job.
+/// The job of a lab that has one.
+pub const JOB: &str = "sim";
+/// The token of every job.
 pub const TOKEN: [u8; 32] = [7; 32];
 
 /// Where a gateway is in the simulated network.
@@ -131,7 +138,14 @@ impl Lab {
         let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
         net.connect(east, west, shape.link(), shape.link(), seed);
         let memory = shape.memory;
-        let mut lab = Self { net, host, fabric, gateways: vec![], memory, doors: vec![] };
+        let jobs = shape.jobs.iter().map(|(name, weight)| Job {
+            name: (*name).to_owned(),
+            token: TOKEN,
+            memory: ByteCount::new(16 << 30),
+            weight: NonZeroU32::new(*weight).expect("a weight"),
+        });
+        let jobs = jobs.collect();
+        let mut lab = Self { net, host, fabric, gateways: vec![], memory, jobs, doors: vec![] };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
             lab.add_gateway(id, papers).await;
         }
@@ -148,6 +162,14 @@ impl Lab {
         self.add_gateway(me, papers).await;
     }
 
+    /// Stops a gateway and starts it again without a job.
+    pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
+        let all = self.jobs.clone();
+        self.jobs.retain(|kept| kept.name != job);
+        self.restart(me, Papers::Right).await;
+        self.jobs = all;
+    }
+
     async fn add_gateway(&mut self, me: GatewayId, papers: Papers) {
         let others = self.fabric.gateway_ids().filter(|id| *id != me);
         let (door, knocker) = door::in_process();
@@ -159,11 +181,7 @@ impl Lab {
             listen: address(me),
             addresses: others.map(|id| (id, address(id))).collect(),
             credentials: papers.credentials(&self.fabric, me),
-            jobs: vec![Job {
-                name: "sim".to_owned(),
-                token: TOKEN,
-                memory: ByteCount::new(16 << 30),
-            }],
+            jobs: self.jobs.clone(),
             memory: self.memory,
         };
         let observed = (Arc::new(Metrics::new()), questions);
@@ -192,7 +210,7 @@ impl Lab {
         }
     }
 
-    /// Attaches a rank, waiting at most `patience` for the gateways to meet.
+    /// Attaches a rank of [`JOB`], waiting at most `patience` for the gateways to meet.
     ///
     /// # Errors
     /// As [`Client::attach`].
@@ -202,9 +220,23 @@ impl Lab {
         arena_bytes: u64,
         patience: Span,
     ) -> Result<Client, AttachError> {
+        self.attach_to(JOB, rank, arena_bytes, patience).await
+    }
+
+    /// Attaches a rank of a job.
+    ///
+    /// # Errors
+    /// As [`Client::attach`].
+    pub async fn attach_to(
+        &self,
+        job: &str,
+        rank: u32,
+        arena_bytes: u64,
+        patience: Span,
+    ) -> Result<Client, AttachError> {
         let gateway = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let way = Way::InProcess(self.doors[usize::from(gateway.0)].0.clone());
-        let attach = Attach { patience, ..Attach::new("sim", TOKEN, rank, arena_bytes) };
+        let attach = Attach { patience, ..Attach::new(job, TOKEN, rank, arena_bytes) };
         Client::attach(&way, attach).await
     }
 

@@ -95,5 +95,5 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
 
 fn job(config: &JobConfig) -> Result<Job, CommandError> {
     let token = super::token::load(&config.token)?;
-    Ok(Job { name: config.name.clone(), token, memory: config.memory })
+    Ok(Job { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

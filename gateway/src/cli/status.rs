@@ -39,33 +39,39 @@ impl Status {
 }
 
 fn describe(status: &observed::Status) -> String {
-    let epoch = status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string());
     let (gateway, fabric) = (&status.gateway, &status.fabric);
-    let mut text = format!("gateway {gateway} of {fabric}, epoch {epoch}\n");
-    if let Some(plan) = &status.plan {
-        let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
-        text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
-    }
-    text.push('\n');
+    let mut text = format!("gateway {gateway} of {fabric}\n\n");
     let header = ["peer", "state", "lanes", "rtt", "sent", "received", "problem"];
     text.push_str(&table(header, &status.peers.iter().map(peer).collect::<Vec<_>>()));
     text.push('\n');
     let header = ["link", "rate", "rtt", "loss"];
     text.push_str(&table(header, &status.links.iter().map(link).collect::<Vec<_>>()));
-    text.push('\n');
+    for job in &status.jobs {
+        text.push('\n');
+        text.push_str(&describe_job(job));
+    }
+    text
+}
+
+fn describe_job(job: &observed::JobStatus) -> String {
+    let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
+    let mut text = format!("job {}: {epoch}\n", job.job);
+    if let Some(plan) = &job.plan {
+        let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
+        text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
+    }
     let attached = |rank: &observed::RankStatus| {
         let state = if rank.attached { "attached" } else { "not attached" };
         [rank.rank.to_string(), state.to_owned()]
     };
-    let rows: Vec<_> = status.ranks.iter().map(attached).collect();
+    let rows: Vec<_> = job.ranks.iter().map(attached).collect();
     text.push_str(&table(["rank", "trainer"], &rows));
-    text.push('\n');
-    if status.collectives.is_empty() {
+    if job.collectives.is_empty() {
         text.push_str("no collective under way\n");
         return text;
     }
     let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
-    text + &table(header, &status.collectives.iter().map(collective).collect::<Vec<_>>())
+    text + &table(header, &job.collectives.iter().map(collective).collect::<Vec<_>>())
 }
 
 fn peer(peer: &observed::PeerStatus) -> [String; 7] {

@@ -8,6 +8,7 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use units::ByteCount;
 
@@ -52,6 +53,8 @@ pub struct JobConfig {
     pub token: PathBuf,
     /// Memory it may use on one gateway.
     pub memory: ByteCount,
+    /// Its share of a link against that of other jobs; 1 unless given.
+    pub weight: NonZeroU32,
 }
 
 impl RegionFile {
@@ -238,8 +241,9 @@ fn read_gateway(
 fn read_job(source: &Source<'_>, name: &str, mut section: Section<'_>) -> Option<JobConfig> {
     let token = section.required::<PathBuf>("token").map(|path| source.resolve(&path));
     let memory = section.required::<Budget>("memory");
+    let weight = section.optional::<NonZeroU32>("weight").unwrap_or(NonZeroU32::MIN);
     section.close();
-    Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0 })
+    Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
 }
 
 /// What `sockaddr_un` holds on Linux, less the terminating zero.

@@ -163,6 +163,24 @@ fn a_region_file_resolves_its_paths() {
 }
 
 #[test]
+fn a_job_has_weight_1_unless_it_says_otherwise() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let weights = |text: &str| -> Vec<u32> {
+        let file = region_in(directory.path(), text).expect("valid");
+        file.jobs().map(|job| job.weight.get()).collect()
+    };
+    assert_eq!(weights(EAST), [1]);
+    let heavy = format!("{EAST}\nweight = 3\n\n[job.zoo]\ntoken = \"t\"\nmemory = \"1 GiB\"\n");
+    assert_eq!(weights(&heavy), [3, 1]);
+    for wrong in ["0", "1001", "-1", "1.5", "\"3\""] {
+        let text = format!("{EAST}\nweight = {wrong}\n");
+        let faults = region_in(directory.path(), &text).expect_err(wrong);
+        let faults: Vec<Fault> = faults.into_iter().collect();
+        assert_eq!(keys(&faults), ["job.train.weight"]);
+    }
+}
+
+#[test]
 fn the_faults_of_region_and_fabric_come_together() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let text = EAST

@@ -1,6 +1,7 @@
 //! What a config value can be.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use toml::de::DeValue;
@@ -54,6 +55,15 @@ impl FromValue for RankCount {
     const ACCEPTED: &'static str = "a whole number from 1 to 65536";
     fn read(value: &DeValue<'_>) -> Option<Self> {
         integer(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+    }
+}
+
+/// A share against others.
+impl FromValue for NonZeroU32 {
+    const ACCEPTED: &'static str = "a whole number from 1 to 1000";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let weight = integer(value).filter(|weight| (1..=1000).contains(weight))?;
+        Self::new(weight)
     }
 }
 

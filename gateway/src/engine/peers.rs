@@ -3,13 +3,16 @@
 use crate::local::arena::MemSlice;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
-use hier_collectives::ids::{BootId, GatewayId, Sequence};
+use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tracing::{info, warn};
 use units::Span;
+
+/// Strange groups remembered per peer.
+const STRANGE_MAX: usize = 64;
 
 /// A peer and its lanes, to be shown.
 #[derive(Debug, Default)]
@@ -36,6 +39,8 @@ struct Peer {
     trouble: Option<String>,
     /// Why each lane could not be had, until it is up.
     dial_trouble: BTreeMap<u16, String>,
+    /// Groups it spoke of that are not served here.
+    strange: BTreeSet<GroupId>,
     /// Losses already counted, by connection.
     lost_packets: BTreeMap<ConnectionId, u64>,
 }
@@ -48,14 +53,15 @@ impl Peers {
             lanes: BTreeMap::new(),
             trouble: None,
             dial_trouble: BTreeMap::new(),
+            strange: BTreeSet::new(),
             lost_packets: BTreeMap::new(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         Self { fabric, peers }
     }
 
-    pub fn name(&self, peer: GatewayId) -> &str {
-        &self.fabric.gateway(peer).name
+    pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
+        self.peers.keys().copied()
     }
 
     /// Whether a hello shows that the peer was started anew since its lanes came up.
@@ -126,26 +132,38 @@ impl Peers {
     }
 
     /// Control goes over one lane at a time, so that it arrives in order.
-    pub fn send(&self, to: GatewayId, message: &Message) {
+    pub fn send(&self, to: GatewayId, group: GroupId, message: &Message) {
         if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
-            handle.send(message);
+            handle.send(group, message);
         }
     }
 
-    pub fn push(&self, to: GatewayId, header: SegmentHeader, payload: MemSlice) {
+    pub fn push(&self, to: GatewayId, group: GroupId, header: SegmentHeader, payload: MemSlice) {
         if let Some(peer) = self.peers.get(&to) {
-            peer.link.outbox.push(header, payload);
+            peer.link.outbox.push(group, header, payload);
         }
     }
 
-    pub fn receipted(&self, from: GatewayId, key: SegmentKey) {
+    pub fn receipted(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
         if let Some(peer) = self.peers.get(&from) {
-            peer.link.outbox.receipted(key);
+            peer.link.outbox.receipted((group, key));
         }
     }
 
-    pub fn cancel(&self, sequence: Sequence) {
-        self.peers.values().for_each(|peer| peer.link.outbox.cancel(sequence));
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) {
+        self.peers.values().for_each(|peer| peer.link.outbox.cancel(group, sequence));
+    }
+
+    /// A peer speaks of a group that is not served here: said once.
+    pub fn speaks_of_strange(&mut self, id: GatewayId, group: GroupId) {
+        let name = self.fabric.gateway(id).name.clone();
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if peer.strange.len() < STRANGE_MAX && peer.strange.insert(group) {
+            warn!(
+                "gateway {name} serves a job (group {group}) that this region's file does not \
+                 have; name the same jobs in every region"
+            );
+        }
     }
 
     pub fn look(&self, peer: GatewayId) -> PeerView {

@@ -8,9 +8,10 @@ use super::protocol::{
 };
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host};
-use hier_collectives::ids::{RankId, Sequence};
+use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::{Post, RankEvent};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +42,8 @@ pub type AttachmentId = u64;
 pub enum LocalEvent {
     /// A trainer speaks for a rank.
     Attach {
+        /// The job's group.
+        group: GroupId,
         /// The rank.
         rank: RankId,
         /// The connection.
@@ -50,6 +53,8 @@ pub enum LocalEvent {
     },
     /// A rank posted a collective.
     Post {
+        /// The job's group.
+        group: GroupId,
         /// The rank.
         rank: RankId,
         /// The connection.
@@ -63,11 +68,24 @@ pub enum LocalEvent {
     },
     /// A rank's connection is gone.
     Detach {
+        /// The job's group.
+        group: GroupId,
         /// The rank.
         rank: RankId,
         /// The connection.
         attachment: AttachmentId,
     },
+}
+
+impl LocalEvent {
+    /// The group it concerns.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Attach { group, .. } | Self::Post { group, .. } | Self::Detach { group, .. } => {
+                *group
+            }
+        }
+    }
 }
 
 /// Tells one rank what happens. Never waits: a trainer that does not read its events for so
@@ -96,6 +114,15 @@ pub struct Job {
     pub token: [u8; TOKEN_BYTES],
     /// Memory that its arenas may have in all.
     pub memory: ByteCount,
+    /// Its share of a link against that of other jobs.
+    pub weight: NonZeroU32,
+}
+
+impl Job {
+    /// Its group on the wire.
+    pub fn group(&self) -> GroupId {
+        GroupId::of(&self.name)
+    }
 }
 
 /// What the local plane needs to know.
@@ -117,11 +144,11 @@ struct Server {
     events: EventSender,
     shutdown: CancellationToken,
     next_attachment: AtomicU64,
-    attached: Mutex<BTreeMap<RankId, AttachmentId>>,
+    attached: Mutex<BTreeMap<(GroupId, RankId), AttachmentId>>,
     /// Some rank left.
     left: Notify,
     /// Arena bytes in use, by job.
-    memory: Mutex<BTreeMap<String, u64>>,
+    memory: Mutex<BTreeMap<GroupId, u64>>,
 }
 
 /// Serves the door until shutdown.
@@ -171,7 +198,7 @@ struct Attached {
     rank: RankId,
     id: AttachmentId,
     arena: Arc<Arena>,
-    job: String,
+    group: GroupId,
 }
 
 impl Server {
@@ -214,7 +241,7 @@ impl Server {
         let deadline = self.host.now() + HANDOVER_PATIENCE;
         loop {
             let left = self.left.notified();
-            if !lock(&self.attached).contains_key(&attach.rank) {
+            if !lock(&self.attached).contains_key(&(GroupId::of(&attach.job), attach.rank)) {
                 return;
             }
             tokio::select! {
@@ -245,7 +272,8 @@ impl Server {
         }
         let arena = memory.open(arena_bytes).map_err(|error| error.to_string())?;
         let mut in_use = lock(&self.memory);
-        let used = in_use.entry(job.clone()).or_default();
+        let group = budget.group();
+        let used = in_use.entry(group).or_default();
         if used.saturating_add(arena_bytes) > budget.memory.get() {
             let text = format!(
                 "job `{job}` has {} of memory, {used} bytes in use; {arena_bytes} bytes asked for",
@@ -254,18 +282,18 @@ impl Server {
             return Err(text);
         }
         let mut attached = lock(&self.attached);
-        if attached.contains_key(&rank) {
+        if attached.contains_key(&(group, rank)) {
             return Err(format!("rank {rank} is attached already"));
         }
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
-        attached.insert(rank, id);
+        attached.insert((group, rank), id);
         *used += arena_bytes;
-        Ok(Attached { rank, id, arena, job })
+        Ok(Attached { rank, id, arena, group })
     }
 
     async fn attend(&self, attached: Attached, stream: Box<dyn Duplex>) {
         let (reader, mut writer) = tokio::io::split(stream);
-        let (rank, attachment) = (attached.rank, attached.id);
+        let (group, rank, attachment) = (attached.group, attached.rank, attached.id);
         let (queue, told) = mpsc::channel(EVENTS_MAX);
         let cut_off = CancellationToken::new();
         let events = RankEvents { queue, cut_off: cut_off.clone() };
@@ -276,7 +304,7 @@ impl Server {
         };
         let posted = Arc::new(Mutex::new(BTreeMap::new()));
         if write_message(&mut writer, &welcome.encode()).await.is_ok() {
-            let event = LocalEvent::Attach { rank, attachment, events };
+            let event = LocalEvent::Attach { group, rank, attachment, events };
             let _ = self.events.send(Event::Local(event)).await;
             let why = tokio::select! {
                 biased;
@@ -294,16 +322,16 @@ impl Server {
                 _ = goodbye => {}
                 () = self.host.sleep_until(self.host.now() + Span::from_ms(100)) => {}
             }
-            let event = LocalEvent::Detach { rank, attachment };
+            let event = LocalEvent::Detach { group, rank, attachment };
             let _ = self.events.send(Event::Local(event)).await;
         }
         self.leave(&attached);
     }
 
     fn leave(&self, attached: &Attached) {
-        lock(&self.attached).remove(&attached.rank);
+        lock(&self.attached).remove(&(attached.group, attached.rank));
         let mut in_use = lock(&self.memory);
-        if let Some(used) = in_use.get_mut(&attached.job) {
+        if let Some(used) = in_use.get_mut(&attached.group) {
             *used = used.saturating_sub(attached.arena.whole().len());
         }
         self.left.notify_waiters();
@@ -341,8 +369,8 @@ impl Server {
             if let Err(text) = admit_post(posted, &post, &contribution, &result) {
                 return text;
             }
-            let (rank, attachment) = (attached.rank, attached.id);
-            let event = LocalEvent::Post { rank, attachment, post, contribution, result };
+            let (group, rank, attachment) = (attached.group, attached.rank, attached.id);
+            let event = LocalEvent::Post { group, rank, attachment, post, contribution, result };
             if self.events.send(Event::Local(event)).await.is_err() {
                 return "gateway shutting down".to_owned();
             }

@@ -1,5 +1,6 @@
 //! The one table of metric names. A handle is an atomic: take it once, then count with it.
 
+use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -35,6 +36,7 @@ impl Outcome {
 
 const fn reason(discard: Discard) -> &'static str {
     match discard {
+        Discard::Group => "other_group",
         Discard::Epoch => "other_epoch",
         Discard::Duplicate => "duplicate",
         Discard::Failed => "failed_collective",
@@ -54,13 +56,26 @@ struct PayloadLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JobLabel {
+    job: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RankLabel {
+    job: String,
+    rank: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CollectiveLabel {
+    job: String,
     op: &'static str,
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OpLabel {
+    job: String,
     op: &'static str,
 }
 
@@ -73,10 +88,8 @@ struct DropLabel {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// The epoch under way; 0 before the first.
-    pub epoch: Gauge,
-    /// Ranks whose post is awaited by collectives under way.
-    pub awaited_ranks: Gauge,
+    epoch: Family<JobLabel, Gauge>,
+    awaited_seconds: Family<RankLabel, RealGauge>,
     /// Segments in place.
     pub segments: Counter,
     collectives: Family<CollectiveLabel, Counter>,
@@ -87,6 +100,17 @@ pub struct Metrics {
     lost_packets: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
+}
+
+/// The counters that concern one job.
+#[derive(Debug, Clone)]
+pub struct JobMetrics {
+    job: String,
+    /// The epoch under way; 0 while there is none.
+    pub epoch: Gauge,
+    awaited_seconds: Family<RankLabel, RealGauge>,
+    collectives: Family<CollectiveLabel, Counter>,
+    seconds: Family<OpLabel, Histogram>,
 }
 
 /// The counters that concern one peer.
@@ -117,8 +141,8 @@ impl Metrics {
     pub fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("landbridge"),
-            epoch: Gauge::default(),
-            awaited_ranks: Gauge::default(),
+            epoch: Family::default(),
+            awaited_seconds: Family::default(),
             segments: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
@@ -135,14 +159,16 @@ impl Metrics {
         metrics
     }
 
-    /// Collectives of an operation that ended so.
-    pub fn collectives(&self, op: &'static str, outcome: Outcome) -> Counter {
-        self.collectives.get_or_create_owned(&CollectiveLabel { op, outcome: outcome.name() })
-    }
-
-    /// Seconds from the last local post to the last local result, by operation.
-    pub fn seconds(&self, op: &'static str) -> Histogram {
-        self.seconds.get_or_create_owned(&OpLabel { op })
+    /// The counters of one job; the same ones at each call.
+    pub fn job(&self, job: &str) -> JobMetrics {
+        let job = job.to_owned();
+        JobMetrics {
+            epoch: self.epoch.get_or_create_owned(&JobLabel { job: job.clone() }),
+            awaited_seconds: self.awaited_seconds.clone(),
+            collectives: self.collectives.clone(),
+            seconds: self.seconds.clone(),
+            job,
+        }
     }
 
     /// Segments that arrived and were not used.
@@ -176,9 +202,10 @@ impl Metrics {
 
     fn register(&mut self) {
         let registry = &mut self.registry;
-        registry.register("epoch", "Epoch under way, 0 before the first", self.epoch.clone());
-        let help = "Ranks whose post is awaited by collectives under way";
-        registry.register("awaited_ranks", help, self.awaited_ranks.clone());
+        registry.register("epoch", "Epoch under way, 0 while there is none", self.epoch.clone());
+        let help = "How long the post of a rank has been awaited";
+        let awaited = self.awaited_seconds.clone();
+        registry.register_with_unit("awaited", help, Unit::Seconds, awaited);
         registry.register("segments", "Segments in place", self.segments.clone());
         let help = "Collectives that ended, by operation and outcome";
         registry.register("collectives", help, self.collectives.clone());
@@ -194,6 +221,32 @@ impl Metrics {
         registry.register("lanes_up", "Lanes connected", self.lanes_up.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());
+    }
+}
+
+impl JobMetrics {
+    /// Collectives of an operation that ended so.
+    pub fn collectives(&self, op: &'static str, outcome: Outcome) -> Counter {
+        let label = CollectiveLabel { job: self.job.clone(), op, outcome: outcome.name() };
+        self.collectives.get_or_create_owned(&label)
+    }
+
+    /// Seconds from the last local post to the last local result, by operation.
+    pub fn seconds(&self, op: &'static str) -> Histogram {
+        self.seconds.get_or_create_owned(&OpLabel { job: self.job.clone(), op })
+    }
+
+    /// For how many seconds a rank has been awaited; `None` when it is not.
+    pub fn awaits(&self, rank: RankId, seconds: Option<f64>) {
+        let label = RankLabel { job: self.job.clone(), rank: rank.0 };
+        match seconds {
+            Some(seconds) => {
+                self.awaited_seconds.get_or_create_owned(&label).set(seconds);
+            }
+            None => {
+                self.awaited_seconds.remove(&label);
+            }
+        }
     }
 }
 

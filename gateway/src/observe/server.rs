@@ -48,11 +48,16 @@ async fn status(State(observed): State<Observed>) -> Response {
 }
 
 /// Ready once the members have met: before that no collective can run.
-async fn ready(State(observed): State<Observed>) -> (StatusCode, &'static str) {
-    if observed.metrics.epoch.get() > 0 {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "no epoch yet: not all members have met\n")
+async fn ready(State(observed): State<Observed>) -> (StatusCode, String) {
+    match observed.door.ask().await {
+        Ok(status) if status.jobs.iter().all(|job| job.epoch.is_some()) => {
+            (StatusCode::OK, "ready\n".to_owned())
+        }
+        Ok(_) => {
+            let why = "no epoch: not all members have met\n".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, why)
+        }
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
     }
 }
 

@@ -11,15 +11,24 @@ pub struct Status {
     pub gateway: String,
     /// The fabric's name.
     pub fabric: String,
-    /// The epoch under way; `None` before the members have met.
-    pub epoch: Option<u64>,
-    /// The plan of the epoch.
-    pub plan: Option<PlanStatus>,
     /// The other gateways that it exchanges with.
     pub peers: Vec<PeerStatus>,
     /// The links of its region.
     pub links: Vec<LinkStatus>,
-    /// The ranks that it serves.
+    /// The jobs that it serves, in name order.
+    pub jobs: Vec<JobStatus>,
+}
+
+/// One job's group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// The job's name.
+    pub job: String,
+    /// The epoch under way; `None` while the members have not met.
+    pub epoch: Option<u64>,
+    /// The plan of the epoch.
+    pub plan: Option<PlanStatus>,
+    /// The ranks that this gateway serves.
     pub ranks: Vec<RankStatus>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveStatus>,

@@ -1,6 +1,7 @@
 use super::metrics::{Metrics, Outcome};
 use super::server::{FetchError, Observed, fetch_status, serve};
 use super::status::*;
+use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,12 +11,6 @@ fn example() -> Status {
     Status {
         gateway: "east-0".to_owned(),
         fabric: "two-region".to_owned(),
-        epoch: Some(3),
-        plan: Some(PlanStatus {
-            algorithm: "swap".to_owned(),
-            reason: "two regions".to_owned(),
-            hash: "00ff".to_owned(),
-        }),
         peers: vec![PeerStatus {
             gateway: "west-0".to_owned(),
             state: PeerState::Up,
@@ -27,15 +22,24 @@ fn example() -> Status {
             problem: None,
         }],
         links: vec![],
-        ranks: vec![RankStatus { rank: 0, attached: true }],
-        collectives: vec![CollectiveStatus {
-            sequence: 7,
-            op: "sum".to_owned(),
-            dtype: "f32".to_owned(),
-            bytes: 64 << 20,
-            state: CollectiveState::Awaiting,
-            awaited: vec![2, 3],
-            seconds: 1.5,
+        jobs: vec![JobStatus {
+            job: "train".to_owned(),
+            epoch: Some(3),
+            plan: Some(PlanStatus {
+                algorithm: "swap".to_owned(),
+                reason: "two regions".to_owned(),
+                hash: "00ff".to_owned(),
+            }),
+            ranks: vec![RankStatus { rank: 0, attached: true }],
+            collectives: vec![CollectiveStatus {
+                sequence: 7,
+                op: "sum".to_owned(),
+                dtype: "f32".to_owned(),
+                bytes: 64 << 20,
+                state: CollectiveState::Awaiting,
+                awaited: vec![2, 3],
+                seconds: 1.5,
+            }],
         }],
     }
 }
@@ -51,11 +55,14 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.lost_packets.inc();
     peer.lanes_up.set(4);
     peer.rtt_seconds.set(0.08);
-    metrics.epoch.set(2);
-    metrics.awaited_ranks.set(1);
+    let job = metrics.job("train");
+    job.epoch.set(2);
+    job.awaits(RankId(3), Some(1.5));
+    job.awaits(RankId(4), Some(1.5));
+    job.awaits(RankId(4), None);
     metrics.segments.inc();
-    metrics.collectives("sum", Outcome::Completed).inc();
-    metrics.seconds("sum").observe(0.5);
+    job.collectives("sum", Outcome::Completed).inc();
+    job.seconds("sum").observe(0.5);
     metrics.dropped_segments(Discard::Epoch).inc();
     let text = metrics.render();
     for line in [
@@ -65,11 +72,11 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_lost_packets_total{peer=\"west-0\"} 1",
         "landbridge_lanes_up{peer=\"west-0\"} 4",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
-        "landbridge_epoch 2",
-        "landbridge_awaited_ranks 1",
+        "landbridge_epoch{job=\"train\"} 2",
+        "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",
         "landbridge_segments_total 1",
-        "landbridge_collectives_total{op=\"sum\",outcome=\"completed\"} 1",
-        "landbridge_collective_seconds_count{op=\"sum\"} 1",
+        "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
+        "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
         "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
@@ -126,7 +133,15 @@ async fn nothing_answers_where_no_gateway_runs() {
 
 #[tokio::test]
 async fn readiness_follows_the_epoch() {
-    let (address, metrics, _questions) = server().await;
+    let (address, _, mut questions) = server().await;
+    tokio::spawn(async move {
+        for epoch in [None, Some(3)] {
+            let answer = questions.recv().await.expect("asked");
+            let mut status = example();
+            status.jobs[0].epoch = epoch;
+            answer.send(status).expect("awaited");
+        }
+    });
     let head = |path: &'static str| async move {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
@@ -138,7 +153,7 @@ async fn readiness_follows_the_epoch() {
     };
     assert!(head("/readyz").await.contains("503"));
     assert!(head("/healthz").await.contains("200"));
-    metrics.epoch.set(1);
     assert!(head("/readyz").await.contains("200"));
+    assert!(head("/readyz").await.contains("503"), "no engine any more");
     assert!(head("/metrics").await.contains("200"));
 }

@@ -137,7 +137,7 @@ impl Orchestra {
             loop {
                 let status = tokio::task::spawn_blocking(move || fetch_status(address)).await;
                 let problem = match status {
-                    Ok(Ok(status)) if status.epoch.is_some() => break,
+                    Ok(Ok(status)) if status.jobs.iter().all(|job| job.epoch.is_some()) => break,
                     Ok(Ok(_)) => "its peer is missing".to_owned(),
                     Ok(Err(error)) => error.to_string(),
                     Err(error) => error.to_string(),

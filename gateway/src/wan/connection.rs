@@ -4,7 +4,7 @@ use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, tls};
 use crate::engine::Event;
-use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
@@ -72,8 +72,9 @@ enum Refusal {
 
 impl LaneHandle {
     /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
-    pub fn send(&self, message: &Message) {
-        if self.control.try_send(message.encode()).is_err() {
+    pub fn send(&self, group: GroupId, message: &Message) {
+        let bytes = [&group.0.to_be_bytes(), &*message.encode()].concat();
+        if self.control.try_send(bytes).is_err() {
             self.close(PROTOCOL, "control messages are not read");
         }
     }
@@ -230,11 +231,15 @@ async fn read_control(
             Ok(bytes) => bytes,
             Err(why) => return why,
         };
-        let message = match Message::decode(&bytes) {
+        let Some((group, message)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else {
+            return "a control message of no group".to_owned();
+        };
+        let group = GroupId(u64::from_be_bytes(*group));
+        let message = match Message::decode(message) {
             Ok(message) => message,
             Err(error) => return format!("a control message that is none: {error}"),
         };
-        if spec.events.send(Event::Message { from, id, message }).await.is_err() {
+        if spec.events.send(Event::Message { from, id, group, message }).await.is_err() {
             return "engine gone".to_owned();
         }
     }

@@ -2,9 +2,10 @@
 //! dead lane held goes back.
 
 use crate::local::arena::MemSlice;
-use hier_collectives::ids::Sequence;
+use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,8 @@ pub type ConnectionId = u64;
 /// A segment to be sent.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
+    /// The group it belongs to.
+    pub group: GroupId,
     /// What goes ahead of the bytes.
     pub header: SegmentHeader,
     /// The bytes.
@@ -38,19 +41,33 @@ pub enum Class {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbox {
     state: Mutex<State>,
     arrived: Notify,
 }
 
-/// Lowest collective first, whatever the epoch: sequences grow through all of them.
-type Order = (Class, SegmentKey);
+/// Bytes that a group of weight 1 may send each time its turn comes round.
+const QUANTUM_BYTES: u64 = 256 << 10;
 
-#[derive(Debug, Default)]
+/// A segment of some group.
+pub type Key = (GroupId, SegmentKey);
+
+#[derive(Debug)]
 struct State {
-    queue: BTreeMap<Order, Outgoing>,
-    flights: BTreeMap<SegmentKey, Flight>,
+    weights: BTreeMap<GroupId, NonZeroU32>,
+    small: Fair,
+    bulk: Fair,
+    flights: BTreeMap<Key, Flight>,
+}
+
+/// Segments of one class. Groups share by deficit round-robin; within a group the lowest
+/// collective goes first, whatever the epoch: sequences grow through all of them.
+#[derive(Debug, Default)]
+struct Fair {
+    queues: BTreeMap<GroupId, BTreeMap<SegmentKey, Outgoing>>,
+    /// Groups with something queued, the next first, and what each may still send.
+    turns: VecDeque<(GroupId, u64)>,
 }
 
 #[derive(Debug)]
@@ -62,11 +79,17 @@ struct Flight {
 }
 
 impl Outbox {
+    /// An empty outbox for groups of these weights.
+    pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
+        let (small, bulk) = (Fair::default(), Fair::default());
+        let state = State { weights, small, bulk, flights: BTreeMap::new() };
+        Self { state: Mutex::new(state), arrived: Notify::new() }
+    }
+
     /// Queues a segment.
-    pub fn push(&self, header: SegmentHeader, payload: MemSlice) {
+    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice) {
         let cancel = CancellationToken::new();
-        let outgoing = Outgoing { header, payload, again: false, cancel };
-        self.lock().queue.insert(order(&header), outgoing);
+        self.lock().put(Outgoing { group, header, payload, again: false, cancel });
         self.arrived.notify_waiters();
     }
 
@@ -85,7 +108,7 @@ impl Outbox {
     }
 
     /// The segment's stream is written whole.
-    pub fn written(&self, key: SegmentKey, connection: ConnectionId, stream: quinn::SendStream) {
+    pub fn written(&self, key: Key, connection: ConnectionId, stream: quinn::SendStream) {
         let mut state = self.lock();
         match state.flights.get_mut(&key) {
             Some(flight) if flight.connection == connection => flight.stream = Some(stream),
@@ -95,18 +118,18 @@ impl Outbox {
     }
 
     /// The peer has the segment.
-    pub fn receipted(&self, key: SegmentKey) {
+    pub fn receipted(&self, key: Key) {
         let mut state = self.lock();
         state.flights.remove(&key);
-        state.queue.retain(|(_, queued), _| *queued != key);
+        state.forget(key.0, |queued| *queued == key.1);
     }
 
     /// Nothing more of this collective may leave.
-    pub fn cancel(&self, sequence: Sequence) {
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) {
         let mut state = self.lock();
-        state.queue.retain(|(_, key), _| key.sequence != sequence);
-        let ended: Vec<_> =
-            state.flights.extract_if(.., |key, _| key.sequence == sequence).collect();
+        state.forget(group, |queued| queued.sequence == sequence);
+        let of_it = |key: &Key| key.0 == group && key.1.sequence == sequence;
+        let ended: Vec<_> = state.flights.extract_if(.., |key, _| of_it(key)).collect();
         drop(state);
         for (_, flight) in ended {
             flight.stop();
@@ -121,19 +144,18 @@ impl Outbox {
         let mut bytes = 0;
         for (_, flight) in lost {
             bytes += flight.outgoing.payload.len();
-            let outgoing =
-                Outgoing { again: true, cancel: CancellationToken::new(), ..flight.outgoing };
-            state.queue.insert(order(&outgoing.header), outgoing);
+            let cancel = CancellationToken::new();
+            state.put(Outgoing { again: true, cancel, ..flight.outgoing });
         }
         drop(state);
         self.arrived.notify_waiters();
         bytes
     }
 
-    /// The peer is gone, and the epoch with it.
+    /// The peer is gone, and the epochs with it.
     pub fn clear(&self) {
         let mut state = self.lock();
-        state.queue.clear();
+        (state.small, state.bulk) = (Fair::default(), Fair::default());
         let ended = std::mem::take(&mut state.flights);
         drop(state);
         ended.into_values().for_each(Flight::stop);
@@ -145,13 +167,54 @@ impl Outbox {
 }
 
 impl State {
+    fn put(&mut self, outgoing: Outgoing) {
+        let small = outgoing.header.bytes <= SMALL_BYTES;
+        if small { &mut self.small } else { &mut self.bulk }.put(outgoing);
+    }
+
     fn take(&mut self, class: Class, connection: ConnectionId) -> Option<Outgoing> {
-        let (order, _) = self.queue.iter().find(|((queued, _), _)| *queued == class)?;
-        let order = *order;
-        let outgoing = self.queue.remove(&order)?;
+        let fair = if class == Class::Small { &mut self.small } else { &mut self.bulk };
+        let outgoing = fair.take(&self.weights)?;
         let flight = Flight { connection, outgoing: outgoing.clone(), stream: None };
-        self.flights.insert(order.1, flight);
+        self.flights.insert((outgoing.group, outgoing.header.key), flight);
         Some(outgoing)
+    }
+
+    fn forget(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) {
+        for fair in [&mut self.small, &mut self.bulk] {
+            if let Some(queue) = fair.queues.get_mut(&group) {
+                queue.retain(|key, _| !which(key));
+            }
+        }
+    }
+}
+
+impl Fair {
+    fn put(&mut self, outgoing: Outgoing) {
+        let group = outgoing.group;
+        if self.turns.iter().all(|(waiting, _)| *waiting != group) {
+            self.turns.push_back((group, 0));
+        }
+        self.queues.entry(group).or_default().insert(outgoing.header.key, outgoing);
+    }
+
+    fn take(&mut self, weights: &BTreeMap<GroupId, NonZeroU32>) -> Option<Outgoing> {
+        while let Some((group, deficit)) = self.turns.front_mut() {
+            let first = self.queues.get_mut(group).and_then(BTreeMap::first_entry);
+            let Some(first) = first else {
+                self.turns.pop_front();
+                continue;
+            };
+            let bytes = first.get().payload.len();
+            if *deficit >= bytes {
+                *deficit -= bytes;
+                return Some(first.remove());
+            }
+            let weight = weights.get(group).map_or(1, |weight| weight.get());
+            *deficit += QUANTUM_BYTES * u64::from(weight);
+            self.turns.rotate_left(1);
+        }
+        None
     }
 }
 
@@ -165,7 +228,83 @@ impl Flight {
     }
 }
 
-fn order(header: &SegmentHeader) -> Order {
-    let class = if header.bytes <= SMALL_BYTES { Class::Small } else { Class::Bulk };
-    (class, header.key)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::arena::Arena;
+    use hier_collectives::ids::{Epoch, SegmentIndex, TreeIndex};
+
+    const MIB: u32 = 1 << 20;
+
+    fn outbox(weights: &[(u64, u32)]) -> Outbox {
+        let weight = |(group, weight): &(u64, u32)| {
+            (GroupId(*group), NonZeroU32::new(*weight).expect("a weight"))
+        };
+        Outbox::new(weights.iter().map(weight).collect())
+    }
+
+    fn push(outbox: &Outbox, group: u64, segment: u32, bytes: u32) {
+        let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
+        let segment = SegmentIndex(segment);
+        let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
+        let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0 };
+        outbox.push(GroupId(group), header, arena.whole());
+    }
+
+    fn pulled(outbox: &Outbox, count: usize) -> Vec<(u64, u64)> {
+        let next = |_| outbox.lock().take(Class::Bulk, 1).expect("queued");
+        let pulls = (0..count).map(next);
+        pulls.map(|outgoing| (outgoing.group.0, outgoing.payload.len())).collect()
+    }
+
+    fn share(pulls: &[(u64, u64)], group: u64) -> u64 {
+        pulls.iter().filter(|(of, _)| *of == group).map(|(_, bytes)| bytes).sum()
+    }
+
+    #[test]
+    fn groups_share_by_weight_whatever_their_segments() {
+        for (weights, sizes) in
+            [((1, 1), (MIB, MIB)), ((3, 1), (MIB, MIB)), ((3, 1), (MIB, 4 * MIB))]
+        {
+            let outbox = outbox(&[(7, weights.0), (8, weights.1)]);
+            for segment in 0..200 {
+                push(&outbox, 7, segment, sizes.0);
+                push(&outbox, 8, segment, sizes.1);
+            }
+            let pulls = pulled(&outbox, 120);
+            let (left, right) = (share(&pulls, 7) as f64, share(&pulls, 8) as f64);
+            let (expected, actual) = (f64::from(weights.0) / f64::from(weights.1), left / right);
+            let off = (actual / expected - 1.0).abs();
+            assert!(off < 0.08, "{weights:?} {sizes:?}: {actual}, {expected} expected");
+        }
+    }
+
+    #[test]
+    fn a_group_alone_has_all_and_saves_nothing_up() {
+        let outbox = outbox(&[(7, 1), (8, 1)]);
+        for segment in 0..100 {
+            push(&outbox, 7, segment, MIB);
+        }
+        assert_eq!(share(&pulled(&outbox, 50), 7), 50 << 20);
+        for segment in 0..40 {
+            push(&outbox, 8, segment, MIB);
+        }
+        let pulls = pulled(&outbox, 20);
+        assert!((9..=11).contains(&(share(&pulls, 8) >> 20)), "{pulls:?}");
+    }
+
+    #[test]
+    fn a_cancelled_collective_of_one_group_leaves_the_other_alone() {
+        let outbox = outbox(&[(7, 1), (8, 1)]);
+        push(&outbox, 7, 0, MIB);
+        push(&outbox, 8, 0, MIB);
+        outbox.cancel(GroupId(7), Sequence(1));
+        assert_eq!(pulled(&outbox, 1), [(8, 1 << 20)]);
+        assert_eq!(outbox.requeue(1), 1 << 20);
+        assert_eq!(pulled(&outbox, 1), [(8, 1 << 20)]);
+        let key =
+            SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(0) };
+        outbox.receipted((GroupId(8), key));
+        assert_eq!(outbox.requeue(1), 0);
+    }
 }

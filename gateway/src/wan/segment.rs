@@ -5,11 +5,14 @@ use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
-use hier_collectives::ids::GatewayId;
+use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream, SendStream};
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// What stands ahead of the payload.
+const AHEAD_BYTES: u64 = (GroupId::BYTES + SegmentHeader::BYTES) as u64;
 
 /// Pulls segments of a class and sends them until the connection ends; returns why.
 pub(super) async fn send_all(
@@ -25,7 +28,7 @@ pub(super) async fn send_all(
         let counters = &peer.metrics;
         if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
         let cancel = outgoing.cancel.clone();
-        let key = outgoing.header.key;
+        let key = (outgoing.group, outgoing.header.key);
         let mut stream = tokio::select! {
             biased;
             stream = connection.open_uni() => match stream {
@@ -59,6 +62,7 @@ async fn write(
     class: Class,
 ) -> Result<(), quinn::WriteError> {
     let _ = stream.set_priority(i32::from(class == Class::Small));
+    stream.write_all(&outgoing.group.0.to_be_bytes()).await?;
     stream.write_all(&outgoing.header.encode()).await?;
     let mut rest = outgoing.payload.into_bytes();
     while !rest.is_empty() {
@@ -101,14 +105,17 @@ async fn receive(
     id: ConnectionId,
     mut stream: RecvStream,
 ) -> Result<(), String> {
-    let mut header = [0; SegmentHeader::BYTES];
-    if stream.read_exact(&mut header).await.is_err() {
+    let (mut group, mut header) = ([0; GroupId::BYTES], [0; SegmentHeader::BYTES]);
+    if stream.read_exact(&mut group).await.is_err() || stream.read_exact(&mut header).await.is_err()
+    {
         // Reset, or the lane died: the segment comes again.
         return Ok(());
     }
+    let group = GroupId(u64::from_be_bytes(group));
     let header = SegmentHeader::decode(&header).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
-    if spec.events.send(Event::Arrival { from, id, header, reply }).await.is_err() {
+    let event = Event::Arrival { from, id, group, header, reply };
+    if spec.events.send(event).await.is_err() {
         return Ok(());
     }
     let Ok(placement) = placement.await else { return Ok(()) };
@@ -135,7 +142,7 @@ async fn receive(
     if whole && let Some(peer) = spec.peers.get(&from) {
         peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
     }
-    let _ = spec.events.send(Event::ArrivalEnd { lease, whole }).await;
+    let _ = spec.events.send(Event::ArrivalEnd { group, lease, whole }).await;
     received.map(|_| ())
 }
 
@@ -149,7 +156,7 @@ async fn pump(
     loop {
         match stream.read_chunk(usize::MAX, false).await {
             Ok(Some(chunk)) => {
-                let offset = chunk.offset.checked_sub(SegmentHeader::BYTES as u64);
+                let offset = chunk.offset.checked_sub(AHEAD_BYTES);
                 let fits = offset.is_some_and(|offset| assembler.put(offset, &chunk.bytes));
                 if !fits {
                     return Err("a segment longer than its header says".to_owned());

@@ -203,6 +203,8 @@ pub enum Arrival {
 /// Why a segment is not wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Discard {
+    /// It is for a group that has no session here.
+    Group,
     /// It belongs to another epoch.
     Epoch,
     /// It is here already.

@@ -1,0 +1,258 @@
+//! One job's group: its session, its memory, its attached ranks. Groups share peers and
+//! lanes, and nothing else.
+
+use super::look::awaited;
+use super::memory::Memory;
+use super::peers::Peers;
+use super::ranks::Ranks;
+use super::{Event, EventSender, Placement};
+use crate::host::Host;
+use crate::local::arena::{MemSlice, Operand};
+use crate::local::server::LocalEvent;
+use crate::observe::metrics::{JobMetrics, Outcome};
+use hier_collectives::descriptor::ReduceOp;
+use hier_collectives::ids::{GatewayId, GroupId, RankId, Sequence};
+use hier_collectives::post::{FailureCode, RankEvent};
+use hier_collectives::session::{
+    Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
+};
+use hier_collectives::topology::Fabric;
+use hier_collectives::wire::SegmentHeader;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use units::{Span, TimeNs};
+
+/// See the module.
+pub(super) struct Group {
+    pub id: GroupId,
+    /// The job's name.
+    pub name: String,
+    pub session: Session,
+    pub metrics: JobMetrics,
+    memory: Memory,
+    ranks: Ranks,
+    leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
+    /// Ranks shown as awaited.
+    awaited: BTreeSet<RankId>,
+    /// The collective whose waiting is being told, and when to tell of it next.
+    waiting: Option<(Sequence, TimeNs)>,
+}
+
+/// A wait is logged once it is this long, and again each time it has doubled.
+const TELL_WAIT_AFTER: Span = Span::from_secs(10);
+
+/// What groups share.
+pub(super) struct Shared {
+    pub host: Arc<dyn Host>,
+    pub peers: Peers,
+    pub events: EventSender,
+}
+
+impl Group {
+    pub fn new(name: String, session: Session, metrics: JobMetrics) -> Self {
+        Self {
+            id: GroupId::of(&name),
+            name,
+            session,
+            metrics,
+            memory: Memory::default(),
+            ranks: Ranks::default(),
+            leases: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            waiting: None,
+        }
+    }
+
+    pub fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
+        match event {
+            LocalEvent::Attach { rank, attachment, events, .. } => {
+                info!("job {}: rank {rank} attached", self.name);
+                self.ranks.attach(rank, attachment, events);
+                self.session.handle_attach(rank, now);
+            }
+            LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
+                if self.ranks.is_current(rank, attachment) {
+                    self.memory.post(post.sequence, rank, contribution, result);
+                    self.session.handle_post(rank, post, now);
+                }
+            }
+            LocalEvent::Detach { rank, attachment, .. } => {
+                if self.ranks.detach(rank, attachment) {
+                    info!("job {}: rank {rank} detached", self.name);
+                    self.session.handle_detach(rank, now);
+                }
+            }
+        }
+    }
+
+    /// Where an arriving segment goes.
+    ///
+    /// # Errors
+    /// [`PeerError`]: close the connection.
+    pub fn place(
+        &mut self,
+        from: GatewayId,
+        header: &SegmentHeader,
+    ) -> Result<Placement, PeerError> {
+        let sequence = header.key.sequence;
+        let cancel = CancellationToken::new();
+        Ok(match self.session.handle_arrival(from, header)? {
+            Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
+                self.leases.insert(lease, (sequence, cancel.clone()));
+                let local = (self.memory.view(&local.view), local.weight);
+                let out = self.memory.view(&out);
+                Placement::Combine { lease, op, dtype, local, net_weight, net_first, out, cancel }
+            }
+            Arrival::Land { lease, into } => {
+                self.leases.insert(lease, (sequence, cancel.clone()));
+                Placement::Land { lease, into: self.memory.view(&into), cancel }
+            }
+            Arrival::Discard(why) => {
+                debug!("job {}: segment {:?} discarded: {why:?}", self.name, header.key);
+                Placement::Discard(why)
+            }
+        })
+    }
+
+    pub fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
+        self.leases.remove(&lease);
+        self.session.handle_arrival_end(lease, whole, now);
+    }
+
+    /// Carries out everything the session asks for.
+    pub fn act(&mut self, shared: &Shared) {
+        while let Some(action) = self.session.poll_action() {
+            self.carry_out(action, shared);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, shared: &Shared) {
+        let peers = &shared.peers;
+        match action {
+            Action::Message { to, message } => peers.send(to, self.id, &message),
+            Action::Send { to, header, source } => {
+                let payload = self.memory.view(&source);
+                peers.push(to, self.id, header, payload);
+            }
+            Action::Reduce { job, op, dtype, inputs, out } => {
+                let memory = &mut self.memory;
+                let operands: Vec<Operand<'static>> = inputs
+                    .iter()
+                    .map(|input| Operand::Memory(memory.view(&input.view), input.weight))
+                    .collect();
+                let out = memory.view(&out);
+                self.compute(shared, job, Box::new(move || out.reduce(op, dtype, &operands)));
+            }
+            Action::Copy { job, from, to } => {
+                let from = self.memory.view(&from);
+                let to: Vec<MemSlice> = to.iter().map(|view| self.memory.view(view)).collect();
+                let copy = move || to.iter().for_each(|slice| from.copy_to_slice(slice));
+                self.compute(shared, job, Box::new(copy));
+            }
+            Action::Release(scratch) => self.memory.release(scratch),
+            Action::Receipted { from, key } => peers.receipted(from, self.id, key),
+            Action::Cancel(sequence) => {
+                peers.cancel(self.id, sequence);
+                let of_it = self.leases.values().filter(|(other, _)| *other == sequence);
+                of_it.for_each(|(_, cancel)| cancel.cancel());
+            }
+            Action::CancelLease(lease) => {
+                if let Some((_, cancel)) = self.leases.get(&lease) {
+                    cancel.cancel();
+                }
+            }
+            Action::Notify { rank, event } => {
+                if let RankEvent::ContributionFree { sequence }
+                | RankEvent::Failed { sequence, .. } = event
+                {
+                    self.memory.finish(sequence, rank);
+                }
+                self.ranks.notify(rank, event);
+            }
+            Action::Note(note) => self.note(note),
+        }
+    }
+
+    /// Shows who is awaited, and for how long.
+    pub fn measure(&mut self, fabric: &Fabric, now: TimeNs) {
+        let seen = self.session.status();
+        if seen.plan.is_none() {
+            self.metrics.epoch.set(0);
+        }
+        let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
+        // Ranks post in order, so whoever is late is late for the oldest.
+        let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
+            let ranks = awaited(fabric, c);
+            (!ranks.is_empty()).then_some((c, ranks))
+        });
+        let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
+        for rank in self.awaited.difference(&awaited) {
+            self.metrics.awaits(*rank, None);
+        }
+        if let Some((collective, ranks)) = oldest {
+            let waited = now.since(collective.begun);
+            ranks.iter().for_each(|rank| self.metrics.awaits(*rank, Some(waited.as_secs_f64())));
+            self.tell_wait(collective.sequence, collective.begun, &ranks, now);
+        }
+        self.awaited = awaited;
+    }
+
+    fn tell_wait(
+        &mut self,
+        sequence: Sequence,
+        begun: TimeNs,
+        ranks: &BTreeSet<RankId>,
+        now: TimeNs,
+    ) {
+        let due = match self.waiting {
+            Some((told, due)) if told == sequence => due,
+            _ => begun + TELL_WAIT_AFTER,
+        };
+        self.waiting = Some((sequence, due));
+        if now >= due {
+            let waited = now.since(begun);
+            self.waiting = Some((sequence, now + waited));
+            let ranks: Vec<String> = ranks.iter().map(RankId::to_string).collect();
+            let seconds = waited.as_secs_f64();
+            let (name, ranks) = (&self.name, ranks.join(", "));
+            warn!("job {name}: collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
+        }
+    }
+
+    fn compute(&self, shared: &Shared, job: JobId, work: crate::host::Job) {
+        let (done, events) = (shared.host.compute(work), shared.events.clone());
+        let group = self.id;
+        shared.host.spawn(Box::pin(async move {
+            done.await;
+            let _ = events.send(Event::JobDone(group, job)).await;
+        }));
+    }
+
+    fn note(&self, note: Note) {
+        let name = &self.name;
+        match note {
+            Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
+                self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+                info!(
+                    "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}"
+                );
+            }
+            Note::EpochEnded { epoch, failure } => {
+                warn!("job {name}: epoch {epoch} ended: {failure}");
+            }
+            Note::Completed { sequence, op, bytes, took } => {
+                self.metrics.seconds(op.name()).observe(took.as_secs_f64());
+                self.metrics.collectives(op.name(), Outcome::Completed).inc();
+                debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
+            }
+            Note::Failed { sequence, op, failure } => {
+                let disagreed = failure.code == FailureCode::Disagreement;
+                let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
+                self.metrics.collectives(op.map_or("unknown", ReduceOp::name), outcome).inc();
+                warn!("job {name}: collective {sequence} failed: {failure}");
+            }
+        }
+    }
+}
