@@ -1,88 +1,50 @@
-//! `cargo xtask bench quickstart`: figures for the documents, with where they come from.
+//! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
-use crate::command::{CommandLine, Failure};
-use serde_json::Value;
-use std::fmt::Write as _;
+mod faults;
+mod quickstart;
+
+use crate::command::Failure;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// One row: what is given to the quickstart beyond its defaults.
-const ROWS: [&[&str]; 5] = [
-    &[],
-    &["--loss", "0%"],
-    &["--loss", "1%"],
-    &["--rtt", "20ms", "--loss", "0%"],
-    &["--rtt", "200ms", "--rate", "200Mbit/s"],
-];
+/// What a bench writes to `docs/results/NAME.md`, under a line on where it comes from.
+struct Page {
+    title: &'static str,
+    text: String,
+}
 
-/// Runs each row and writes `docs/results/quickstart.md`.
-pub fn quickstart() -> ExitCode {
+/// A bench's name, and what runs it from the workspace's root.
+type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
+
+const BENCHES: [Bench; 2] = [("faults", faults::measure), ("quickstart", quickstart::measure)];
+
+/// Runs a bench and writes its page; `None` when there is none of that name.
+pub fn run(name: &str) -> Option<ExitCode> {
+    let (name, measure) = BENCHES.iter().find(|(known, _)| *known == name)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    match measure(root) {
-        Ok(text) => {
-            let folder = root.join("docs/results");
-            let written = std::fs::create_dir_all(&folder)
-                .and_then(|()| std::fs::write(folder.join("quickstart.md"), &text));
-            if let Err(error) = written {
-                eprintln!("docs/results/quickstart.md: {error}");
-                return ExitCode::FAILURE;
-            }
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+    let page = match measure(root) {
+        Ok(page) => page,
         Err(failure) => {
             eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
-            ExitCode::FAILURE
+            return Some(ExitCode::FAILURE);
         }
-    }
-}
-
-fn measure(root: &Path) -> Result<String, Failure> {
-    let mut text = format!(
-        "# Quickstart\n\n\
-         Written by `cargo xtask bench quickstart` at commit {}, on {}.\n\n\
-         Two gateways, a relay that emulates the link, and four ranks (3 and 1) on one machine, in \
-         real time. The link is emulated; the gateways, QUIC and TLS are real. eta is T* over the \
-         median time of 5 all-reduces of 64 MiB of f32. The machine is shared, so times vary from \
-         run to run.\n\n\
-         | `landbridge quickstart` with | median s | T* s | eta | goodput Mbit/s | relay bytes over \
-         payload, east and west | lost packets | accuracy | off the reference by |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
+    };
+    let text = format!(
+        "# {}\n\nWritten by `cargo xtask bench {name}` at commit {}, on {}.\n\n{}",
+        page.title,
         output("git", &["rev-parse", "--short", "HEAD"]),
         machine(),
+        page.text,
     );
-    CommandLine::cargo(&["build", "--release", "--package", "gateway"]).pass(root)?;
-    for row in ROWS {
-        let shown = if row.is_empty() { "its defaults".to_owned() } else { row.join(" ") };
-        eprintln!("quickstart {shown}");
-        let arguments = ["run", "--release", "--quiet", "--", "quickstart", "--json"];
-        let line = CommandLine::cargo(&[&arguments[..], row].concat());
-        let (status, stdout) = line.capture(root)?;
-        if !status.success() {
-            return Err(line.failed(&status));
-        }
-        let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
-        writeln!(text, "| {shown} | {} |", cells(&report).join(" | ")).expect("a string takes all");
+    let folder = root.join("docs/results");
+    let file = folder.join(format!("{name}.md"));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, &text));
+    if let Err(error) = written {
+        eprintln!("{}: {error}", file.display());
+        return Some(ExitCode::FAILURE);
     }
-    Ok(text)
-}
-
-fn cells(report: &Value) -> Vec<String> {
-    let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    let payload =
-        number("/allreduce/wan_payload_bytes_per_direction") * number("/allreduce/iterations");
-    let ratio = |direction: &str| number(&format!("/relay/{direction}/ip_bytes")) / payload;
-    let lost = number("/relay/east_west/drops_loss") + number("/relay/west_east/drops_loss");
-    vec![
-        format!("{:.3}", number("/allreduce/seconds_median")),
-        format!("{:.3}", number("/allreduce/bound_seconds")),
-        format!("{:.3}", number("/allreduce/eta")),
-        format!("{:.0}", number("/allreduce/goodput_bits_per_second") / 1e6),
-        format!("{:.3}, {:.3}", ratio("east_west"), ratio("west_east")),
-        format!("{lost:.0}"),
-        format!("{:.3}", number("/accuracy")),
-        format!("{:.1e}", number("/reference_max_abs_diff")),
-    ]
+    println!("{text}");
+    Some(ExitCode::SUCCESS)
 }
 
 fn machine() -> String {

@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod core_purity;
+mod faults;
 mod quickstart;
 mod tally;
 mod test;
@@ -17,16 +18,19 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["test"] => test::run(),
-        ["bench", "quickstart"] => bench::quickstart(),
+        ["bench", name] => bench::run(name).unwrap_or_else(wrong),
+        ["faults", ref rest @ ..] => faults::run(rest),
         ["--help" | "-h" | "help"] => {
             println!("{HELP}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("{HELP}");
-            ExitCode::from(USAGE)
-        }
+        _ => wrong(),
     }
+}
+
+fn wrong() -> ExitCode {
+    eprintln!("{HELP}");
+    ExitCode::from(USAGE)
 }
 
 const HELP: &str = "\
@@ -35,6 +39,8 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test              Format, lints, purity of the cores, all tests, docs, example configs, quickstart.
                     Stops at the first stage that fails and prints the command that repeats it.
+  faults            Kills and stops real processes in mid-collective; `faults --help` says more.
+  bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
 
 Exit codes: 0 good, 1 a stage failed, 64 usage";

@@ -2,7 +2,7 @@
 
 use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
-use crate::{core_purity, quickstart};
+use crate::{core_purity, faults, quickstart};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ struct Stage {
     run: fn(&Place, &mut Tally) -> Result<(), Failure>,
 }
 
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 9] = [
     Stage { name: "tools", run: |_, _| tools() },
     Stage { name: "format", run: |place, _| cargo(place, &["fmt", "--all", "--check"]) },
     Stage { name: "core purity", run: |place, _| core_purity::check(&place.root) },
@@ -38,6 +38,7 @@ const STAGES: [Stage; 8] = [
         name: "quickstart",
         run: |place, tally| quickstart::check(&place.root, &place.landbridge, tally),
     },
+    Stage { name: "faults", run: |place, _| faults::line(&place.root, &[])?.pass(&place.root) },
 ];
 
 /// Runs all stages, up to the first that fails.

@@ -1,0 +1,234 @@
+//! One fault from beginning to end: warm up, strike, listen, heal, and all-reduce again.
+
+use super::deployment::{BYTES, Deployment, Line};
+use super::fault::{Blow, Fault, RANKS, STOPPED_FOR, VERDICT_WITHIN, Victim};
+use rustix::process::Signal;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Processes start, meet and finish this many all-reduces within [`PATIENCE`].
+const WARM: u64 = 2;
+/// For what is not the point: starting, meeting, and working again after the fault.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What came of a fault.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    fault: String,
+    /// Where it was meant to strike, and where the bytes stood when it had.
+    aimed_percent: f64,
+    struck_percent: f64,
+    /// What the ranks heard of the collectives under way, each once.
+    heard: Vec<String>,
+    /// The longest wait of any rank for an outcome, in seconds.
+    longest_wait: f64,
+    /// From the end of the fault until every rank had all-reduced twice.
+    recovery_seconds: f64,
+    /// What must not be. Empty is good.
+    pub wrong: Vec<String>,
+}
+
+/// Runs it.
+pub fn run(landbridge: &Path, fault: Fault, at: f64) -> Report {
+    let mut report = Report {
+        fault: fault.name(),
+        aimed_percent: at * 100.0,
+        struck_percent: f64::NAN,
+        heard: vec![],
+        longest_wait: 0.0,
+        recovery_seconds: f64::NAN,
+        wrong: vec![],
+    };
+    match Deployment::start(landbridge) {
+        Ok((deployment, lines)) => {
+            let mut watch = Watch { fault, deployment, lines, ranks: Default::default() };
+            if let Err(why) = watch.strike_and_heal(at, &mut report) {
+                report.wrong.push(why);
+            }
+            report.wrong.extend(watch.differences());
+            if !report.wrong.is_empty() {
+                report.wrong.push(watch.deployment.logs());
+            }
+        }
+        Err(error) => report.wrong.push(format!("nothing started: {error}")),
+    }
+    report
+}
+
+struct Watch {
+    fault: Fault,
+    deployment: Deployment,
+    lines: Receiver<Line>,
+    ranks: [Seen; RANKS],
+}
+
+/// What a rank has told.
+#[derive(Default)]
+struct Seen {
+    /// Digests by epoch and sequence.
+    done: BTreeMap<(u64, u64), String>,
+    /// How many outcomes of any kind.
+    outcomes: u64,
+    completed: u64,
+}
+
+impl Watch {
+    fn strike_and_heal(&mut self, at: f64, report: &mut Report) -> Result<(), String> {
+        self.listen_until("all ranks have warmed up", PATIENCE, report, |ranks| {
+            ranks.iter().all(|rank| rank.completed >= WARM)
+        })?;
+        report.struck_percent = self.aim(at, report)? * 100.0;
+        let victim = self.fault.victim;
+        let struck = Instant::now();
+        let before = self.outcomes();
+        let system = |error: std::io::Error| error.to_string();
+        match self.fault.blow {
+            Blow::Kill => self.deployment.kill(victim).map_err(system)?,
+            Blow::Stop => self.deployment.signal(victim, Signal::STOP).map_err(system)?,
+        }
+        match self.fault.blow {
+            Blow::Kill => {
+                self.listen_until("survivors have an outcome", VERDICT_WITHIN, report, |ranks| {
+                    (0..RANKS).all(|rank| {
+                        victim == Victim::Rank(rank) || ranks[rank].outcomes > before[rank]
+                    })
+                })?;
+                self.deployment.revive(victim).map_err(system)?;
+            }
+            Blow::Stop => {
+                let rest = STOPPED_FOR.saturating_sub(struck.elapsed());
+                self.listen_for(rest, report);
+                self.deployment.signal(victim, Signal::CONT).map_err(system)?;
+            }
+        }
+        let healed = Instant::now();
+        let before: [u64; RANKS] = self.ranks.each_ref().map(|rank| rank.completed);
+        self.listen_until("all ranks work again", PATIENCE, report, |ranks| {
+            ranks.iter().zip(before).all(|(rank, before)| rank.completed >= before + 2)
+        })?;
+        report.recovery_seconds = healed.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Waits until the next collective's bytes stand at `at`; returns where they stood last.
+    fn aim(&mut self, at: f64, report: &mut Report) -> Result<f64, String> {
+        let deadline = Instant::now() + PATIENCE;
+        let sent = |watch: &Self| watch.deployment.sent().ok_or("no status of east's gateway");
+        let base = (sent(self)? / BYTES + 1) * BYTES;
+        while Instant::now() < deadline {
+            self.listen_for(Duration::from_millis(1), report);
+            let now = sent(self)?;
+            let share = now.saturating_sub(base) as f64 / BYTES as f64;
+            if now >= base && share >= at {
+                return Ok(share);
+            }
+        }
+        Err("the bytes never came as far as the blow".to_owned())
+    }
+
+    fn outcomes(&self) -> [u64; RANKS] {
+        self.ranks.each_ref().map(|rank| rank.outcomes)
+    }
+
+    fn listen_until(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        report: &mut Report,
+        mut enough: impl FnMut(&[Seen; RANKS]) -> bool,
+    ) -> Result<(), String> {
+        let begun = Instant::now();
+        while !enough(&self.ranks) {
+            if begun.elapsed() > patience {
+                let told = self.ranks.each_ref().map(|rank| (rank.outcomes, rank.completed));
+                return Err(format!("not within {patience:?}: {what}; outcomes, done: {told:?}"));
+            }
+            self.listen_for(Duration::from_millis(100), report);
+        }
+        Ok(())
+    }
+
+    /// Takes in what ranks say for a while, or until one has said something.
+    fn listen_for(&mut self, span: Duration, report: &mut Report) {
+        let deadline = Instant::now() + span;
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(rest) {
+                Ok(line) => self.hear(&line, report),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn hear(&mut self, line: &Line, report: &mut Report) {
+        let seen = &mut self.ranks[line.rank];
+        let words: Vec<&str> = line.text.splitn(4, ' ').collect();
+        let millis = match words[..] {
+            ["done", epoch, sequence, rest] => {
+                let (millis, digest) = rest.split_once(' ').unwrap_or((rest, ""));
+                let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
+                seen.done.insert((number(epoch), number(sequence)), digest.to_owned());
+                seen.completed += 1;
+                millis
+            }
+            ["failed", _, millis, text] => {
+                let heard = format!("rank {}: {text}", line.rank);
+                if !report.heard.contains(&heard) {
+                    report.heard.push(heard);
+                }
+                millis
+            }
+            ["attached", ..] => return,
+            _ => return report.wrong.push(format!("rank {}: {}", line.rank, line.text)),
+        };
+        seen.outcomes += 1;
+        let waited = Duration::from_millis(millis.parse().unwrap_or(u64::MAX));
+        report.longest_wait = report.longest_wait.max(waited.as_secs_f64());
+        if waited > self.fault.longest_wait(line.rank) {
+            report.wrong.push(format!("rank {} waited for {waited:?}: {}", line.rank, line.text));
+        }
+    }
+
+    /// Two ranks that completed one collective have equal bits.
+    fn differences(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let first = &self.ranks[0].done;
+        for (rank, seen) in self.ranks.iter().enumerate().skip(1) {
+            for (which, digest) in &seen.done {
+                if first.get(which).is_some_and(|other| other != digest) {
+                    let (epoch, sequence) = which;
+                    wrong.push(format!(
+                        "epoch {epoch}, collective {sequence}: rank {rank} has other bits than 0"
+                    ));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.wrong.is_empty() { "pass" } else { "FAIL" };
+        write!(
+            f,
+            "{:22} at {:4.1} % (aimed {:4.1} %): {verdict}, longest wait {:4.1} s, \
+             again after {:4.1} s",
+            self.fault,
+            self.struck_percent,
+            self.aimed_percent,
+            self.longest_wait,
+            self.recovery_seconds,
+        )?;
+        for (mark, texts) in [("heard", &self.heard), ("WRONG", &self.wrong)] {
+            for text in texts {
+                write!(f, "\n    {mark} {text}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Two gateways, a relay and three ranks, each a process, in a folder of their own.
+
+use super::fault::{EAST_RANKS, RANKS, Victim};
+use gateway::observe::server::fetch_status;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// UDP ports that a gateway takes.
+const LANES: u16 = 16;
+/// Elements of each all-reduce: 16 MiB of i64, 1.4 s at 100 Mbit/s.
+const ELEMENTS: u64 = 16 << 17;
+/// Bytes of each all-reduce.
+pub const BYTES: u64 = ELEMENTS * 8;
+
+/// A line that a rank printed.
+pub struct Line {
+    pub rank: usize,
+    pub text: String,
+}
+
+/// See the module. Whatever still runs is killed when this is dropped.
+pub struct Deployment {
+    folder: tempfile::TempDir,
+    landbridge: PathBuf,
+    /// Where the relay listens, and west's gateway.
+    ports: [u16; 2],
+    status: [SocketAddr; 2],
+    relay: Option<Child>,
+    gateways: [Option<Child>; 2],
+    ranks: [Option<Child>; RANKS],
+    lines: mpsc::Sender<Line>,
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        let all = self.ranks.iter_mut().chain(&mut self.gateways).chain([&mut self.relay]);
+        for child in all.flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Deployment {
+    /// Starts everything; the ranks' lines come over the channel.
+    pub fn start(landbridge: &Path) -> io::Result<(Self, mpsc::Receiver<Line>)> {
+        let folder = tempfile::tempdir()?;
+        let [east, west, relay] = free_blocks()?;
+        let status = [free_tcp()?, free_tcp()?];
+        let (lines, receiver) = mpsc::channel();
+        std::fs::write(folder.path().join("fabric.toml"), fabric(east, relay))?;
+        for (name, listen, status) in [("east", east, status[0]), ("west", west, status[1])] {
+            let text = region(name, listen, status);
+            std::fs::write(folder.path().join(format!("{name}.toml")), text)?;
+        }
+        let mut deployment = Self {
+            landbridge: landbridge.to_owned(),
+            ports: [relay, west],
+            status,
+            relay: None,
+            gateways: [None, None],
+            ranks: [const { None }; RANKS],
+            lines,
+            folder,
+        };
+        deployment.certs()?;
+        deployment.revive(Victim::Relay)?;
+        for gateway in 0..2 {
+            deployment.revive(Victim::Gateway(gateway))?;
+        }
+        for rank in 0..RANKS {
+            deployment.revive(Victim::Rank(rank))?;
+        }
+        Ok((deployment, receiver))
+    }
+
+    /// Starts a process that does not run.
+    pub fn revive(&mut self, victim: Victim) -> io::Result<()> {
+        match victim {
+            Victim::Relay => self.relay = Some(self.start_relay()?),
+            Victim::Gateway(gateway) => {
+                let name = ["east", "west"][gateway];
+                let mut command = Command::new(&self.landbridge);
+                command.arg("run").arg("--config").arg(self.path(&format!("{name}.toml")));
+                self.gateways[gateway] = Some(self.spawn(command, &format!("{name}.log"))?);
+            }
+            Victim::Rank(rank) => self.ranks[rank] = Some(self.start_rank(rank)?),
+        }
+        Ok(())
+    }
+
+    /// Kills a process and waits until it is gone.
+    pub fn kill(&mut self, victim: Victim) -> io::Result<()> {
+        if let Some(mut child) = self.child(victim).take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a process a signal.
+    pub fn signal(&mut self, victim: Victim, signal: Signal) -> io::Result<()> {
+        let child = self.child(victim).as_ref().ok_or(io::ErrorKind::NotFound)?;
+        kill_process(Pid::from_child(child), signal)?;
+        Ok(())
+    }
+
+    /// Payload bytes that east's gateway has sent for the first time since it started.
+    pub fn sent(&self) -> Option<u64> {
+        let status = fetch_status(self.status[0]).ok()?;
+        Some(status.peers.iter().map(|peer| peer.sent_bytes).sum())
+    }
+
+    /// What the gateways logged last, for a report.
+    pub fn logs(&self) -> String {
+        let tail = |name: &str| {
+            let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let last = lines.len().saturating_sub(25);
+            format!("{name}:\n  {}\n", lines[last..].join("\n  "))
+        };
+        ["east.log", "west.log", "relay.log"].map(tail).concat()
+    }
+
+    fn child(&mut self, victim: Victim) -> &mut Option<Child> {
+        match victim {
+            Victim::Relay => &mut self.relay,
+            Victim::Gateway(gateway) => &mut self.gateways[gateway],
+            Victim::Rank(rank) => &mut self.ranks[rank],
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn spawn(&self, mut command: Command, log: &str) -> io::Result<Child> {
+        let log = File::options().create(true).append(true).open(self.path(log))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+    }
+
+    fn certs(&self) -> io::Result<()> {
+        let mut command = Command::new(&self.landbridge);
+        command.args(["certs", "--fabric"]).arg(self.path("fabric.toml"));
+        let output = command.arg("--out").arg(self.path("keys")).output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(io::Error::other(text)) }
+    }
+
+    fn start_relay(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.landbridge);
+        command.args(["wan-sim", "relay", "--rate", "100 Mbit/s", "--rtt", "40 ms"]);
+        command.args(["--names", "east,west"]);
+        let [relay, west] = self.ports;
+        for lane in 0..4 {
+            let (from, to) = (relay + lane, west + lane);
+            command.arg("--forward").arg(format!("127.0.0.1:{from}=127.0.0.1:{to}"));
+        }
+        self.spawn(command, "relay.log")
+    }
+
+    fn start_rank(&self, rank: usize) -> io::Result<Child> {
+        let region = if rank < EAST_RANKS { "east" } else { "west" };
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("rank")
+            .arg("--socket")
+            .arg(self.path(&format!("{region}.sock")))
+            .arg("--token")
+            .arg(self.path("keys/train.token"))
+            .args(["--rank", &rank.to_string(), "--world-size", &RANKS.to_string()])
+            .args(["--elements", &ELEMENTS.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (lines, output) = (self.lines.clone(), child.stdout.take());
+        std::thread::spawn(move || {
+            for text in output.into_iter().flat_map(|out| BufReader::new(out).lines()).flatten() {
+                // Nobody listens at the end.
+                let _ = lines.send(Line { rank, text });
+            }
+        });
+        Ok(child)
+    }
+}
+
+fn fabric(east: u16, relay: u16) -> String {
+    let region = |name: &str, ranks: usize, port: u16| {
+        format!(
+            "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
+             wan = \"127.0.0.1:{port}\"\negress = \"100 Mbit/s\"\ningress = \"100 Mbit/s\"\n"
+        )
+    };
+    format!(
+        "name = \"faults\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"100 Mbit/s\"\n\
+         rtt = \"40 ms\"\n",
+        region("east", EAST_RANKS, east),
+        region("west", RANKS - EAST_RANKS, relay),
+    )
+}
+
+fn region(name: &str, listen: u16, status: SocketAddr) -> String {
+    format!(
+        "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
+         listen = \"127.0.0.1:{listen}\"\nstatus = \"{status}\"\n\
+         certificate = \"keys/{name}-0.pem\"\nkey = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\n\
+         memory = \"256 MiB\"\n[job.train]\ntoken = \"keys/train.token\"\nmemory = \"1 GiB\"\n"
+    )
+}
+
+/// Three blocks of ports that were free a moment ago.
+fn free_blocks() -> io::Result<[u16; 3]> {
+    let (mut found, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+    while Instant::now() < deadline {
+        let proposal = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let first = proposal / LANES * LANES;
+        let block = first..first.saturating_add(LANES);
+        let free = block.map_while(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
+        if free.count() == usize::from(LANES) && !found.contains(&first) {
+            found.push(first);
+        }
+        if let [east, west, relay] = found[..] {
+            return Ok([east, west, relay]);
+        }
+    }
+    Err(io::ErrorKind::AddrNotAvailable.into())
+}
+
+fn free_tcp() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}

@@ -1,0 +1,48 @@
+//! `cargo xtask bench faults`.
+
+use super::Page;
+use crate::command::Failure;
+use crate::faults;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Points between 5 and 95 % of the bytes at which each fault strikes.
+const POINTS: &str = "5";
+
+/// Runs every fault at every point.
+pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+    let line = faults::line(root, &["--json", "--points", POINTS])?;
+    let (status, stdout) = line.capture(root)?;
+    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
+    if !status.success() {
+        return Err(line.failed(&stdout));
+    }
+    let cases = report["cases"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut names: Vec<&str> = cases.iter().filter_map(|case| case["fault"].as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut text = format!(
+        "Two gateways, a relay (100 Mbit/s, RTT 40 ms) and three ranks (2 and 1), each a process, \
+         all-reduce 16 MiB without end. One process is killed, or stopped for 20 s, when the bytes \
+         of an all-reduce stand at a drawn point between 5 and 95 % (seed {}). Every result is \
+         checked by the rank that gets it; outcomes are errors or right results. The longest wait \
+         is that of any rank for one collective; `again` is the time from the end of the fault \
+         until every rank has all-reduced twice, without touching the survivors.\n\n\
+         | fault | struck at % | longest wait s | again after s |\n|---|---|---|---|\n",
+        report["seed"],
+    );
+    for name in names {
+        let of_it = || cases.iter().filter(|case| case["fault"] == name);
+        let column = |key: &str| {
+            let mut values: Vec<f64> = of_it().filter_map(|case| case[key].as_f64()).collect();
+            values.sort_by(f64::total_cmp);
+            let shown: Vec<String> = values.iter().map(|value| format!("{value:.1}")).collect();
+            shown.join(", ")
+        };
+        let (struck, wait, again) =
+            (column("struck_percent"), column("longest_wait"), column("recovery_seconds"));
+        writeln!(text, "| {name} | {struck} | {wait} | {again} |").expect("a string takes all");
+    }
+    Ok(Page { title: "Faults on processes", text })
+}
