@@ -61,6 +61,16 @@ fn a_wrong_command_line_is_64_and_help_is_0() {
 }
 
 #[test]
+fn a_quickstart_over_an_impossible_link_is_64_and_one_line() {
+    for wrong in [["--loss", "60%"], ["--rtt", "2min"]] {
+        let output = landbridge(&["quickstart", wrong[0], wrong[1]]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+        assert!(stderr.contains(&wrong[0][2..]) && output.stdout.is_empty(), "{stderr}");
+    }
+}
+
+#[test]
 fn check_reports_the_faults_of_all_files_once() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str| directory.path().join(name).display().to_string();

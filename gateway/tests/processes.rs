@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -281,6 +282,7 @@ fn an_interrupted_quickstart_leaves_nothing() {
         .args(["quickstart", "--json", "--steps", "2000"])
         .env("TMPDIR", temporary.path())
         .stdout(Stdio::piped())
+        .process_group(0)
         .spawn()
         .expect("starts");
     let pid = rustix::process::Pid::from_child(&quickstart);
@@ -295,7 +297,11 @@ fn an_interrupted_quickstart_leaves_nothing() {
     }
     let children = children_of(pid);
     assert_eq!(children.len(), 7, "two gateways, a relay, four ranks: {children:?}");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signalled");
+    // Ctrl-C goes to the whole group: a child in it might end first and look like a failure.
+    let own_group = pid.as_raw_nonzero().to_string();
+    let in_it = |child: &&String| process_stat(child, GROUP).as_ref() == Some(&own_group);
+    assert_eq!(children.iter().find(in_it), None, "in the quickstart's group");
+    rustix::process::kill_process_group(pid, rustix::process::Signal::INT).expect("signalled");
     assert_eq!(quickstart.wait().expect("ends").code(), Some(130));
     assert_eq!(std::fs::read_dir(temporary.path()).expect("readable").count(), 0);
     let left: Vec<_> =
@@ -307,9 +313,17 @@ fn children_of(pid: rustix::process::Pid) -> Vec<String> {
     let pid = pid.as_raw_nonzero().to_string();
     let processes = std::fs::read_dir("/proc").expect("readable").filter_map(Result::ok);
     let child = |entry: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.to_owned();
-        (parent == pid).then(|| entry.file_name().into_string().ok())?
+        let child = entry.file_name().into_string().ok()?;
+        (process_stat(&child, PARENT)? == pid).then_some(child)
     };
     processes.filter_map(child).collect()
+}
+
+/// Fields of `/proc/PID/stat`, counted from the one after the name.
+const PARENT: usize = 1;
+const GROUP: usize = 2;
+
+fn process_stat(pid: &str, field: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field).map(str::to_owned)
 }

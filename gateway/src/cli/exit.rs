@@ -96,6 +96,7 @@ impl CommandError {
             | Self::Usage(_)
             | Self::Path { .. }
             | Self::Token(_)
+            | Self::Quickstart(QuickstartError::Fabric(_))
             | Self::Credentials(_) => Exit::Usage,
             Self::Fetch(_) => Exit::NothingAnswers,
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,

@@ -13,7 +13,8 @@ pub(crate) fn load(path: &Path) -> Result<[u8; TOKEN_BYTES], CommandError> {
 
 fn parse(text: &str) -> Option<[u8; TOKEN_BYTES]> {
     let mut token = [0; TOKEN_BYTES];
-    if text.len() != 2 * TOKEN_BYTES || !text.is_ascii() {
+    // `from_str_radix` takes a sign as well.
+    if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     for (index, byte) in token.iter_mut().enumerate() {
@@ -29,7 +30,8 @@ mod tests {
     #[test]
     fn a_token_is_64_hexadecimal_digits() {
         assert_eq!(parse(&"0f".repeat(32)), Some([15; 32]));
-        for bad in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
+        for bad in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32), &"+f".repeat(32)]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

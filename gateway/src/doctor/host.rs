@@ -1,6 +1,7 @@
 //! The host: kernel limits, the local socket, secrets.
 
 use super::Finding;
+use crate::cli::CommandError;
 use crate::config::{GatewayConfig, JobConfig};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -60,11 +61,13 @@ pub(super) fn local_socket(gateway: &GatewayConfig) -> Finding {
 
 /// Whether a job's token is there and secret.
 pub(super) fn token(job: &JobConfig) -> Finding {
-    match std::fs::read_to_string(&job.token) {
-        Ok(text) if text.trim().is_empty() => {
-            let finding = Finding::ok("job token", job.token.display(), "is empty");
+    match crate::cli::token::load(&job.token) {
+        Err(CommandError::Token(_)) => {
+            let found = "is no job token: 64 hexadecimal digits";
+            let finding = Finding::ok("job token", job.token.display(), found);
             finding.failed("make one with `landbridge certs`")
         }
+        // What cannot be read is told of below.
         _ => secret("job token", &job.token),
     }
 }

@@ -136,7 +136,13 @@ async fn what_is_wrong_on_this_host_is_found() {
     assert!(failed.clone().all(|finding| finding.advice.is_some()), "{findings:?}");
 
     std::fs::remove_file(&key).expect("there");
+    // Of its owner alone, but what `landbridge run` would refuse.
+    let token = deployment.key("train.token");
+    std::fs::write(&token, "not hexadecimal\n").expect("ours");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("ours");
     let findings = deployment.examine().await;
+    let (bad, found) = verdict(&findings, "job token");
+    assert!(bad == Verdict::Failed && found.contains("64 hexadecimal"), "{found}");
     assert!(verdict(&findings, "certificate").1.contains("east-0.key"), "{findings:?}");
     assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Skipped);
 }

@@ -34,6 +34,9 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
+            // Ctrl-C goes to a terminal's whole process group: a child that it ended first
+            // would look like a failure.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .map_err(system())?;
