@@ -89,7 +89,7 @@ fn one_slip_makes_one_fault() {
         ("[link.east-west]", "[link.east-east]", "link.east-east"),
         ("gateway.west-0", "gateway.East", "region.west.gateway.East"),
         ("gateway.west-0", "gateway.east-0", "region.west.gateway.east-0"),
-        ("127.0.0.1:7500", "127.0.0.1:7410", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "127.0.0.1:7415", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
         ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),
@@ -250,4 +250,41 @@ proptest! {
         }
         let _ = RegionFile::parse(Path::new("region.toml"), &text);
     }
+}
+
+#[test]
+fn gateways_on_one_address_may_stand_a_block_of_lanes_apart() {
+    let text = FABRIC.replacen("127.0.0.1:7500", "127.0.0.1:7416", 1);
+    fabric(&text).expect("16 ports are free between them");
+}
+
+#[test]
+fn a_region_file_fits_its_fabric_and_the_system() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let faults = |text: &str| match region_in(directory.path(), text) {
+        Ok(_) => vec![],
+        Err(faults) => faults.iter().map(|fault| fault.key.clone()).collect::<Vec<_>>(),
+    };
+    let socket_of = |bytes: usize| {
+        let path = format!("/{}", "s".repeat(bytes - 1));
+        EAST.replace("/tmp/landbridge/east-0.sock", &path)
+    };
+    assert_eq!(faults(&socket_of(107)), [""; 0]);
+    assert_eq!(faults(&socket_of(108)), ["gateway.east-0.socket"]);
+    let gateway =
+        EAST.split_once("[gateway").expect("there").1.split_once("[job").expect("there").0;
+    let west = format!("{EAST}\n[gateway{}", gateway.replace("east-0", "west-0"));
+    assert_eq!(faults(&west), ["gateway.west-0"]);
+}
+
+#[test]
+fn a_gateway_without_a_wan_port_listens_nowhere() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let fabric = "name = \"one\"\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n";
+    std::fs::write(directory.path().join("fabric.toml"), fabric).expect("a temporary file");
+    let faults = |text: &str| RegionFile::parse(&directory.path().join("east.toml"), text);
+    faults(EAST).expect("valid");
+    let text = EAST.replace("memory = \"1 GiB\"", "listen = \"0.0.0.0:7400\"\nmemory = \"1 GiB\"");
+    let faults: Vec<_> = faults(&text).expect_err("listens").into_iter().collect();
+    assert_eq!(keys(&faults), ["gateway.east-0.listen"]);
 }

@@ -136,3 +136,44 @@ const RATE_EXPECTED: f64 = 0.8;
 
 /// An unreachable port is reported within a round trip; none is longer than this.
 const ICMP_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+    use hier_collectives::ids::RegionId;
+    use units::{BitRate, ByteCount, Fraction, Span};
+
+    const RATE: BitRate = BitRate::from_bits_per_second(500_000_000);
+
+    /// Verdicts on RTT, MTU and rate over a link of 80 ms and 500 Mbit/s.
+    fn verdicts(rtt_ms: u64, mtu: u16, rate: Option<u64>) -> [Verdict; 3] {
+        let rtt = Span::from_ms(80);
+        let (a, b) = (RegionId(0), RegionId(1));
+        let link = Link { a, b, rate: RATE, rtt, loss: Fraction::default() };
+        let measured = Measured {
+            handshake: Duration::from_millis(2 * rtt_ms),
+            rtt: Duration::from_millis(rtt_ms),
+            mtu,
+            sent: ByteCount::new(1 << 20),
+            rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
+        };
+        let findings = judge("west-0", &link, Want { rate: RATE, rtt, mtu: 1500 }, &measured);
+        ["RTT", "MTU", "rate"].map(|check| {
+            let finding = findings.iter().find(|finding| finding.check == check);
+            let finding = finding.expect("judged");
+            assert_eq!(finding.advice.is_some(), finding.verdict != Verdict::Ok, "{finding:?}");
+            finding.verdict
+        })
+    }
+
+    #[test]
+    fn a_path_worse_than_the_fabric_says_is_told() {
+        use Verdict::{Failed, Ok, Warning};
+        assert_eq!(verdicts(80, 1500, Some(480)), [Ok, Ok, Ok]);
+        // A quarter and 2 ms above; a fifth below.
+        assert_eq!(verdicts(102, 1500, Some(400)), [Ok, Ok, Ok]);
+        assert_eq!(verdicts(103, 1500, Some(399)), [Warning, Ok, Warning]);
+        assert_eq!(verdicts(80, 1499, None), [Ok, Failed, Warning]);
+    }
+}
