@@ -6,6 +6,7 @@ mod connection;
 mod lane;
 pub mod link_share;
 pub mod outbox;
+mod parity;
 pub mod probe;
 pub mod rate;
 mod segment;

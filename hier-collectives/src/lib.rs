@@ -11,6 +11,7 @@ pub mod ids;
 pub mod plan;
 pub mod post;
 pub mod reduce;
+pub mod repair;
 pub mod session;
 pub mod shard;
 pub mod topology;

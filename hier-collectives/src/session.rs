@@ -115,7 +115,10 @@ struct Peer {
     joined: Option<(BootId, Epoch, Sequence)>,
     /// Segments sent to it beyond its grants, not receipted yet.
     early_out: BTreeMap<SegmentKey, u64>,
-    /// Bytes from it beyond our grants, not consumed yet.
+    /// Segments with parity sent to it, not receipted yet: they land before they are added, in
+    /// room as large as that for early ones.
+    tail_out: BTreeMap<SegmentKey, u64>,
+    /// Bytes from it beyond our grants or with parity, not consumed yet.
     early_in: u64,
 }
 

@@ -258,6 +258,7 @@ fn what_breaks_the_protocol_is_refused() {
         bytes,
         digest: 1,
         weight: 1.0,
+        parity: 0,
     };
     for bad in [header(1, 0, 8), header(0, 0, 4096)] {
         let result = session.handle_arrival(GatewayId(0), &bad);
@@ -406,7 +407,8 @@ fn a_number_still_in_use_by_the_last_epoch_is_not_given_out_again() {
         tree: crate::ids::TreeIndex(0),
         segment: crate::ids::SegmentIndex(0),
     };
-    let header = SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0 };
+    let header =
+        SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0, parity: 0 };
     let arrival = world.session(second).handle_arrival(first, &header).expect("fair");
     let lease = lease_in(&arrival).expect("a lease");
     let now = world.now;

@@ -11,6 +11,7 @@ use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::{Algorithm, Plan, Tree};
 use crate::post::Failure;
+use crate::repair::parity_max;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
@@ -44,6 +45,8 @@ pub struct SegmentHeader {
     pub digest: u64,
     /// Weight of the partial in an average.
     pub weight: f64,
+    /// Shards of parity that follow the payload.
+    pub parity: u16,
 }
 
 /// A lane's first message.
@@ -148,7 +151,7 @@ impl SegmentHeader {
         put_u32(&mut out, self.bytes);
         put_u64(&mut out, self.digest);
         put_u64(&mut out, self.weight.to_bits());
-        out.extend([0; 2]);
+        put_u16(&mut out, self.parity);
         let mut fixed = [0; Self::BYTES];
         fixed.copy_from_slice(&out);
         fixed
@@ -166,9 +169,10 @@ impl SegmentHeader {
             bytes: reader.u32()?,
             digest: reader.u64()?,
             weight: reader.weight()?,
+            parity: reader.u16()?,
         };
-        if reader.u16()? != 0 {
-            return Err(DecodeError::Invalid("reserved field"));
+        if header.parity > parity_max(u64::from(header.bytes)) {
+            return Err(DecodeError::Invalid("parity"));
         }
         Ok(header)
     }

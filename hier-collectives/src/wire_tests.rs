@@ -93,8 +93,10 @@ proptest! {
     #[test]
     fn headers_survive_the_wire(
         epoch: u64, key in keys(), bytes: u32, digest: u64, weight in 0.0..1e300f64,
+        parity: u16,
     ) {
-        let header = SegmentHeader { epoch: Epoch(epoch), key, bytes, digest, weight };
+        let parity = parity.min(parity_max(u64::from(bytes)));
+        let header = SegmentHeader { epoch: Epoch(epoch), key, bytes, digest, weight, parity };
         prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
     }
 
@@ -126,7 +128,7 @@ proptest! {
 fn a_weight_that_is_no_weight_is_refused() {
     let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(0) };
     for weight in [f64::NAN, f64::INFINITY, -1.0] {
-        let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight };
+        let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight, parity: 0 };
         assert_eq!(SegmentHeader::decode(&header.encode()), Err(DecodeError::Invalid("weight")));
     }
 }

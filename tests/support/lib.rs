@@ -30,8 +30,10 @@ pub struct Shape {
     pub rate: BitRate,
     /// Round-trip time.
     pub rtt: Span,
-    /// Random loss each way.
+    /// Random loss each way, as the fabric says.
     pub loss: Fraction,
+    /// Random loss each way of which the fabric knows nothing; the larger one holds.
+    pub unannounced_loss: Fraction,
     /// Order-preserving jitter each way.
     pub jitter: Span,
     /// IP MTU.
@@ -50,6 +52,7 @@ impl Shape {
             rate: BitRate::from_bits_per_second(1_000_000_000),
             rtt: Span::from_ms(80),
             loss: Fraction::default(),
+            unannounced_loss: Fraction::default(),
             jitter: Span::ZERO,
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
@@ -79,7 +82,9 @@ impl Shape {
         let delay = Span::from_ns(self.rtt.ns() / 2);
         let spec = LinkSpec::new(self.rate, delay).expect("a valid link");
         let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
-        spec.with_loss(self.loss).with_jitter(jitter).expect("jitter below the delay")
+        spec.with_loss(self.loss.max(self.unannounced_loss))
+            .with_jitter(jitter)
+            .expect("jitter below the delay")
     }
 }
 

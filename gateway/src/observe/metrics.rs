@@ -97,6 +97,8 @@ pub struct Metrics {
     dropped_segments: Family<DropLabel, Counter>,
     payload_bytes: Family<PayloadLabel, Counter>,
     resent_bytes: Family<PeerLabel, Counter>,
+    parity_bytes: Family<PeerLabel, Counter>,
+    restored_segments: Family<PeerLabel, Counter>,
     lost_packets: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
@@ -122,6 +124,10 @@ pub struct PeerMetrics {
     pub received_bytes: Counter,
     /// Payload sent again after a lost lane, in bytes.
     pub resent_bytes: Counter,
+    /// Parity sent behind tail segments, in bytes.
+    pub parity_bytes: Counter,
+    /// Segments in place thanks to parity, before what was lost came again.
+    pub restored_segments: Counter,
     /// Packets that the lanes declared lost.
     pub lost_packets: Counter,
     /// Lanes connected.
@@ -151,6 +157,8 @@ impl Metrics {
             dropped_segments: Family::default(),
             payload_bytes: Family::default(),
             resent_bytes: Family::default(),
+            parity_bytes: Family::default(),
+            restored_segments: Family::default(),
             lost_packets: Family::default(),
             lanes_up: Family::default(),
             rtt_seconds: Family::default(),
@@ -187,6 +195,8 @@ impl Metrics {
             sent_bytes: payload("sent"),
             received_bytes: payload("received"),
             resent_bytes: self.resent_bytes.get_or_create_owned(&label),
+            parity_bytes: self.parity_bytes.get_or_create_owned(&label),
+            restored_segments: self.restored_segments.get_or_create_owned(&label),
             lost_packets: self.lost_packets.get_or_create_owned(&label),
             lanes_up: self.lanes_up.get_or_create_owned(&label),
             rtt_seconds: self.rtt_seconds.get_or_create_owned(&label),
@@ -217,6 +227,10 @@ impl Metrics {
         registry.register_with_unit("wan_payload", help, Unit::Bytes, self.payload_bytes.clone());
         let help = "Payload sent again after a lost lane";
         registry.register_with_unit("wan_resent", help, Unit::Bytes, self.resent_bytes.clone());
+        let help = "Parity sent behind the last segments of a collective";
+        registry.register_with_unit("wan_parity", help, Unit::Bytes, self.parity_bytes.clone());
+        let help = "Segments in place thanks to parity";
+        registry.register("restored_segments", help, self.restored_segments.clone());
         registry.register("lost_packets", "Packets declared lost", self.lost_packets.clone());
         registry.register("lanes_up", "Lanes connected", self.lanes_up.clone());
         let help = "Smoothed round-trip time of the fastest lane";

@@ -52,6 +52,8 @@ fn metrics_have_the_names_that_dashboards_use() {
     metrics.peer("west-0").sent_bytes.inc_by(2);
     peer.received_bytes.inc();
     peer.resent_bytes.inc();
+    peer.parity_bytes.inc();
+    peer.restored_segments.inc();
     peer.lost_packets.inc();
     peer.lanes_up.set(4);
     peer.rtt_seconds.set(0.08);
@@ -69,6 +71,8 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"sent\"} 7",
         "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"received\"} 1",
         "landbridge_wan_resent_bytes_total{peer=\"west-0\"} 1",
+        "landbridge_wan_parity_bytes_total{peer=\"west-0\"} 1",
+        "landbridge_restored_segments_total{peer=\"west-0\"} 1",
         "landbridge_lost_packets_total{peer=\"west-0\"} 1",
         "landbridge_lanes_up{peer=\"west-0\"} 4",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",

@@ -120,8 +120,13 @@ impl Outbox {
     /// The peer has the segment.
     pub fn receipted(&self, key: Key) {
         let mut state = self.lock();
-        state.flights.remove(&key);
+        let flight = state.flights.remove(&key);
         state.forget(key.0, |queued| *queued == key.1);
+        drop(state);
+        // What the receiver restored need not be sent again.
+        if let Some(flight) = flight.filter(|flight| flight.outgoing.header.parity > 0) {
+            flight.stop();
+        }
     }
 
     /// Nothing more of this collective may leave.
@@ -247,7 +252,8 @@ mod tests {
         let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
         let segment = SegmentIndex(segment);
         let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
-        let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0 };
+        let header =
+            SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
         outbox.push(GroupId(group), header, arena.whole());
     }
 

@@ -3,8 +3,10 @@
 use super::assemble::Assembler;
 use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
+use super::parity::{self, Arrived};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
+use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream, SendStream};
@@ -43,7 +45,7 @@ pub(super) async fn send_all(
                 let _ = stream.reset(CANCELLED.into());
                 continue;
             }
-            sent = write(peer, &mut stream, outgoing, class) => sent,
+            sent = write(spec, peer, &mut stream, outgoing, class) => sent,
         };
         match sent {
             Ok(()) => peer.outbox.written(key, id, stream),
@@ -56,22 +58,45 @@ pub(super) async fn send_all(
 }
 
 async fn write(
+    spec: &LaneSpec,
     peer: &PeerLink,
     stream: &mut SendStream,
     outgoing: Outgoing,
     class: Class,
 ) -> Result<(), quinn::WriteError> {
     let _ = stream.set_priority(i32::from(class == Class::Small));
-    stream.write_all(&outgoing.group.0.to_be_bytes()).await?;
-    stream.write_all(&outgoing.header.encode()).await?;
-    let mut rest = outgoing.payload.into_bytes();
+    let Outgoing { group, header, payload, .. } = outgoing;
+    stream.write_all(&group.0.to_be_bytes()).await?;
+    stream.write_all(&header.encode()).await?;
+    let payload = payload.into_bytes();
+    if header.parity == 0 {
+        write_at_rate(peer, stream, payload).await?;
+    } else {
+        let (made, parity) = oneshot::channel();
+        let of = payload.clone();
+        let work = move || drop(made.send(parity::make(&of, header.parity)));
+        let making = spec.host.compute(Box::new(work));
+        write_at_rate(peer, stream, payload).await?;
+        making.await;
+        let parity = parity.await.unwrap_or_default();
+        peer.metrics.parity_bytes.inc_by(parity.len() as u64);
+        write_at_rate(peer, stream, parity.into()).await?;
+    }
+    let _ = stream.finish();
+    Ok(())
+}
+
+async fn write_at_rate(
+    peer: &PeerLink,
+    stream: &mut SendStream,
+    mut rest: Bytes,
+) -> Result<(), quinn::WriteError> {
     while !rest.is_empty() {
         let cell = usize::try_from(peer.rate.cell_bytes()).unwrap_or(usize::MAX);
         let cell = rest.split_to(cell.min(rest.len()));
         peer.rate.take(cell.len() as u64).await;
         stream.write_chunk(cell).await?;
     }
-    let _ = stream.finish();
     Ok(())
 }
 
@@ -133,40 +158,93 @@ async fn receive(
         biased;
         () = cancel.cancelled() => {
             let _ = stream.stop(CANCELLED.into());
-            Ok(false)
+            Ok(Received::CutOff)
         }
-        received = pump(&mut stream, &mut assembler, u64::from(header.bytes)) => received,
+        received = pump(&mut stream, &mut assembler, &header) => received,
     };
-    drop(assembler);
-    let whole = matches!(received, Ok(true));
+    let received = match received {
+        Ok(Received::Restorable(arrived)) => {
+            restore(spec, assembler, arrived).await;
+            Ok(Received::Whole { restored: true })
+        }
+        received => {
+            drop(assembler);
+            received
+        }
+    };
+    let whole = matches!(received, Ok(Received::Whole { .. }));
+    if header.parity > 0 && whole {
+        // The rest is parity that is not needed, or what was restored.
+        let _ = stream.stop(DISCARDED.into());
+    }
     if whole && let Some(peer) = spec.peers.get(&from) {
         peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
+        if matches!(received, Ok(Received::Whole { restored: true })) {
+            peer.metrics.restored_segments.inc();
+        }
     }
     let _ = spec.events.send(Event::ArrivalEnd { group, lease, whole }).await;
     received.map(|_| ())
 }
 
-/// Reads the payload as it comes, in any order. True when all of it is in place.
+/// How a segment's stream ended for the receiver.
+enum Received {
+    /// All of it is in place.
+    Whole {
+        /// With bytes restored from parity.
+        restored: bool,
+    },
+    /// All but what can be restored is in place.
+    Restorable(Arrived),
+    /// Reset, cancelled, or the lane died.
+    CutOff,
+}
+
+/// Reads the payload as it comes, in any order.
 async fn pump(
     stream: &mut RecvStream,
     assembler: &mut Assembler,
-    bytes: u64,
-) -> Result<bool, String> {
+    header: &SegmentHeader,
+) -> Result<Received, String> {
+    let bytes = u64::from(header.bytes);
+    let mut arrived = (header.parity > 0).then(|| Arrived::new(bytes, header.parity));
     let mut received = 0;
     loop {
         match stream.read_chunk(usize::MAX, false).await {
             Ok(Some(chunk)) => {
                 let offset = chunk.offset.checked_sub(AHEAD_BYTES);
-                let fits = offset.is_some_and(|offset| assembler.put(offset, &chunk.bytes));
+                let fits = offset.is_some_and(|offset| match &mut arrived {
+                    None => assembler.put(offset, &chunk.bytes),
+                    Some(arrived) => {
+                        let payload = bytes.saturating_sub(offset).min(chunk.bytes.len() as u64);
+                        let payload = &chunk.bytes[..payload as usize];
+                        let put = payload.is_empty() || assembler.put(offset, payload);
+                        put && arrived.put(offset, &chunk.bytes)
+                    }
+                });
                 if !fits {
                     return Err("a segment longer than its header says".to_owned());
                 }
                 received += chunk.bytes.len() as u64;
+                match arrived.take() {
+                    Some(seen) if seen.is_whole() => {
+                        return Ok(Received::Whole { restored: false });
+                    }
+                    Some(seen) if seen.can_restore() => return Ok(Received::Restorable(seen)),
+                    seen => arrived = seen,
+                }
             }
-            Ok(None) if received == bytes => return Ok(true),
+            Ok(None) if received == bytes => return Ok(Received::Whole { restored: false }),
             Ok(None) => return Err("a segment shorter than its header says".to_owned()),
             // Reset, or the lane died.
-            Err(_) => return Ok(false),
+            Err(_) => return Ok(Received::CutOff),
         }
+    }
+}
+
+/// Restores what is missing where the rest has landed.
+async fn restore(spec: &LaneSpec, assembler: Assembler, arrived: Arrived) {
+    if let Assembler::Land(into) = assembler {
+        spec.host.compute(Box::new(move || arrived.restore(&into))).await;
     }
 }

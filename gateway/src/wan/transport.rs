@@ -2,6 +2,7 @@
 
 use super::link_share::LinkShare;
 use hier_collectives::plan;
+use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::{Fabric, Link};
 use quinn::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 use std::net::IpAddr;
@@ -30,7 +31,8 @@ pub fn settings(
 ) -> TransportConfig {
     let lanes = u64::from(plan::lanes(fabric));
     let bdp = plan::bdp(link).get();
-    let stream = segment_bytes + 4096;
+    let parity = u64::from(parity_max(segment_bytes)) * SHARD_BYTES;
+    let stream = segment_bytes + parity + 4096;
     let datagram = datagram_bytes(fabric, address);
     let mut transport = TransportConfig::default();
     transport

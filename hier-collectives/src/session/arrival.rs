@@ -32,7 +32,7 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
         let me = self.config.me;
-        let room = self.early_room(from);
+        let room = self.early_room(from) + self.tail_room(from);
         let collective = self.collective(key.sequence);
         if collective.failure.is_some() {
             return Ok(Arrival::Discard(Discard::Failed));
@@ -57,6 +57,7 @@ impl Session {
         }
         (incoming.bytes, incoming.digest, incoming.weight) =
             (header.bytes, header.digest, header.weight);
+        incoming.parity |= header.parity > 0;
         self.place(from, key, room)
     }
 
@@ -109,7 +110,9 @@ impl Session {
             .and_then(|part| part.streaming_operand(key.segment.0));
         let arrival = match (part, local, collective.descriptor) {
             // A stream that began while the operand was missing goes on into scratch.
-            (Some(part), Some(local), Some((_, descriptor))) if incoming.landed_in.is_none() => {
+            (Some(part), Some(local), Some((_, descriptor)))
+                if incoming.landed_in.is_none() && !incoming.parity =>
+            {
                 Arrival::Combine {
                     lease,
                     op: descriptor.op,
@@ -130,15 +133,16 @@ impl Session {
                     None => self.core.scratch(u64::from(incoming.bytes)),
                 };
                 let new = incoming.landed_in.replace(into.clone()).is_none();
-                let early = key.segment.0 >= granted;
+                let early = key.segment.0 >= granted || incoming.parity;
                 if new
                     && early
                     && let Some(peer) = self.peers.get_mut(&from)
                 {
                     incoming.early_bytes = u64::from(incoming.bytes);
                     peer.early_in += incoming.early_bytes;
-                    // A failed collective's room is given back by both sides at different
-                    // times, so up to twice the room may be in use for a moment.
+                    // Room for early segments and for those with parity; a failed collective's
+                    // is given back by both sides at different times, so up to twice that may
+                    // be in use for a moment.
                     if peer.early_in > 2 * room {
                         return Err(PeerError::EarlyOverrun { used: peer.early_in, room });
                     }

@@ -3,7 +3,10 @@
 use super::segment::{Outgoing, PartState, result_slot};
 use super::*;
 use crate::ids::{SegmentIndex, TreeIndex};
+use crate::repair::{parity_shards, tail_bytes};
 use crate::shard;
+use crate::topology::Link;
+use units::Fraction;
 
 impl Session {
     /// Grants what there is room for now, and sends what is ready, to everybody.
@@ -52,6 +55,7 @@ impl Session {
             return;
         }
         let room = self.early_room(to);
+        let tail = self.tail(to);
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
@@ -77,6 +81,13 @@ impl Session {
                         }
                         peer.early_out.insert(key, bytes);
                     }
+                    let left = u64::from(part.count() - index) * bytes;
+                    let used: u64 = peer.tail_out.values().sum();
+                    let fits = used + bytes <= tail.bytes;
+                    let parity = tail.parity(*sequence, left, bytes).filter(|_| fits).unwrap_or(0);
+                    if parity > 0 {
+                        peer.tail_out.insert(key, bytes);
+                    }
                     if let Some(outbound) = part.out.get_mut(&to) {
                         outbound.next += 1;
                     }
@@ -89,6 +100,7 @@ impl Session {
                         bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
                         digest: descriptor.digest(),
                         weight: source.weight,
+                        parity,
                     };
                     let source = source.view;
                     self.core.actions.push_back(Action::Send { to, header, source });
@@ -97,9 +109,32 @@ impl Session {
         }
     }
 
+    /// What of the bytes to a peer is worth repairing.
+    fn tail(&self, to: GatewayId) -> Tail {
+        let running = |(_, c): &(&Sequence, &Collective)| c.phase == Phase::Running;
+        Tail {
+            last: self.live.iter().rfind(running).map(|(sequence, _)| *sequence),
+            bytes: self.tail_room(to),
+            loss: self.link_to(to).map_or(Fraction::default(), |link| link.loss),
+            mtu: self.config.fabric.mtu(),
+        }
+    }
+
+    /// Room for segments with parity, from or to a peer.
+    pub(super) fn tail_room(&self, peer: GatewayId) -> u64 {
+        let (Some(active), Some(link)) = (&self.active, self.link_to(peer)) else { return 0 };
+        tail_bytes(link, self.config.fabric.mtu(), active.plan.segment.get())
+    }
+
+    fn link_to(&self, peer: GatewayId) -> Option<&Link> {
+        let fabric = &self.config.fabric;
+        fabric.link(fabric.gateway(self.config.me).region, fabric.gateway(peer).region)
+    }
+
     pub(super) fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.early_out.remove(&key);
+            peer.tail_out.remove(&key);
         }
         self.core.progress = now;
         self.core.actions.push_back(Action::Receipted { from, key });
@@ -140,6 +175,25 @@ impl Session {
     pub(super) fn send_receipt(&mut self, to: GatewayId, key: SegmentKey) {
         let message = Message::Receipt { epoch: self.epoch, key };
         self.core.actions.push_back(Action::Message { to, message });
+    }
+}
+
+/// The last bytes to a peer: losses before them are made good while they are under way, and
+/// losses of a collective that another follows while that one's are.
+struct Tail {
+    /// The last collective under way.
+    last: Option<Sequence>,
+    /// How many.
+    bytes: u64,
+    loss: Fraction,
+    mtu: u16,
+}
+
+impl Tail {
+    /// Shards of parity for a segment with `left` bytes to go, itself among them.
+    fn parity(&self, sequence: Sequence, left: u64, bytes: u64) -> Option<u16> {
+        let worth_it = self.last == Some(sequence) && left <= self.bytes;
+        worth_it.then(|| parity_shards(bytes, self.loss, self.mtu))
     }
 }
 

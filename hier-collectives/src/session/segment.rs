@@ -69,6 +69,8 @@ pub(super) struct Incoming {
     pub bytes: u32,
     pub digest: u64,
     pub weight: f64,
+    /// Its payload may be restored from parity, so that it must land as it is.
+    pub parity: bool,
 }
 
 impl PartState {

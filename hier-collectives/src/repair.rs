@@ -1,0 +1,96 @@
+//! Tail repair: how much parity follows a segment whose losses nothing after it would hide.
+//!
+//! A packet that is lost in the last round trip of a collective costs one more round trip.
+//! Parity right behind a tail segment, on the same stream, replaces what was lost instead: a
+//! segment of `k` shards and `m` of parity is whole once any `k` of them are here.
+
+use crate::bound::PACKET_OVERHEAD_BYTES;
+use crate::plan;
+use crate::topology::Link;
+use units::Fraction;
+
+/// Bytes of a shard: about half a packet, so that a lost packet damages three at most.
+pub const SHARD_BYTES: u64 = 704;
+
+/// Shards that a lost packet damages at most.
+const DAMAGED: f64 = 3.0;
+
+/// Standard deviations of the number of lost packets that parity covers.
+const SIGMAS: f64 = 4.0;
+
+/// More shards of payload than this are not encoded.
+const SHARDS_MAX: u64 = 32_768;
+
+/// The part of a collective's last bytes over a link that have parity: what is sent while a
+/// loss is noticed and made good, as often as one packet is likely to be lost again. That
+/// much may land before it is added. At least four segments of `segment` bytes.
+pub fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
+    let bdp = plan::bdp(link).get();
+    let packets = bdp as f64 / packet_bytes(mtu);
+    let mut lost_again = packets * link.loss.as_f64() * link.loss.as_f64();
+    let mut rounds = 1;
+    while lost_again > LOST_AGAIN && rounds < ROUNDS_MAX {
+        lost_again *= link.loss.as_f64();
+        rounds += 1;
+    }
+    (rounds * (bdp + bdp / 2)).max(4 * segment)
+}
+
+fn packet_bytes(mtu: u16) -> f64 {
+    f64::from(mtu - PACKET_OVERHEAD_BYTES)
+}
+
+/// Packets of a bandwidth-delay product that are lost in every round, at most.
+const LOST_AGAIN: f64 = 0.02;
+const ROUNDS_MAX: u64 = 4;
+
+/// Shards of a payload, the last one filled up with zeros.
+pub const fn shards(bytes: u64) -> u64 {
+    bytes.div_ceil(SHARD_BYTES)
+}
+
+/// Shards of parity for a payload over a link of this loss; 0 without loss.
+pub fn parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
+    if loss == Fraction::default() {
+        return 0;
+    }
+    let mean = bytes as f64 / packet_bytes(mtu) * loss.as_f64();
+    let lost = mean + SIGMAS * mean.sqrt();
+    let wanted = DAMAGED * lost.max(1.0).ceil();
+    parity_max(bytes).min(wanted as u16)
+}
+
+/// The most parity that a segment may have: an eighth of its payload, and a little.
+pub fn parity_max(bytes: u64) -> u16 {
+    match shards(bytes) {
+        1..=SHARDS_MAX => u16::try_from(shards(bytes) / 8 + 12).unwrap_or(u16::MAX),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ppm(parts: u32) -> Fraction {
+        Fraction::from_ppb(parts * 1000).expect("at most one")
+    }
+
+    #[test]
+    fn parity_grows_with_loss_and_is_nothing_without() {
+        let of = |parts| parity_shards(1 << 20, ppm(parts), 1500);
+        assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 6, 15, 57]);
+        assert_eq!(parity_shards(0, ppm(1000), 1500), 0);
+        assert_eq!(parity_shards(64 << 20, ppm(1000), 1500), 0);
+    }
+
+    #[test]
+    fn parity_never_exceeds_its_limit() {
+        for bytes in [0, 1, 703, 704, 705, 4096, 256 << 10, 4 << 20] {
+            for parts in [1, 1000, 100_000, 500_000] {
+                let (parity, most) = (parity_shards(bytes, ppm(parts), 1500), parity_max(bytes));
+                assert!(parity <= most, "{bytes} bytes at {parts} ppm: {parity} > {most}");
+            }
+        }
+    }
+}
