@@ -55,8 +55,9 @@ pub fn parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
         return 0;
     }
     let mean = bytes as f64 / packet_bytes(mtu) * loss.as_f64();
-    let lost = mean + SIGMAS * mean.sqrt();
-    let wanted = DAMAGED * lost.max(1.0).ceil();
+    // One more, since the counts are small and not normal.
+    let lost = (mean + SIGMAS * mean.sqrt() + 1.0).ceil();
+    let wanted = DAMAGED * lost;
     parity_max(bytes).min(wanted as u16)
 }
 
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn parity_grows_with_loss_and_is_nothing_without() {
         let of = |parts| parity_shards(1 << 20, ppm(parts), 1500);
-        assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 6, 15, 57]);
+        assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 9, 18, 60]);
         assert_eq!(parity_shards(0, ppm(1000), 1500), 0);
         assert_eq!(parity_shards(64 << 20, ppm(1000), 1500), 0);
     }

@@ -4,6 +4,7 @@ mod correct;
 mod disagree;
 mod identity;
 mod jobs;
+mod link;
 mod rate;
 mod replay;
 mod seeds;

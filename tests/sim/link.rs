@@ -1,0 +1,159 @@
+//! How collectives share a link, and what losing part of it costs.
+
+use gateway::client::{Client, Operation};
+use hier_collectives::bound;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use scenarios::{JOB, Lab, Shape, simulate};
+use units::{ByteCount, Fraction, Span};
+
+const OTHER: &str = "other";
+
+/// Both ranks of a job, with room for `bytes` twice each.
+async fn ranks(lab: &Lab, job: &str, bytes: u64) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for rank in 0..lab.fabric.world_size() {
+        let patience = Span::from_secs(60);
+        clients.push(lab.attach_to(job, rank, bytes, patience).await.expect("attaches"));
+    }
+    // All lanes are up a round trip after the first.
+    lab.sleep(Span::from_secs(1)).await;
+    clients
+}
+
+async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for client in clients {
+        let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room");
+        operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+    }
+    operations
+}
+
+async fn ready(operations: &mut [Operation]) {
+    for operation in operations {
+        operation.ready().await.expect("a result");
+    }
+}
+
+/// Seconds from now until all are ready.
+async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
+    let begin = lab.host.now();
+    ready(operations).await;
+    lab.host.now().since(begin).as_secs_f64()
+}
+
+#[test]
+fn small_operations_take_the_latency_floor() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let clients = ranks(&lab, JOB, 16 << 20).await;
+        for bytes in [4 << 10, 1 << 20] {
+            for _ in 0..3 {
+                let took = seconds(&lab, &mut post(&clients, bytes).await).await;
+                let bound = bound::all_reduce(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
+                assert!(took <= 1.15 * bound + 0.003, "{bytes} bytes: {took} s, T* {bound} s");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_small_operation_does_not_wait_behind_a_large_one() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let clients = ranks(&lab, JOB, 600 << 20).await;
+        let mut large = post(&clients, 256 << 20).await;
+        lab.sleep(Span::from_ms(500)).await;
+        let took = seconds(&lab, &mut post(&clients, 4 << 10).await).await;
+        assert!(took <= 0.240, "{took} s: more than three round trips");
+        ready(&mut large).await;
+    });
+}
+
+#[test]
+fn two_jobs_share_a_link_by_weight_and_fill_it() {
+    for (weights, ratio) in [((1, 1), 1.0), ((3, 1), 3.0)] {
+        simulate(async {
+            let jobs = vec![(JOB, weights.0), (OTHER, weights.1)];
+            let lab = Lab::start(&Shape { jobs, ..Shape::new(1, 1) }, 1).await;
+            let bytes = 16 << 20;
+            let here = ranks(&lab, JOB, 256 << 20).await;
+            let there = ranks(&lab, OTHER, 256 << 20).await;
+            let stop = lab.host.now() + Span::from_secs(10);
+            let (left, right) = tokio::join!(
+                keep_posting(&lab, &here, bytes, stop),
+                keep_posting(&lab, &there, bytes, stop)
+            );
+            let (left, right) = (left as f64, right as f64);
+            let off = (left / right / ratio - 1.0).abs();
+            assert!(off <= 0.05, "{weights:?}: {left} to {right} bytes, {off:.3} off");
+            let rate = bound::payload_rate(lab.fabric.links()[0].rate, lab.fabric.mtu());
+            let filled = (left + right) / (rate * 10.0);
+            assert!(filled >= 0.95, "{weights:?}: {filled:.3} of the link's payload rate");
+        });
+    }
+}
+
+/// Keeps four collectives under way until `stop`; the bytes completed by then.
+async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::TimeNs) -> u64 {
+    let mut under_way = std::collections::VecDeque::new();
+    let mut completed = 0;
+    loop {
+        while under_way.len() < 4 {
+            under_way.push_back(post(clients, bytes).await);
+        }
+        let mut oldest: Vec<Operation> = under_way.pop_front().expect("four");
+        ready(&mut oldest).await;
+        if lab.host.now() >= stop {
+            return completed;
+        }
+        completed += bytes;
+    }
+}
+
+#[test]
+fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
+    let loss = Fraction::from_ppb(100_000).expect("0.01 %");
+    let shape = Shape { loss, jitter: Span::from_ms(1), ..Shape::new(1, 1) };
+    let mut times = simulate(async {
+        let lab = Lab::start(&shape, 1).await;
+        let clients = ranks(&lab, JOB, 200 << 20).await;
+        let mut times = Vec::new();
+        for _ in 0..24 {
+            times.push(seconds(&lab, &mut post(&clients, 64_000_000).await).await);
+            lab.sleep(Span::from_ms(200)).await;
+        }
+        times
+    });
+    times.sort_by(f64::total_cmp);
+    let (median, longest) = (times[12], times[23]);
+    println!("median {median:.4} s, longest {longest:.4} s");
+    assert!(longest <= 1.1 * median, "longest {longest} s, median {median} s");
+}
+
+/// Each five times as large as the link is long.
+#[test]
+fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
+    let shape = Shape {
+        rtt: Span::from_ms(100),
+        loss: Fraction::from_ppb(10_000_000).expect("1 %"),
+        ..Shape::new(1, 1)
+    };
+    simulate(async {
+        let lab = Lab::start(&shape, 1).await;
+        let bytes = 60 << 20;
+        let clients = ranks(&lab, JOB, 7 * bytes).await;
+        let begin = lab.host.now();
+        let mut under_way = std::collections::VecDeque::from([post(&clients, bytes).await]);
+        for left in (0..8).rev() {
+            if left > 0 {
+                under_way.push_back(post(&clients, bytes).await);
+            }
+            ready(&mut under_way.pop_front().expect("posted")).await;
+        }
+        let took = lab.host.now().since(begin).as_secs_f64();
+        let bound = bound::all_reduce(&lab.fabric, ByteCount::new(8 * bytes)).as_secs_f64();
+        println!("eta of the whole {:.4}", bound / took);
+        assert!(bound / took >= 0.9, "eta {}", bound / took);
+    });
+}
