@@ -163,9 +163,9 @@ pub struct Difference {
 }
 
 impl Descriptor {
-    /// Bytes in the buffer.
+    /// Bytes in the buffer; 2^64 - 1 for what a peer announces that could never be posted.
     pub const fn bytes(&self) -> u64 {
-        self.elements * self.dtype.size()
+        self.elements.saturating_mul(self.dtype.size())
     }
 
     /// The first field that differs, if any.
@@ -187,5 +187,21 @@ impl Descriptor {
         let mut bytes = Vec::with_capacity(18);
         put_descriptor(&mut bytes, self);
         fnv1a(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_no_memory_has_is_still_a_length() {
+        let of = |elements| Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::F64,
+            elements,
+            layout_hash: 0,
+        };
+        assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
     }
 }

@@ -179,6 +179,10 @@ impl SegmentHeader {
 }
 
 impl Hello {
+    /// Longest hello, in bytes, without its length prefix: it is read whole before its version
+    /// is known.
+    pub const MAX_BYTES: usize = 1024;
+
     /// The wire form, without a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -376,9 +380,11 @@ impl Fields for Reader<'_> {
         let mut parents = BTreeMap::new();
         for _ in 0..count {
             let (child, parent) = (GatewayId(fields.u16()?), GatewayId(fields.u16()?));
-            if parents.insert(child, parent).is_some() {
-                return Err(DecodeError::Invalid("parent"));
+            // Ascending, so that a plan has one wire form and one hash.
+            if parents.last_key_value().is_some_and(|(last, _)| *last >= child) {
+                return Err(DecodeError::Invalid("order of parents"));
             }
+            parents.insert(child, parent);
         }
         Ok(Tree { share, crown, parents })
     }

@@ -104,7 +104,9 @@ proptest! {
     fn hellos_survive_the_wire(fabric: [u8; 32], gateway in ".{0,30}", boot: u64, lane: u16) {
         let boot = BootId(boot);
         let hello = Hello { version: WIRE_VERSION, fabric, gateway, boot, lane };
-        prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        let bytes = hello.encode();
+        prop_assert!(bytes.len() <= Hello::MAX_BYTES);
+        prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
     }
 
     #[test]
@@ -130,6 +132,22 @@ fn a_weight_that_is_no_weight_is_refused() {
     for weight in [f64::NAN, f64::INFINITY, -1.0] {
         let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight, parity: 0 };
         assert_eq!(SegmentHeader::decode(&header.encode()), Err(DecodeError::Invalid("weight")));
+    }
+}
+
+#[test]
+fn a_plan_has_one_wire_form() {
+    let parents = [(GatewayId(1), GatewayId(0)), (GatewayId(2), GatewayId(0))].into();
+    let tree = Tree { share: 1, crown: vec![GatewayId(0)], parents };
+    let (algorithm, segment) = (Algorithm::Swap, ByteCount::new(1 << 20));
+    let plan = Plan { algorithm, reason: String::new(), segment, trees: vec![tree] };
+    let begin = Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan };
+    let mut bytes = begin.encode();
+    assert_eq!(Message::decode(&bytes), Ok(begin));
+    let edges = bytes.len() - 8;
+    for other_order in [[0, 2, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 1, 0, 0]] {
+        bytes[edges..].copy_from_slice(&other_order);
+        assert_eq!(Message::decode(&bytes), Err(DecodeError::Invalid("order of parents")));
     }
 }
 

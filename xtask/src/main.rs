@@ -37,7 +37,8 @@ const HELP: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test              Format, lints, purity of the cores, all tests, docs, example configs, quickstart.
+  test              Format, lints, purity of the cores, all tests, a short run of the fuzz targets,
+                    docs, example configs, quickstart.
                     Stops at the first stage that fails and prints the command that repeats it.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.

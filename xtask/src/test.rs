@@ -19,7 +19,7 @@ struct Stage {
     run: fn(&Place, &mut Tally) -> Result<(), Failure>,
 }
 
-const STAGES: [Stage; 9] = [
+const STAGES: [Stage; 10] = [
     Stage { name: "tools", run: |_, _| tools() },
     Stage { name: "format", run: |place, _| cargo(place, &["fmt", "--all", "--check"]) },
     Stage { name: "core purity", run: |place, _| core_purity::check(&place.root) },
@@ -31,7 +31,8 @@ const STAGES: [Stage; 9] = [
             cargo(place, &[&selected[..], &["--", "-D", "warnings"]].concat())
         },
     },
-    Stage { name: "tests", run: tests },
+    Stage { name: "tests", run: |place, tally| tests(place, &["--exclude", "fuzz"], tally) },
+    Stage { name: "fuzz", run: |place, tally| tests(place, &["--test", "short"], tally) },
     Stage { name: "docs", run: |place, _| docs(place) },
     Stage { name: "example configs", run: |place, _| configs(place) },
     Stage {
@@ -137,9 +138,11 @@ fn cargo(place: &Place, arguments: &[&str]) -> Result<(), Failure> {
     CommandLine::cargo(arguments).pass(&place.root)
 }
 
-/// All tests and doc tests. All test programs run, so that one report names every failure.
-fn tests(place: &Place, tally: &mut Tally) -> Result<(), Failure> {
-    let line = CommandLine::cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]);
+/// Tests and doc tests, as selected. All test programs run, so that one report names every
+/// failure. The same packages and features each time, so that nothing is built twice.
+fn tests(place: &Place, selected: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+    let line = ["test", "--workspace", "--all-features", "--no-fail-fast"];
+    let line = CommandLine::cargo(&[&line[..], selected].concat());
     let status = line.stream(&place.root, |line| tally.line(line))?;
     if !status.success() {
         return Err(line.failed(&format!("{} tests failed, {status}", tally.failed)));

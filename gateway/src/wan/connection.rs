@@ -171,7 +171,7 @@ async fn meet(
     let framed = frame(&hello.encode());
     out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let mut control = connection.accept_uni().await.map_err(|error| no_hello(error.to_string()))?;
-    let bytes = read_frame(&mut control).await.map_err(no_hello)?;
+    let bytes = read_frame(&mut control, Hello::MAX_BYTES).await.map_err(no_hello)?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
     let peer = check(spec, lane, &hello, dialled)?;
     let chain = connection.peer_identity().and_then(|any| any.downcast().ok());
@@ -208,12 +208,12 @@ fn frame(message: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), message].concat()
 }
 
-async fn read_frame(stream: &mut RecvStream) -> Result<Vec<u8>, String> {
+async fn read_frame(stream: &mut RecvStream, max_bytes: usize) -> Result<Vec<u8>, String> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.map_err(|error| error.to_string())?;
     let length = u32::from_be_bytes(length) as usize;
-    if length > MAX_MESSAGE_BYTES {
-        return Err(format!("a control message of {length} bytes"));
+    if length > max_bytes {
+        return Err(format!("a frame of {length} bytes where {max_bytes} are allowed"));
     }
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
@@ -227,7 +227,7 @@ async fn read_control(
     mut stream: RecvStream,
 ) -> String {
     loop {
-        let bytes = match read_frame(&mut stream).await {
+        let bytes = match read_frame(&mut stream, MAX_MESSAGE_BYTES).await {
             Ok(bytes) => bytes,
             Err(why) => return why,
         };

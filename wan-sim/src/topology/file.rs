@@ -131,14 +131,21 @@ impl Topology {
     /// # Errors
     /// [`FileError`], in one line.
     pub fn load(path: &Path) -> Result<Self, FileError> {
-        let text = read(path)?;
-        let table: toml::Table = parse(path, &text)?;
+        Self::parse(path, &read(path)?)
+    }
+
+    /// Reads the text of a lab or fabric file; `path` says where a lab's fabric is looked for.
+    ///
+    /// # Errors
+    /// [`FileError`], in one line.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        let table: toml::Table = parse(path, text)?;
         if table.contains_key("region") {
-            let fabric: FabricFile = parse(path, &text)?;
+            let fabric: FabricFile = parse(path, text)?;
             let sites = hosts(fabric.region).collect();
             return assemble(path, sites, fabric.link, fabric.mtu, None);
         }
-        let lab: LabFile = parse(path, &text)?;
+        let lab: LabFile = parse(path, text)?;
         let mut sites: Vec<_> = hosts(lab.site).collect();
         let mut links = lab.link;
         let mut mtu = lab.mtu;

@@ -1,0 +1,23 @@
+//! Writes the seeds and dictionaries of all targets. To be run after a change of the wire, of
+//! a config or of an example; `tests/short.rs` says when.
+
+use fuzz::TARGETS;
+use std::fs;
+use std::io;
+
+fn main() -> io::Result<()> {
+    for target in &TARGETS {
+        fs::create_dir_all(target.corpus())?;
+        for entry in fs::read_dir(target.corpus())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("seed-") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        for (path, bytes) in target.files() {
+            fs::create_dir_all(path.parent().expect("in a folder"))?;
+            fs::write(path, bytes)?;
+        }
+    }
+    Ok(())
+}

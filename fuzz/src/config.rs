@@ -1,0 +1,134 @@
+//! Config files.
+//!
+//! What is accepted is written down again as a file, by the words of this module alone, and
+//! must read as the same.
+
+use crate::bounds::Bound;
+use gateway::config::{FabricFile, Faults, RegionFile};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::Link;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The text of a fabric file.
+pub fn fabric_config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let path = Path::new(FOLDER).join("fabric.toml");
+    match bound(text).hold(bytes, || FabricFile::parse(&path, text)) {
+        Err(faults) => check_faults(&faults, &path, text),
+        Ok(file) => {
+            let again = fabric_text(&file);
+            assert_eq!(FabricFile::parse(&path, &again).as_ref(), Ok(&file), "{again}");
+        }
+    }
+}
+
+/// The text of a region file beside the example fabric.
+pub fn region_config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let path = Path::new(FOLDER).join("east.toml");
+    match bound(text).hold(bytes, || RegionFile::parse(&path, text)) {
+        Err(faults) => check_faults(&faults, &path, text),
+        Ok(file) => {
+            let again = region_text(&file);
+            assert_eq!(RegionFile::parse(&path, &again).as_ref(), Ok(&file), "{again}");
+        }
+    }
+}
+
+/// At least one fault; each says in one line what is wrong, where, and what would do.
+fn check_faults(faults: &Faults, path: &Path, text: &str) {
+    assert!(faults.iter().count() > 0, "refused without a fault");
+    let lines = 1 + text.matches('\n').count();
+    for fault in faults.iter() {
+        assert!(!fault.problem.is_empty() && !fault.accepted.is_empty(), "{fault:?}");
+        assert_eq!(fault.to_string().lines().count(), 1, "{fault:?}");
+        // Another file is the fabric that this one names: it may be unreadable as a whole.
+        if fault.file == path {
+            assert!(fault.line.is_some() || !fault.key.is_empty(), "no place: {fault:?}");
+            assert!(fault.line.is_none_or(|line| (1..=lines).contains(&line)), "{fault:?}");
+        }
+    }
+}
+
+fn fabric_text(file: &FabricFile) -> String {
+    let fabric = file.fabric();
+    let mut text = format!("name = \"{}\"\nmtu = {}\n", fabric.name(), fabric.mtu());
+    let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
+    for region in fabric.regions() {
+        line(format!("[region.{}]\nranks = {}", region.name, region.ranks.len()));
+        if region.speeds.iter().any(|speed| *speed != 1.0) {
+            line(format!("speeds = {:?}", region.speeds));
+        }
+        for id in region.gateways.clone().map(GatewayId) {
+            let gateway = fabric.gateway(id);
+            line(format!("[region.{}.gateway.{}]", region.name, gateway.name));
+            line(format!("ranks = {}", gateway.ranks.len()));
+            if let (Some(wan), Some(address)) = (gateway.wan, file.address(id)) {
+                line(format!("wan = \"{address}\""));
+                line(format!("egress = \"{}\"\ningress = \"{}\"", wan.egress, wan.ingress));
+            }
+        }
+    }
+    for link in fabric.links() {
+        line(format!("[link.{}]", link_name(file, link)));
+        let Link { rate, rtt, loss, .. } = link;
+        line(format!("rate = \"{rate}\"\nrtt = \"{rtt}\"\nloss = \"{loss}\""));
+    }
+    text
+}
+
+/// The regions in the order that can be split in one way only; names may have hyphens.
+fn link_name(file: &FabricFile, link: &Link) -> String {
+    let name = |id| file.fabric().region(id).name.as_str();
+    let known = |name: &str| file.fabric().regions().iter().any(|region| region.name == name);
+    let splits = |joined: &str| {
+        let ends = joined.match_indices('-').map(|(at, _)| (&joined[..at], &joined[at + 1..]));
+        ends.filter(|(one, other)| known(one) && known(other) && one != other).count()
+    };
+    let forward = format!("{}-{}", name(link.a), name(link.b));
+    if splits(&forward) == 1 { forward } else { format!("{}-{}", name(link.b), name(link.a)) }
+}
+
+fn region_text(file: &RegionFile) -> String {
+    let path = |path: &Path| quoted(path.to_str().expect("it came from text"));
+    let mut text = format!("fabric = {}\n", path(file.fabric().path()));
+    let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
+    for gateway in file.gateways() {
+        line(format!("[gateway.{}]\nstatus = \"{}\"", gateway.name, gateway.status));
+        line(format!("socket = {}\nmemory = \"{}\"", path(&gateway.socket), gateway.memory));
+        line(format!("certificate = {}", path(&gateway.certificate)));
+        line(format!("key = {}\nca = {}", path(&gateway.key), path(&gateway.ca)));
+        if let Some(listen) = gateway.listen {
+            line(format!("listen = \"{listen}\""));
+        }
+    }
+    for job in file.jobs() {
+        line(format!("[job.{}]\ntoken = {}", job.name, path(&job.token)));
+        line(format!("memory = \"{}\"\nweight = {}", job.memory, job.weight));
+    }
+    text
+}
+
+/// A TOML string that stands for any text.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        if c.is_control() || matches!(c, '"' | '\\') {
+            write!(quoted, "\\U{:08X}", u32::from(c)).expect("a string takes all");
+        } else {
+            quoted.push(c);
+        }
+    }
+    quoted + "\""
+}
+
+/// A key of a few bytes makes a fault of a few hundred. A region has a speed for each of up
+/// to 65,536 ranks, held twice while it is checked.
+fn bound(text: &str) -> Bound {
+    let regions = text.matches("ranks").count();
+    Bound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 512 }
+}
+
+/// The example's folder: its fabric is read by the regions.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region");

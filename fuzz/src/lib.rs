@@ -1,0 +1,113 @@
+//! One fuzz target for each decoder: a function that takes any bytes and panics when the
+//! decoder breaks a promise.
+//!
+//! Promises, beyond that nothing panics: what is accepted survives being encoded and decoded
+//! again; what a decoder allocates is bounded by the length of its input; a refusal says what
+//! is wrong and where. `cargo fuzz` runs a target over what libFuzzer invents, and watches
+//! its time; `tests/short.rs` runs it over the seeds and over seeded mutations of them.
+
+mod bounds;
+pub mod config;
+pub mod links;
+pub mod local;
+pub mod mutate;
+pub mod seeds;
+pub mod wire;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A decoder under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// The name of its program and of its folder of seeds.
+    pub name: &'static str,
+    /// Panics when the decoder breaks a promise.
+    pub check: fn(&[u8]),
+    /// Real encodings, of every kind that there is.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+impl Target {
+    /// Its folder of seeds, in which libFuzzer leaves what it finds worth keeping.
+    pub fn corpus(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
+    }
+
+    /// The files that the project keeps for it: its seeds, and where they are texts their
+    /// words, as a dictionary for libFuzzer.
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let seeds = (self.seeds)();
+        let words = words(&seeds);
+        let named = (0..).zip(seeds);
+        let named = named.map(|(n, seed)| (self.corpus().join(format!("seed-{n:02}")), seed));
+        let mut files: Vec<_> = named.collect();
+        if let Some(words) = words {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("dictionaries").join(self.name);
+            files.push((path, words.into_bytes()));
+        }
+        files
+    }
+}
+
+/// The words of texts, a line each; `None` for other bytes.
+fn words(seeds: &[Vec<u8>]) -> Option<String> {
+    let texts: Option<Vec<&str>> =
+        seeds.iter().map(|seed| std::str::from_utf8(seed).ok()).collect();
+    let lines = texts?.into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
+    let words = lines.flat_map(|line| line.split(|c: char| " =\"'[]{},".contains(c)));
+    let plain = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_graphic());
+    let words: BTreeSet<&str> = words.filter(plain).collect();
+    Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
+}
+
+/// Every target, in the order of the programs in `Cargo.toml`.
+pub const TARGETS: [Target; 11] = [
+    Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
+    Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
+    Target { name: "hello", check: wire::hello, seeds: seeds::hello },
+    Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
+    Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },
+    Target { name: "fabric_config", check: config::fabric_config, seeds: seeds::fabric_config },
+    Target { name: "region_config", check: config::region_config, seeds: seeds::region_config },
+    Target { name: "quantities", check: links::quantities, seeds: seeds::quantities },
+    Target { name: "netem_words", check: links::netem_words, seeds: seeds::netem_words },
+    Target { name: "lab_file", check: links::lab_file, seeds: seeds::lab_file },
+    Target { name: "recording", check: links::recording, seeds: seeds::recording },
+];
+
+/// The program around a target: libFuzzer's under `cargo fuzz`, else [`replay`].
+#[macro_export]
+macro_rules! fuzz_main {
+    ($check:path) => {
+        #[cfg(fuzzing)]
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $check(bytes));
+
+        #[cfg(not(fuzzing))]
+        fn main() -> std::process::ExitCode {
+            $crate::replay($check)
+        }
+    };
+}
+
+/// Runs a target once over each file named on the command line: a finding needs neither
+/// `cargo fuzz` nor another toolchain to be seen again.
+pub fn replay(check: fn(&[u8])) -> ExitCode {
+    let files: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        eprintln!("Usage: cargo run -p fuzz --bin TARGET -- FILE...");
+        return ExitCode::from(64);
+    }
+    for file in files {
+        match std::fs::read(&file) {
+            Ok(bytes) => check(&bytes),
+            Err(error) => {
+                eprintln!("{}: {error}", file.display());
+                return ExitCode::from(64);
+            }
+        }
+        println!("{}: good", file.display());
+    }
+    ExitCode::SUCCESS
+}

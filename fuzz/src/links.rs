@@ -1,0 +1,123 @@
+//! Quantities, links in netem's words, lab files and recordings.
+
+use crate::bounds::Bound;
+use crate::config::quoted;
+use std::fmt::{Debug, Display, Write};
+use std::path::Path;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
+use wan_sim::QueueSize;
+use wan_sim::netem::{Netem, NetemError};
+use wan_sim::recording::{ReplayError, replay};
+use wan_sim::topology::{FileError, Topology};
+
+/// A text as every kind of quantity.
+pub fn quantities(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    quantity::<BitRate>(text);
+    quantity::<ByteCount>(text);
+    quantity::<Fraction>(text);
+    quantity::<Span>(text);
+    if let Err(error) = WORD.hold(bytes, || text.parse::<QueueSize>()) {
+        assert_eq!(error.value, text);
+    }
+}
+
+fn quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text: &str) {
+    match WORD.hold(text.as_bytes(), || text.parse::<T>()) {
+        Ok(quantity) => {
+            let printed = quantity.to_string();
+            assert_eq!(printed.parse().as_ref(), Ok(&quantity), "{text:?} is {printed:?}");
+        }
+        Err(error) => assert_eq!(error.value, text),
+    }
+}
+
+/// A link in netem's words.
+pub fn netem_words(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match WORDS.hold(bytes, || text.parse::<Netem>()) {
+        Ok(netem) => {
+            let printed = netem.to_string();
+            assert_eq!(printed.parse(), Ok(netem), "{text:?} is {printed:?}");
+        }
+        Err(NetemError::Unknown { word, .. }) => assert!(text.contains(&word), "{word}"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A lab or fabric file, beside the example labs.
+pub fn lab_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let path = Path::new(FOLDER).join("lab.toml");
+    match FILE.hold(bytes, || Topology::parse(&path, text)) {
+        Ok(topology) => {
+            let again = lab_text(&topology);
+            let read = Topology::parse(&path, &again).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(read, topology, "{again}");
+        }
+        Err(error) => {
+            assert_eq!(error.to_string().lines().count(), 1, "{error:?}");
+            if let FileError::Wrong { path: of, line, .. } = error
+                && of == path
+            {
+                assert!((1..=1 + text.matches('\n').count()).contains(&line), "line {line}");
+            }
+        }
+    }
+}
+
+fn lab_text(topology: &Topology) -> String {
+    let mut text = format!("seed = {}\nmtu = {}\n", topology.seed, topology.mtu);
+    let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
+    for (site, host) in topology.sites.iter().zip(&topology.hosts) {
+        let addresses: Vec<_> = host.addresses.iter().map(|ip| format!("\"{ip}\"")).collect();
+        line(format!("[site.{site}]\naddresses = [{}]", addresses.join(", ")));
+        if let Some(device) = &host.device {
+            line(format!("device = {}", quoted(device)));
+        }
+    }
+    for link in &topology.links {
+        let words = |link| Netem { link, seed: None };
+        line(format!("[link.{}-{}]", topology.sites[link.a], topology.sites[link.b]));
+        line(format!("forward.netem = \"{}\"", words(link.a_to_b)));
+        line(format!("backward.netem = \"{}\"", words(link.b_to_a)));
+    }
+    text
+}
+
+/// A recording. One whose fates were changed replays once they are put right.
+pub fn recording(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for _ in 0..REPAIRS_MAX {
+        let text = lines.join("\n");
+        match FILE.hold(text.as_bytes(), || replay(text.as_bytes())) {
+            Ok(replayed) => {
+                let packets: u64 = replayed.links.iter().map(|(_, seen)| seen.packets).sum();
+                assert!(packets < lines.len() as u64, "{packets} packets");
+                return;
+            }
+            Err(ReplayError::Different { line, recorded, replayed }) => {
+                assert_eq!(lines[line - 1], recorded, "another line than {line}");
+                lines[line - 1] = replayed;
+            }
+            Err(ReplayError::Malformed { line, text, .. }) => {
+                assert_eq!(lines.get(line - 1).map_or("", String::as_str), text);
+                return;
+            }
+            Err(ReplayError::Unreadable(error)) => panic!("text is readable: {error}"),
+        }
+    }
+}
+
+/// An error holds the text; a number is spelled anew.
+const WORD: Bound = Bound { fixed: 256, per_byte: 4 };
+/// A word of two bytes is 16 in the list of words.
+const WORDS: Bound = Bound { fixed: 512, per_byte: 16 };
+/// A link of a few bytes is a few hundred, held several times over.
+const FILE: Bound = Bound { fixed: 64 << 10, per_byte: 512 };
+/// Fates that are put right in one recording.
+const REPAIRS_MAX: usize = 64;
+/// The example's folder: labs name fabrics beside it.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs");

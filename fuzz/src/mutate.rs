@@ -1,0 +1,92 @@
+//! Seeded mutations of seeds: the same seed makes the same bytes, on every machine.
+
+/// What a mutation may draw on.
+#[derive(Debug)]
+pub struct Mutator<'a> {
+    seeds: &'a [Vec<u8>],
+    state: u64,
+}
+
+impl<'a> Mutator<'a> {
+    /// Mutations of `seeds`, which are not empty, as `seed` has it.
+    pub fn new(seeds: &'a [Vec<u8>], seed: u64) -> Self {
+        Self { seeds, state: seed }
+    }
+
+    /// A seed with one to eight changes, at most [`INPUT_BYTES_MAX`] long.
+    pub fn input(&mut self) -> Vec<u8> {
+        let mut bytes = self.pick(self.seeds).clone();
+        for _ in 0..=self.below(8) {
+            self.change(&mut bytes);
+        }
+        bytes.truncate(INPUT_BYTES_MAX);
+        bytes
+    }
+
+    fn change(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.below(bytes.len() + 1);
+        let end = at + self.below((bytes.len() - at).min(32) + 1);
+        match self.below(9) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+            1 if at < bytes.len() => bytes[at] = *self.pick(&BYTES),
+            2 => self.overwrite(bytes, at),
+            3 => drop(bytes.drain(at..end)),
+            4 => {
+                let again = bytes[at..end].to_vec();
+                bytes.splice(at..at, again);
+            }
+            5 => bytes.truncate(at),
+            6 => {
+                let other = self.pick(self.seeds);
+                let from = self.below(other.len() + 1);
+                bytes.splice(at.., other[from..].iter().copied());
+            }
+            7 => self.splice_pieces(bytes, b' '),
+            _ => self.splice_pieces(bytes, b'\n'),
+        }
+    }
+
+    /// Puts a number at the edge of its range in place of one, two, four or eight bytes.
+    fn overwrite(&mut self, bytes: &mut [u8], at: usize) {
+        let number = *self.pick(&NUMBERS);
+        let width = 1 << self.below(4);
+        let kept = &number.to_be_bytes()[8 - width..];
+        bytes[at..].iter_mut().zip(kept).for_each(|(byte, new)| *byte = *new);
+    }
+
+    /// Puts a word or a line of some seed among those of `bytes`, or in place of one.
+    fn splice_pieces(&mut self, bytes: &mut Vec<u8>, between: u8) {
+        let others: Vec<&[u8]> = self.pick(self.seeds).split(|byte| *byte == between).collect();
+        let other = *self.pick(&others);
+        let mut pieces: Vec<&[u8]> = bytes.split(|byte| *byte == between).collect();
+        let at = self.below(pieces.len());
+        let end = at + self.below(2);
+        pieces.splice(at..end, [other]);
+        *bytes = pieces.join(&between);
+    }
+
+    fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
+        &from[self.below(from.len())]
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end).expect("64 bits");
+        usize::try_from(self.next() % end).expect("below a length")
+    }
+
+    /// SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Longest input, as libFuzzer's default.
+pub const INPUT_BYTES_MAX: usize = 4096;
+
+const BYTES: [u8; 16] = *b"\x00\x01\x7f\x80\xff\n\r\" '=.[]9-";
+const NUMBERS: [u64; 8] =
+    [0, 1, 2, 0x7f, 0x7fff_ffff, 0x7ff0_0000_0000_0000, u64::MAX - 1, u64::MAX];

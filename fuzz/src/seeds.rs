@@ -1,0 +1,288 @@
+//! Real encodings for the decoders to begin from: every kind of message, the example files,
+//! and the spellings that the documents show.
+
+use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::ids::{
+    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, TreeIndex,
+};
+use hier_collectives::plan::{Algorithm, Plan, Tree};
+use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::wire::{Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
+use units::{ByteCount, Span, TimeNs};
+
+const DESCRIPTOR: Descriptor = Descriptor {
+    op: ReduceOp::Avg,
+    dtype: Dtype::Bf16,
+    elements: 25_000_000,
+    layout_hash: 0x1234_5678_9abc_def0,
+};
+const KEY: SegmentKey =
+    SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
+
+/// Behind a group, as all that travels between gateways is.
+fn of_a_group(body: &[u8]) -> Vec<u8> {
+    [&GroupId::of("train").0.to_be_bytes(), body].concat()
+}
+
+/// Segments of a sum and of an average, the first and the last.
+pub fn segment_header() -> Vec<Vec<u8>> {
+    let header = |weight, bytes, segment| SegmentHeader {
+        epoch: Epoch(3),
+        key: SegmentKey { segment: SegmentIndex(segment), ..KEY },
+        bytes,
+        digest: DESCRIPTOR.digest(),
+        weight,
+    };
+    let headers = [header(1.0, 1 << 20, 0), header(2.5, 64, 7), header(0.0, 0, u32::MAX)];
+    headers.iter().map(|header| of_a_group(&header.encode())).collect()
+}
+
+/// Every kind of message.
+pub fn control_message() -> Vec<Vec<u8>> {
+    let (epoch, sequence) = (Epoch(3), Sequence(41));
+    let failure = |code| Failure::new(code, "rank 2 posted f32, rank 0 bf16");
+    let begin = |plan| Message::Begin {
+        epoch,
+        next: sequence,
+        boots: vec![BootId(0x1111_2222), BootId(u64::MAX), BootId(7)],
+        plan,
+    };
+    let mut messages = vec![
+        Message::Join { boot: BootId(9), last: epoch, next: sequence },
+        begin(crown_of_three()),
+        begin(two_trees()),
+        Message::Ready { epoch },
+        Message::Announce { epoch, sequence, rank: RankId(2), descriptor: DESCRIPTOR },
+        Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 12 },
+        Message::Receipt { epoch, key: KEY },
+        Message::End { epoch, failure: failure(FailureCode::ShuttingDown) },
+    ];
+    let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
+    messages.extend(FailureCode::ALL.map(fail));
+    messages.iter().map(|message| of_a_group(&message.encode())).collect()
+}
+
+fn crown_of_three() -> Plan {
+    let crown = (0..3).map(GatewayId).collect();
+    plan(vec![Tree { share: 1, crown, parents: [].into() }])
+}
+
+fn two_trees() -> Plan {
+    let tree = |share, root: u16| {
+        let others = (0..3).filter(|id| *id != root);
+        let parents = others.map(|id| (GatewayId(id), GatewayId(root))).collect();
+        Tree { share, crown: vec![GatewayId(root)], parents }
+    };
+    plan(vec![tree(3, 0), tree(5, 2)])
+}
+
+fn plan(trees: Vec<Tree>) -> Plan {
+    let reason = "two regions: both send their partial once".to_owned();
+    Plan { algorithm: Algorithm::Swap, reason, segment: ByteCount::new(1 << 20), trees }
+}
+
+/// Of this version and of the next.
+pub fn hello() -> Vec<Vec<u8>> {
+    let of = |version, gateway: &str, lane| Hello {
+        version,
+        fabric: [0xab; 32],
+        gateway: gateway.to_owned(),
+        boot: BootId(0x0123_4567_89ab_cdef),
+        lane,
+    };
+    let longest = "a".repeat(63);
+    let hellos = [
+        of(WIRE_VERSION, "east-0", 0),
+        of(WIRE_VERSION, &longest, 15),
+        of(WIRE_VERSION + 1, "west-0", 3),
+    ];
+    hellos.iter().map(Hello::encode).collect()
+}
+
+/// Every kind of request.
+pub fn local_request() -> Vec<Vec<u8>> {
+    let attach = |job: &str| {
+        Request::Attach(Attach {
+            version: LOCAL_VERSION,
+            job: job.to_owned(),
+            token: [0x5a; 32],
+            rank: RankId(1),
+            arena_bytes: 1 << 30,
+        })
+    };
+    let post = |op, dtype, weight| Request::Post {
+        post: Post {
+            epoch: Epoch(3),
+            sequence: Sequence(41),
+            descriptor: Descriptor { op, dtype, ..DESCRIPTOR },
+            weight,
+            timeout: Span::from_secs(1800),
+        },
+        contribution_offset: 0,
+        result_offset: 64 << 20,
+    };
+    let mut requests = vec![attach("train"), attach(""), Request::Detach];
+    let dtypes = Dtype::ALL.into_iter().cycle();
+    requests.extend(ReduceOp::ALL.into_iter().zip(dtypes).map(|(op, dtype)| post(op, dtype, 1.0)));
+    requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
+    requests.iter().map(Request::encode).collect()
+}
+
+/// Every kind of response.
+pub fn local_response() -> Vec<Vec<u8>> {
+    let sequence = Sequence(41);
+    let at = TimeNs::from_ns;
+    let timing = Timing {
+        posted: at(1_000_000_000),
+        wan_begin: at(1_000_200_000),
+        wan_end: at(2_164_000_000),
+        ready: at(2_165_000_000),
+    };
+    let failed = |code| {
+        let failure = Failure::new(code, "gateway west-0 cannot be reached on any lane");
+        Response::Event(RankEvent::Failed { sequence, failure })
+    };
+    let mut responses = vec![
+        Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
+        Response::Refused("the token is not that of job `train`".to_owned()),
+        Response::Event(RankEvent::EpochBegan { epoch: Epoch(3), next: sequence }),
+        Response::Event(RankEvent::ResultReady { sequence, timing }),
+        Response::Event(RankEvent::ContributionFree { sequence }),
+    ];
+    responses.extend(FailureCode::ALL.map(failed));
+    responses.iter().map(Response::encode).collect()
+}
+
+/// The example, and what it leaves out.
+pub fn fabric_config() -> Vec<Vec<u8>> {
+    texts(&[FABRIC, THREE_REGIONS, "name = 1\nmtu = [\n", "[link.a-b]\nrate = \"1 bit/s\"\n"])
+}
+
+/// The examples, and what they leave out.
+pub fn region_config() -> Vec<Vec<u8>> {
+    let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
+    let full = full.replace("status =", "listen = \"[::]:7400\"\nstatus =");
+    texts(&[EAST, WEST, &full, "fabric = \"fabric.toml\"\n[gateway]\n[job]\n"])
+}
+
+/// Every unit, and numbers at their edges.
+pub fn quantities() -> Vec<Vec<u8>> {
+    texts(&[
+        "500 Mbit/s",
+        "8kbit/s",
+        "0.5 Gbit/s",
+        "18446744.073709551615 Tbit/s",
+        "1 bit/s",
+        "64 MiB",
+        "1.5 KiB",
+        "16777215.5 TiB",
+        "18446744073709551615 B",
+        "1 GiB",
+        "3 TB",
+        "2 GB",
+        "7 MB",
+        "9 kB",
+        "0.1 %",
+        "100%",
+        "99.9999999 %",
+        "0 %",
+        "80 ms",
+        "1.5 s",
+        "20 us",
+        "17 ns",
+        "30 min",
+        "5124095.5 h",
+        "1 BDP",
+        "0.125bdp",
+        "1000000000000000000000",
+    ])
+}
+
+/// The words of docs/netem.md.
+pub fn netem_words() -> Vec<Vec<u8>> {
+    texts(&[
+        "delay 40ms 2ms distribution normal loss 1% rate 1gbit",
+        "delay 10ms 2ms distribution uniform order free loss gemodel 1% 30% 90% 1% ecn \
+         corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB mark-above 9kB limit 40",
+        "latency 5msec drop random 10%",
+        "delay 1ms rate 125mbps queue 1.5bdp seed 7",
+        "delay 60ms 1ms rate 200mbit queue 20ms order kept",
+        "delay 100usecs limit none",
+        "loss gemodel 1%",
+        "rate 8tbit limit 1000",
+        "delay 1s gap 5",
+        "loss state 1%",
+        "slot 1ms",
+    ])
+}
+
+/// The example, and a fabric.
+pub fn lab_file() -> Vec<Vec<u8>> {
+    let over = "fabric = \"../two-region/fabric.toml\"\nseed = 7\nmtu = 9000\n[site.moon]\n\
+                [link.east-west]\nqueue = \"1 BDP\"\n[link.east-moon]\nrtt = \"2.6 s\"\n\
+                netem = \"delay 1ms\"\n";
+    let every = "[site.a]\n[site.b]\n[link.a-b]\ndelay = \"1 ms\"\njitter = \"0.1 ms\"\n\
+                 reordering = true\nrate = \"1 Gbit/s\"\noverhead_bytes = 38\nqueue = \"20 ms\"\n\
+                 mark_above = \"100 kB\"\nlimit_packets = 9\nloss = \"1 %\"\nmark_losses = true\n\
+                 duplicate = \"2 %\"\ncorrupt = \"3 %\"\nreorder = \"1 %\"\ngap = 5\n";
+    let netem = "[site.a]\n[site.b]\n[link.a-b]\nforward.netem = \"delay 4ms\"\n\
+                 backward.netem = \"delay 40ms 2ms rate 1mbit loss 1%\"\n";
+    texts(&[LAB, FABRIC, &over.replace("netem = \"delay 1ms\"\n", ""), over, every, netem])
+}
+
+/// All that a line can be, with fates that a replay puts right.
+pub fn recording() -> Vec<Vec<u8>> {
+    let everything = "wan-sim recording 1\n\
+        link 0 east_west delay 10ms 2ms distribution normal order free loss gemodel 1% 30% 90% 1% \
+        ecn corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB mark-above 9kB \
+        limit 40 seed 3\nlink 1 west_east delay 5ms loss 10% seed 4\n\
+        0 0 1500 ect 10000000\n0 0 1500 ect 10000000\n1 170001 137 not 5170001\n\
+        0 340002 174 not drop:loss\n0 set delay 7ms rate 5mbit queue 1bdp\n1 cut\n\
+        1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked bit:3 copy 10\n";
+    let plain = "wan-sim recording 1\nlink 0 a delay 1ms limit none seed 1\n\
+        0 0 100 not 1000000\n0 0 100 not 1000000\n0 5 65535 ect 1000005\n";
+    texts(&[everything, plain, "wan-sim recording 1\n"])
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+const FABRIC: &str = include_str!("../../configs/two-region/fabric.toml");
+const EAST: &str = include_str!("../../configs/two-region/east.toml");
+const WEST: &str = include_str!("../../configs/two-region/west.toml");
+const LAB: &str = include_str!("../../configs/labs/three-sites.toml");
+
+/// Sidecars, speeds, names with hyphens, IPv6.
+const THREE_REGIONS: &str = r#"
+name = "three"
+mtu = 9000
+region.us-east = { ranks = 3, speeds = [1, 0.5, 2e0] }
+[region.us-east.gateway.a]
+ranks = 2
+wan = "[2001:db8::1]:7400"
+egress = "1 Gbit/s"
+ingress = "2 Gbit/s"
+[region.us-east.gateway.b]
+ranks = 0x1
+[region.us-west]
+ranks = 1
+[region.us-west.gateway.c]
+wan = "192.0.2.1:65520"
+egress = "10Gbit/s"
+ingress = "10Gbit/s"
+[region.eu]
+ranks = 1
+[region.eu.gateway.d]
+wan = "192.0.2.1:65504"
+egress = "8 kbit/s"
+ingress = "8 kbit/s"
+[link.us-east-us-west]
+rate = "1 Gbit/s"
+rtt = "60 ms"
+[link.eu-us-east]
+rate = "1 Gbit/s"
+rtt = "0.09 s"
+loss = "49.9 %"
+"#;
