@@ -33,6 +33,7 @@ pub fn segment_header() -> Vec<Vec<u8>> {
         bytes,
         digest: DESCRIPTOR.digest(),
         weight,
+        parity: if bytes > 0 { 9 } else { 0 },
     };
     let headers = [header(1.0, 1 << 20, 0), header(2.5, 64, 7), header(0.0, 0, u32::MAX)];
     headers.iter().map(|header| of_a_group(&header.encode())).collect()
