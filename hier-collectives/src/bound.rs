@@ -1,6 +1,9 @@
 //! The least time any algorithm needs.
 
-use crate::ids::RegionId;
+mod cut;
+
+use crate::ids::{GatewayId, RegionId};
+use crate::plan::Operation;
 use crate::topology::Fabric;
 use units::{BitRate, ByteCount, Span};
 
@@ -17,40 +20,103 @@ pub fn payload_rate(rate: BitRate, mtu: u16) -> f64 {
 
 /// T* of an all-reduce of `bytes` over all regions: the greatest of, for each region, the
 /// bytes through its port out plus the farthest delay, the bytes through its port in plus the
-/// nearest delay, and 2(N-1)S over the sum of all ports out, and in. A region's port is the
-/// sum of its gateways', and no more than its links carry. Zero for one region.
+/// nearest delay, and 2(N-1)S over the sum of all ports out, and in; and of the bytes through
+/// the narrowest cut. A region's port is the sum of its gateways', and no more than its links
+/// carry. Zero for one region.
 pub fn all_reduce(fabric: &Fabric, bytes: ByteCount) -> Span {
+    least_time(fabric, Operation::AllReduce, bytes)
+}
+
+/// The least time that any algorithm needs for an operation, as [`all_reduce`] has it. A
+/// reduction takes every region's bytes to one, a broadcast one region's to all, each with
+/// (N-1)S in all; a barrier takes the farthest delay.
+pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
     let regions = fabric.regions().len();
     if regions < 2 {
         return Span::ZERO;
     }
     let size = bytes.get() as f64;
+    let region_of = |gateway: GatewayId| usize::from(fabric.gateway(gateway).region.0);
+    let (only_out, only_in) = match operation {
+        Operation::Reduce { to } => (None, Some(region_of(to))),
+        Operation::Broadcast { from } => (Some(region_of(from)), None),
+        Operation::AllReduce | Operation::Barrier => (None, None),
+    };
+    let delays = delays(fabric);
     let (mut least, mut out_sum, mut in_sum) = (0.0f64, 0.0, 0.0);
-    for region in (0..regions).filter_map(|index| u16::try_from(index).ok()).map(RegionId) {
+    for (region, away) in delays.iter().enumerate() {
         let (out, inward) = ports(fabric, region);
-        let delays = fabric.links().iter().filter(|link| link.a == region || link.b == region);
-        let delays: Vec<f64> = delays.map(|link| link.rtt.as_secs_f64() / 2.0).collect();
-        let far = delays.iter().copied().fold(0.0, f64::max);
-        let near = delays.iter().copied().fold(f64::INFINITY, f64::min);
-        least = least.max(size / out + far).max(size / inward + near);
+        let others = || (0..regions).filter(|other| *other != region);
+        let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
+        let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
+        if emits {
+            let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
+            let far = far.map(|other| away[other]).max().unwrap_or(0);
+            least = least.max(size / out + seconds(far));
+        }
+        if absorbs {
+            let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
+            let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
+            least = least.max(size / inward + seconds(near));
+        }
         (out_sum, in_sum) = (out_sum + out, in_sum + inward);
     }
-    let twice = 2.0 * (regions as f64 - 1.0) * size;
-    let seconds = least.max(twice / out_sum).max(twice / in_sum);
+    let ways = if operation.goes_up() && operation.comes_down() { 2.0 } else { 1.0 };
+    let all = ways * (regions as f64 - 1.0) * size;
+    let cut = cut::narrowest(fabric, only_out.or(only_in), (only_in.is_none(), only_out.is_none()));
+    let cut = size / payload_rate(cut, fabric.mtu());
+    let seconds = least.max(all / out_sum).max(all / in_sum).max(cut);
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
+/// The rate of the narrowest cut between the regions, in IP bytes: whatever leaves a group of
+/// regions passes their ports or the links to the others.
+pub fn min_cut(fabric: &Fabric) -> BitRate {
+    cut::narrowest(fabric, None, (true, true))
+}
+
 /// Payload rates out of and into a region.
-fn ports(fabric: &Fabric, region: RegionId) -> (f64, f64) {
-    let wans = fabric.gateways().iter().filter(|gateway| gateway.region == region);
-    let wans: Vec<_> = wans.filter_map(|gateway| gateway.wan).collect();
-    let links = fabric.links().iter().filter(|link| link.a == region || link.b == region);
-    let linked: u64 = links.map(|link| link.rate.bits_per_second()).sum();
-    let port =
+fn ports(fabric: &Fabric, region: usize) -> (f64, f64) {
+    let (out, inward, linked) = port_bits(fabric, region);
+    let rate =
         |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(linked)), fabric.mtu());
-    let out = wans.iter().map(|wan| wan.egress.bits_per_second()).sum();
-    let inward = wans.iter().map(|wan| wan.ingress.bits_per_second()).sum();
-    (port(out), port(inward))
+    (rate(out), rate(inward))
+}
+
+/// Bits per second out of a region's ports, into them, and over its links.
+fn port_bits(fabric: &Fabric, region: usize) -> (u64, u64, u64) {
+    let of_region = |id: RegionId| usize::from(id.0) == region;
+    let wans = fabric.gateways().iter().filter(|gateway| of_region(gateway.region));
+    let wans: Vec<_> = wans.filter_map(|gateway| gateway.wan).collect();
+    let links = fabric.links().iter().filter(|link| of_region(link.a) || of_region(link.b));
+    (
+        wans.iter().map(|wan| wan.egress.bits_per_second()).sum(),
+        wans.iter().map(|wan| wan.ingress.bits_per_second()).sum(),
+        links.map(|link| link.rate.bits_per_second()).sum(),
+    )
+}
+
+/// Least one-way delays between regions in nanoseconds, over relays where that is shorter.
+fn delays(fabric: &Fabric) -> Vec<Vec<u64>> {
+    let regions = fabric.regions().len();
+    let mut delays = vec![vec![u64::MAX; regions]; regions];
+    for link in fabric.links() {
+        let (a, b) = (usize::from(link.a.0), usize::from(link.b.0));
+        (delays[a][b], delays[b][a]) = (link.rtt.ns() / 2, link.rtt.ns() / 2);
+    }
+    for relay in 0..regions {
+        for from in 0..regions {
+            for to in 0..regions {
+                let over = delays[from][relay].saturating_add(delays[relay][to]);
+                delays[from][to] = delays[from][to].min(over);
+            }
+        }
+    }
+    delays
+}
+
+fn seconds(ns: u64) -> f64 {
+    Span::from_ns(ns).as_secs_f64()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Cutting a buffer: into the trees' parts by share, each part into segments.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Tree};
 use std::ops::Range;
 
 /// Parts and segments start at multiples of this many bytes, so that no cache line belongs
@@ -13,30 +13,46 @@ pub struct Part {
     /// The bytes it covers.
     pub range: Range<u64>,
     segment_bytes: u64,
+    /// Takes part although it is empty: a buffer of no bytes still says "here".
+    announces: bool,
 }
 
-/// The parts of a buffer of `bytes` bytes, one per tree, in order, covering it exactly.
+/// The parts of a buffer of `bytes` bytes, one per tree, in order, covering it exactly. A small
+/// buffer goes to the express tree, if there is one. An empty part has no segment; of a buffer
+/// of no bytes one part, the express tree's or else the first, has one.
 pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
-    let total: u128 = plan.trees.iter().map(|tree| u128::from(tree.share)).sum();
+    let express = plan.takes_express(bytes);
+    let weight = |tree: &Tree| match express {
+        true => u128::from(tree.is_express()),
+        false => u128::from(tree.share),
+    };
+    let total: u128 = plan.trees.iter().map(weight).sum();
     let segment_bytes = plan.segment.get().next_multiple_of(CUT_BYTES);
-    let mut sum = 0u128;
-    let mut start = 0u64;
-    let cut = |tree: &crate::plan::Tree| {
-        sum += u128::from(tree.share);
+    let (mut sum, mut start) = (0u128, 0u64);
+    let mut announces = bytes == 0;
+    let cut = |tree: &Tree| {
+        let weight = weight(tree);
+        sum += weight;
         let ideal = u64::try_from(u128::from(bytes) * sum / total).unwrap_or(bytes);
         let end = if sum == total { bytes } else { ideal / CUT_BYTES * CUT_BYTES };
         let range = start..end;
         start = end;
-        Part { range, segment_bytes }
+        let announces = weight > 0 && std::mem::take(&mut announces);
+        Part { range, segment_bytes, announces }
     };
     plan.trees.iter().map(cut).collect()
 }
 
 impl Part {
-    /// Segments in the part: at least one, so that an empty part still says "here".
+    /// Segments in the part.
     pub fn segments(&self) -> u32 {
         let count = (self.range.end - self.range.start).div_ceil(self.segment_bytes);
-        u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+        u32::try_from(count.max(u64::from(self.announces))).unwrap_or(u32::MAX)
+    }
+
+    /// The length of its longest segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.min(self.range.end - self.range.start)
     }
 
     /// The bytes of the buffer that segment `index` covers.
@@ -50,7 +66,7 @@ impl Part {
 mod tests {
     use super::*;
     use crate::ids::GatewayId;
-    use crate::plan::{Algorithm, Tree};
+    use crate::plan::{Algorithm, EXPRESS_BYTES};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use units::ByteCount;
@@ -61,6 +77,7 @@ mod tests {
             shares in proptest::collection::vec(1u64..1000, 1..8),
             bytes in 0u64..10_000_000,
             segment in 64u64..2_000_000,
+            express: bool,
         ) {
             let tree = |share| Tree {
                 share,
@@ -71,7 +88,7 @@ mod tests {
                 algorithm: Algorithm::Local,
                 reason: String::new(),
                 segment: ByteCount::new(segment),
-                trees: shares.into_iter().map(tree).collect(),
+                trees: shares.into_iter().chain(express.then_some(0)).map(tree).collect(),
             };
             let mut next = 0;
             for part in parts(&plan, bytes) {
@@ -85,6 +102,10 @@ mod tests {
                 prop_assert_eq!(next, part.range.end);
             }
             prop_assert_eq!(next, bytes);
+            let parts = parts(&plan, bytes);
+            prop_assert!(parts.iter().map(Part::segments).sum::<u32>() > 0, "nobody says here");
+            let last = parts.last().map_or(0, Part::segments);
+            prop_assert_eq!(express && last > 0, express && bytes <= EXPRESS_BYTES);
         }
     }
 }

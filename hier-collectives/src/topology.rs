@@ -189,7 +189,7 @@ impl Fabric {
     pub fn gateways(&self) -> &[Gateway] {
         &self.gateways
     }
-    /// All links.
+    /// All links, by the numbers of their regions.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
@@ -217,8 +217,8 @@ impl Fabric {
     }
     /// The link between two regions.
     pub fn link(&self, one: RegionId, other: RegionId) -> Option<&Link> {
-        let (a, b) = (one.min(other), one.max(other));
-        self.links.iter().find(|link| link.a == a && link.b == b)
+        let at = self.link_place((one.min(other), one.max(other))).ok()?;
+        self.links.get(at)
     }
     /// The gateways' numbers.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
@@ -273,7 +273,15 @@ impl Fabric {
             faults.push(FabricError::BadValue(text));
         }
         let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
-        self.links.push(Link { a: from.min(to), b: from.max(to), rate, rtt, loss });
+        let (a, b) = (from.min(to), from.max(to));
+        if let Err(place) = self.link_place((a, b)) {
+            self.links.insert(place, Link { a, b, rate, rtt, loss });
+        }
+    }
+
+    /// Where the link between two regions is, or would be.
+    fn link_place(&self, ends: (RegionId, RegionId)) -> Result<usize, usize> {
+        self.links.binary_search_by_key(&ends, |link| (link.a, link.b))
     }
 
     fn check_connected(&self, faults: &mut Vec<FabricError>) {

@@ -1,0 +1,61 @@
+//! Time to plan large fabrics: `cargo bench -p hier-collectives --bench plan`.
+//!
+//! Prints seconds, trees and the planned time over the bound. The aim is one second for 64
+//! regions with unequal ports and 30 % of the pairs missing.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use hier_collectives::plan::{self, Operation};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use std::time::Instant;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+fn main() {
+    let cases: [(&str, u32, u64); 5] = [
+        ("64 regions, unequal ports, 30 % of pairs missing", 64, 30),
+        ("64 regions, unequal ports, all pairs", 64, 0),
+        ("64 regions, unequal ports, 90 % of pairs missing", 64, 90),
+        ("128 regions, unequal ports, 30 % of pairs missing", 128, 30),
+        ("64 regions, unequal pairs, 30 % missing", 64, 30),
+    ];
+    for (index, (name, regions, missing)) in cases.into_iter().enumerate() {
+        let fabric = fabric(regions, missing, index == cases.len() - 1);
+        let begun = Instant::now();
+        let plan = plan::plan(&fabric).expect("small enough");
+        let seconds = begun.elapsed().as_secs_f64();
+        let forecast = plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(1 << 44));
+        let ratio = forecast.predicted.as_secs_f64() / forecast.bound.as_secs_f64();
+        let trees = plan.trees.len();
+        println!("{name}: {seconds:.3} s, {} of {trees} trees, {ratio:.4}", plan.algorithm.name());
+    }
+}
+
+fn fabric(regions: u32, missing: u64, narrow_pairs: bool) -> Fabric {
+    let mut state = 1u64;
+    let mut roll = |low: u64, high: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        low + (state >> 33) % (high - low + 1)
+    };
+    let name = |region: u32| format!("r{region:03}");
+    let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
+    let mut region = |number: u32| {
+        let rate = if narrow_pairs { 1_000_000 } else { roll(500, 1_000) };
+        let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(rate) });
+        let gateways = vec![(format!("g{number:03}"), 1, wan)];
+        RegionSpec { name: name(number), speeds: vec![1.0], gateways }
+    };
+    let specs: Vec<RegionSpec> = (0..regions).map(&mut region).collect();
+    let mut links = Vec::new();
+    for one in 0..regions {
+        for other in one + 1..regions {
+            if other == one + 1 || roll(1, 100) > missing {
+                let rate = if narrow_pairs { roll(100, 1000) } else { 1_000 };
+                let between = (name(one), name(other));
+                let (rate, rtt) = (mbit(rate), Span::from_ms(roll(5, 200)));
+                links.push(LinkSpec { between, rate, rtt, loss: Fraction::default() });
+            }
+        }
+    }
+    Fabric::new("bench", 1500, specs, links).expect("valid")
+}

@@ -1,0 +1,112 @@
+//! What a fabric's ports and pairs carry, region by region, in payload bytes per second.
+
+use crate::bound::payload_rate;
+use crate::ids::{GatewayId, RegionId};
+use crate::topology::{Fabric, WanPort};
+use units::BitRate;
+
+/// What limits a plan. A tree loads both directions alike (partials up, results down), so a
+/// port counts with the less of its two rates.
+#[derive(Debug, Clone)]
+pub(super) struct Capacity {
+    /// Payload rate of each region's ports together.
+    pub ports: Vec<f64>,
+    /// Payload rate of each pair, row by row; zero where no link is.
+    pairs: Vec<f64>,
+    /// One-way delay of each pair in nanoseconds, row by row.
+    delays: Vec<u64>,
+}
+
+impl Capacity {
+    /// Of all regions of a fabric.
+    pub fn of(fabric: &Fabric) -> Self {
+        let regions = fabric.regions().len();
+        let port = |region: usize| {
+            let wans = fabric.regions()[region].gateways.clone().map(GatewayId);
+            let wans = wans.filter_map(|id| fabric.gateway(id).wan);
+            let bits = wans.map(|wan| both_ways(wan).bits_per_second()).sum();
+            payload_rate(BitRate::from_bits_per_second(bits), fabric.mtu())
+        };
+        let mut capacity = Self {
+            ports: (0..regions).map(port).collect(),
+            pairs: vec![0.0; regions * regions],
+            delays: vec![0; regions * regions],
+        };
+        for link in fabric.links() {
+            let (a, b) = (usize::from(link.a.0), usize::from(link.b.0));
+            let rate = payload_rate(link.rate, fabric.mtu()) * (1.0 - link.loss.as_f64());
+            for at in [a * regions + b, b * regions + a] {
+                (capacity.pairs[at], capacity.delays[at]) = (rate, link.rtt.ns() / 2);
+            }
+        }
+        capacity
+    }
+
+    /// Regions.
+    pub fn regions(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Payload rate of a pair; zero without a link.
+    pub fn pair(&self, a: usize, b: usize) -> f64 {
+        self.pairs[a * self.regions() + b]
+    }
+
+    /// One-way delay of a linked pair, in nanoseconds.
+    pub fn delay_ns(&self, a: usize, b: usize) -> u64 {
+        self.delays[a * self.regions() + b]
+    }
+
+    /// Whether every pair has a link.
+    pub fn is_complete(&self) -> bool {
+        self.missing_pairs() == 0
+    }
+
+    /// Pairs without a link.
+    pub fn missing_pairs(&self) -> usize {
+        self.all_pairs().filter(|(a, b)| self.pair(*a, *b) == 0.0).count()
+    }
+
+    /// Pairs whose link can be the narrowest of what a byte passes.
+    pub fn narrow_pairs(&self) -> Vec<(usize, usize)> {
+        let narrow = |(a, b): &(usize, usize)| {
+            (1e-9..self.ports[*a].min(self.ports[*b])).contains(&self.pair(*a, *b))
+        };
+        self.all_pairs().filter(narrow).collect()
+    }
+
+    /// Regions whose port can be full no later than its links are.
+    pub fn narrow_ports(&self) -> Vec<usize> {
+        (0..self.regions()).filter(|region| self.ports[*region] <= self.linked(*region)).collect()
+    }
+
+    /// The rate that no schedule of partials up and results down exceeds: every region emits
+    /// the buffer, and each byte takes 2(N-1) messages through all ports together.
+    pub fn rate_limit(&self) -> f64 {
+        let through = |region: usize| self.ports[region].min(self.linked(region));
+        let each = (0..self.regions()).map(through);
+        let all: f64 = each.clone().sum();
+        each.fold(f64::INFINITY, f64::min).min(all / (2.0 * (self.regions() as f64 - 1.0)))
+    }
+
+    /// All pairs, the lower region first.
+    pub fn all_pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let regions = self.regions();
+        (0..regions).flat_map(move |a| (a + 1..regions).map(move |b| (a, b)))
+    }
+
+    /// What all links of a region carry.
+    fn linked(&self, region: usize) -> f64 {
+        (0..self.regions()).map(|other| self.pair(region, other)).sum()
+    }
+}
+
+/// What a port carries in either direction at the same time.
+pub(super) fn both_ways(wan: WanPort) -> BitRate {
+    wan.egress.min(wan.ingress)
+}
+
+/// The number of a region as the fabric has it.
+pub(super) fn region_id(region: usize) -> RegionId {
+    RegionId(u16::try_from(region).unwrap_or(u16::MAX))
+}

@@ -1,0 +1,136 @@
+//! The choice among algorithms.
+
+use super::capacity::Capacity;
+use super::direct;
+use super::packing::{self, Packing};
+use super::shape::{Hanging, Shape};
+use super::spread::{self, SHARES};
+use super::{Algorithm, Plan, segment_bytes};
+use crate::topology::Fabric;
+
+/// Two algorithms whose times differ by less than this part take the same time: then the one
+/// with fewer hops is better.
+const TIE: f64 = 0.005;
+
+/// An algorithm, its reason, and trees over regions with their rates.
+type Choice = (Algorithm, String, Vec<(Hanging, f64)>);
+
+/// The plan for large buffers.
+pub(super) fn choose(fabric: &Fabric) -> Plan {
+    let segment = segment_bytes(fabric);
+    let (regions, gateways) = (fabric.regions().len(), fabric.gateways().len());
+    if regions == 1 {
+        let reason = match gateways {
+            1 => "one gateway serves every rank".to_owned(),
+            _ => format!("one region: each of its {gateways} gateways reduces a share"),
+        };
+        let trees = spread::one_region(fabric);
+        return Plan { algorithm: Algorithm::Local, reason, segment, trees };
+    }
+    let capacity = Capacity::of(fabric);
+    let (algorithm, mut reason, trees) = match regions {
+        2 => swap(&capacity),
+        _ => several(fabric, &capacity),
+    };
+    if fabric.gateways().iter().filter_map(|gateway| gateway.wan).any(|w| w.egress != w.ingress) {
+        reason.push_str("; a port with unequal directions counts with the lesser, since results");
+        reason.push_str(" come back the way that partials went");
+    }
+    let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
+    let shares = spread::whole_shares(&weights);
+    let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
+    let trees: Vec<(Hanging, u64)> = trees.map(|((hanging, _), share)| (hanging, share)).collect();
+    Plan { algorithm, reason, segment, trees: spread::spread(fabric, &trees) }
+}
+
+fn swap(capacity: &Capacity) -> Choice {
+    let reason = "two regions: both send their partial once and both add, which takes S/B and one \
+                  one-way delay, the least possible";
+    (Algorithm::Swap, reason.to_owned(), vec![(Hanging::everybody(capacity), SHARES as f64)])
+}
+
+fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
+    let limit = capacity.rate_limit();
+    let mut direct = None;
+    if capacity.is_complete() {
+        let (shares, _) = direct::owner_shares(&capacity.ports);
+        let rate = direct::rate_of(&shares, capacity);
+        if rate >= limit * (1.0 - TIE) {
+            return by_owners(capacity, stars(&shares, rate), limit);
+        }
+        let regions = capacity.regions();
+        let pool = (0..regions).map(|center| Shape::star(regions, center)).collect();
+        direct = Some(packing::pack_these(capacity, pool));
+    }
+    let relay = packing::pack(capacity);
+    match direct {
+        Some(direct) if direct.rate >= relay.rate * (1.0 - TIE) => {
+            by_owners(capacity, direct, relay.limit)
+        }
+        direct => by_relays(fabric, capacity, direct, relay),
+    }
+}
+
+fn stars(shares: &[f64], rate: f64) -> Packing {
+    let regions = shares.len();
+    let owners = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+    let trees = owners.map(|(owner, share)| (Shape::star(regions, owner), share * rate));
+    Packing { trees: trees.collect(), rate, limit: rate }
+}
+
+fn by_owners(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
+    let owners = packing.trees.len();
+    let reason = format!(
+        "every pair of the {} regions is linked: {owners} of them own shares that fit their \
+         ports, and each byte crosses at most twice; {} of the rate that no trees exceed",
+        capacity.regions(),
+        percent(packing.rate / limit)
+    );
+    let held = |(shape, rate): (Shape, f64)| {
+        let owner = shape.center().unwrap_or(0);
+        (shape.held_at(owner, capacity), rate)
+    };
+    (Algorithm::Direct, reason, packing.trees.into_iter().map(held).collect())
+}
+
+fn by_relays(
+    fabric: &Fabric,
+    capacity: &Capacity,
+    direct: Option<Packing>,
+    relay: Packing,
+) -> Choice {
+    let of_limit = percent(relay.rate / relay.limit);
+    let trees: Vec<(Hanging, f64)> =
+        relay.trees.iter().map(|(shape, rate)| (shape.held(capacity), *rate)).collect();
+    if let [(shape, _)] = &relay.trees[..]
+        && let Some(center) = shape.center()
+    {
+        let name = &fabric.regions()[center].name;
+        let reason = format!(
+            "{name} is linked to all others and reduces for them, which its port and links carry; \
+             {of_limit} of the rate that no trees exceed"
+        );
+        return (Algorithm::Hub, reason, trees);
+    }
+    let why = match direct {
+        None => match capacity.missing_pairs() {
+            1 => "one pair has no link".to_owned(),
+            missing => format!("{missing} pairs have no link"),
+        },
+        Some(direct) => format!(
+            "links are narrower than ports: direct exchange would take {:.2} times as long",
+            relay.rate / direct.rate
+        ),
+    };
+    let several = if trees.len() == 1 { "one tree" } else { "weighted trees" };
+    let reason = format!(
+        "{why}; {several} with relays ({} in all) reach {of_limit} of the rate that no trees \
+         exceed",
+        trees.len()
+    );
+    (Algorithm::Relay, reason, trees)
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}

@@ -1,0 +1,229 @@
+//! What a plan loads, and how long it takes.
+
+use super::{Operation, Plan, Tree};
+use crate::bound::{self, payload_rate};
+use crate::ids::{GatewayId, RegionId};
+use crate::shard::{self, Part};
+use crate::topology::Fabric;
+use std::collections::BTreeMap;
+use units::{BitRate, ByteCount, Span};
+
+/// What a plan does with a buffer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// From the last post to the last result.
+    pub predicted: Span,
+    /// The least time that any algorithm needs.
+    pub bound: Span,
+    /// Payload over each link, each direction by itself, by region numbers.
+    pub links: Vec<LinkLoad>,
+    /// Payload of each gateway, in gateway order.
+    pub gateways: Vec<GatewayLoad>,
+}
+
+/// One direction of a link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkLoad {
+    /// From this region
+    pub from: RegionId,
+    /// to this one.
+    pub to: RegionId,
+    /// First-sent payload.
+    pub bytes: ByteCount,
+    /// How long the link alone takes for it.
+    pub time: Span,
+}
+
+/// One gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GatewayLoad {
+    /// Payload out of its long-haul port.
+    pub wan_out: ByteCount,
+    /// Payload into its long-haul port.
+    pub wan_in: ByteCount,
+    /// Payload to gateways of its own region.
+    pub lan_out: ByteCount,
+    /// The most bytes of other gateways' partials that it holds at once.
+    pub held: ByteCount,
+}
+
+/// Payload between gateways, by (from, to).
+type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
+
+impl Plan {
+    /// What an operation on a buffer of `bytes` bytes loads, and how long it takes.
+    pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
+        let plan = self.held_for(operation);
+        let size = if operation.has_data() { bytes.get() } else { 0 };
+        let parts = shard::parts(&plan, size);
+        let flows = plan.flows(operation, &parts);
+        let links = links(fabric, &flows);
+        let gateways = plan.gateways(fabric, &parts, &flows);
+        let busy = busiest(fabric, &links, &gateways);
+        let slowest = plan.trees.iter().zip(&parts).filter(|(_, part)| part.segments() > 0);
+        let latency = slowest
+            .map(|(tree, part)| latency(fabric, operation, tree, part.segment_bytes()))
+            .fold(0.0, f64::max);
+        Forecast {
+            predicted: span(busy + latency),
+            bound: bound::least_time(fabric, operation, ByteCount::new(size)),
+            links,
+            gateways,
+        }
+    }
+
+    /// The predicted time of an all-reduce alone.
+    pub(super) fn seconds(&self, fabric: &Fabric, bytes: ByteCount) -> f64 {
+        let parts = shard::parts(self, bytes.get());
+        let flows = self.flows(Operation::AllReduce, &parts);
+        let gateways = self.gateways(fabric, &parts, &flows);
+        let latency = self
+            .trees
+            .iter()
+            .zip(&parts)
+            .filter(|(_, part)| part.segments() > 0)
+            .map(|(tree, part)| latency(fabric, Operation::AllReduce, tree, part.segment_bytes()))
+            .fold(0.0, f64::max);
+        busiest(fabric, &links(fabric, &flows), &gateways) + latency
+    }
+
+    fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
+        let mut flows = Flows::new();
+        for (tree, part) in self.trees.iter().zip(parts) {
+            let bytes = part.range.end - part.range.start;
+            let mut add = |from: GatewayId, to: GatewayId| {
+                *flows.entry((from, to)).or_default() += bytes;
+            };
+            for (child, parent) in &tree.parents {
+                if operation.goes_up() {
+                    add(*child, *parent);
+                }
+                if operation.comes_down() {
+                    add(*parent, *child);
+                }
+            }
+            for one in &tree.crown {
+                tree.crown.iter().filter(|other| *other != one).for_each(|other| add(*one, *other));
+            }
+        }
+        flows
+    }
+
+    fn gateways(&self, fabric: &Fabric, parts: &[Part], flows: &Flows) -> Vec<GatewayLoad> {
+        let mut loads = vec![GatewayLoad::default(); fabric.gateways().len()];
+        let more = |count: &mut ByteCount, bytes| *count = ByteCount::new(count.get() + bytes);
+        for ((from, to), bytes) in flows {
+            let (out, inward) = (usize::from(from.0), usize::from(to.0));
+            if fabric.gateway(*from).region == fabric.gateway(*to).region {
+                more(&mut loads[out].lan_out, *bytes);
+            } else {
+                more(&mut loads[out].wan_out, *bytes);
+                more(&mut loads[inward].wan_in, *bytes);
+            }
+        }
+        for (tree, part) in self.trees.iter().zip(parts) {
+            let bytes = part.range.end - part.range.start;
+            let mut hold = |holder: GatewayId, sender: GatewayId| {
+                let window = super::early_bytes(fabric, holder, sender, self).get();
+                more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
+            };
+            tree.parents.iter().for_each(|(child, parent)| hold(*parent, *child));
+            for one in &tree.crown {
+                tree.crown
+                    .iter()
+                    .filter(|other| *other != one)
+                    .for_each(|other| hold(*one, *other));
+            }
+        }
+        loads
+    }
+}
+
+fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
+    let mut bytes: BTreeMap<(RegionId, RegionId), u64> = BTreeMap::new();
+    for link in fabric.links() {
+        bytes.insert((link.a, link.b), 0);
+        bytes.insert((link.b, link.a), 0);
+    }
+    for ((from, to), flow) in flows {
+        let ends = (fabric.gateway(*from).region, fabric.gateway(*to).region);
+        if let Some(bytes) = bytes.get_mut(&ends) {
+            *bytes += flow;
+        }
+    }
+    let mut rates = BTreeMap::new();
+    for link in fabric.links() {
+        let rate = payload_rate(link.rate, fabric.mtu()) * (1.0 - link.loss.as_f64());
+        rates.insert((link.a, link.b), rate);
+        rates.insert((link.b, link.a), rate);
+    }
+    let load = |((from, to), bytes): (&(RegionId, RegionId), &u64)| LinkLoad {
+        from: *from,
+        to: *to,
+        bytes: ByteCount::new(*bytes),
+        time: span(*bytes as f64 / rates[&(*from, *to)]),
+    };
+    bytes.iter().map(load).collect()
+}
+
+/// The time for which the busiest link or port is full.
+fn busiest(fabric: &Fabric, links: &[LinkLoad], gateways: &[GatewayLoad]) -> f64 {
+    let seconds =
+        |bytes: ByteCount, rate: BitRate| bytes.get() as f64 / payload_rate(rate, fabric.mtu());
+    let ports = fabric.gateways().iter().zip(gateways).filter_map(|(gateway, load)| {
+        let wan = gateway.wan?;
+        Some(seconds(load.wan_out, wan.egress).max(seconds(load.wan_in, wan.ingress)))
+    });
+    links.iter().map(|link| link.time.as_secs_f64()).chain(ports).fold(0.0, f64::max)
+}
+
+/// From the last post until the last result of a segment that meets no queue, in seconds:
+/// delays, and at each relay the time until the segment is whole. Of the first phase's hops the
+/// slowest is left out: its time is part of what fills the links.
+fn latency(fabric: &Fabric, operation: Operation, tree: &Tree, segment: u64) -> f64 {
+    let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment)));
+    let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
+    // The longest way below each member of the crown: as the first phase, and as a later one.
+    let mut depths: BTreeMap<GatewayId, (f64, f64)> =
+        tree.crown.iter().map(|id| (*id, (0.0, 0.0))).collect();
+    for id in tree.parents.keys() {
+        let (mut at, mut way, mut slowest) = (*id, 0.0, 0.0f64);
+        while let Some(parent) = tree.parents.get(&at) {
+            let (delay, whole) = hops[&at];
+            (way, slowest) = (way + delay + whole, slowest.max(whole));
+            at = *parent;
+        }
+        let depth = depths.entry(at).or_default();
+        *depth = (depth.0.max(way - slowest), depth.1.max(way));
+    }
+    let mut last = 0.0f64;
+    for (top, (first, later)) in &depths {
+        let mut ready = if operation.goes_up() { *first } else { 0.0 };
+        for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
+            let (delay, whole) = hop(fabric, *other, *top, segment);
+            let whole = if *theirs > 0.0 { whole } else { 0.0 };
+            ready = ready.max(theirs + delay + whole);
+        }
+        let down = match (operation.goes_up(), operation.comes_down()) {
+            (true, true) => *later,
+            (false, true) => *first,
+            (_, false) => 0.0,
+        };
+        last = last.max(ready + down);
+    }
+    last
+}
+
+/// A hop's delay, and the time of a whole segment on it; nothing inside a region.
+fn hop(fabric: &Fabric, from: GatewayId, to: GatewayId, segment: u64) -> (f64, f64) {
+    let (one, other) = (fabric.gateway(from), fabric.gateway(to));
+    let Some(link) = fabric.link(one.region, other.region) else { return (0.0, 0.0) };
+    let rates = [one.wan, other.wan].into_iter().flatten().map(|w| w.egress.min(w.ingress));
+    let narrowest = rates.fold(link.rate, BitRate::min);
+    let whole = segment as f64 / payload_rate(narrowest, fabric.mtu());
+    (link.rtt.as_secs_f64() / 2.0, whole)
+}
+
+fn span(seconds: f64) -> Span {
+    Span::from_ns((seconds * 1e9).round() as u64)
+}

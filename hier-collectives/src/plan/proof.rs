@@ -1,0 +1,152 @@
+//! The proof that a plan is one.
+
+use super::{Plan, Tree};
+use crate::ids::GatewayId;
+
+/// A plan that is none: some contribution would not reach every result exactly once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("tree {tree}: {text}")]
+pub struct PlanFault {
+    /// The tree.
+    pub tree: usize,
+    /// What is wrong with it.
+    pub text: String,
+}
+
+impl Plan {
+    /// Proves that in every tree each gateway's contribution reaches every gateway's result
+    /// exactly once, for a group of `gateways` gateways.
+    ///
+    /// That is also the proof that no wait closes a cycle: a gateway waits for its children's
+    /// partials and then for its parent's result, segments of all trees start in one order
+    /// everywhere, and what a tree needs of memory is its own.
+    ///
+    /// # Errors
+    /// [`PlanFault`] naming the tree and the gateway.
+    pub fn prove(&self, gateways: u16) -> Result<(), PlanFault> {
+        let fault = |tree, text: String| Err(PlanFault { tree, text });
+        if self.trees.is_empty() || self.segment.get() < 64 {
+            return fault(0, "no tree, or segments below 64 bytes".to_owned());
+        }
+        if self.trees.len() > usize::from(u16::MAX) || self.segment.get() > 64 << 20 {
+            return fault(0, "too many trees, or segments above 64 MiB".to_owned());
+        }
+        if self.trees.iter().filter(|tree| tree.is_express()).count() > 1 {
+            return fault(0, "more than one express tree".to_owned());
+        }
+        if self.trees.iter().all(Tree::is_express) {
+            return fault(0, "no tree has a share".to_owned());
+        }
+        for (index, tree) in self.trees.iter().enumerate() {
+            if let Err(text) = tree.prove(gateways) {
+                return fault(index, text);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// Follows every contribution up to the crown. Each has one way up (one parent) and the
+    /// crown one exchange, so reaching the crown is reaching every result exactly once.
+    fn prove(&self, gateways: u16) -> Result<(), String> {
+        if self.crown.is_empty() {
+            return Err("an empty crown".to_owned());
+        }
+        if !self.crown.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err("the crown is not in ascending order".to_owned());
+        }
+        let strange = |id: &&GatewayId| id.0 >= gateways;
+        if let Some(id) = self.crown.iter().chain(self.parents.keys()).find(strange) {
+            return Err(format!("gateway {id} is not in the group"));
+        }
+        for start in (0..gateways).map(GatewayId) {
+            let (mut at, mut hops) = (start, 0);
+            while let Some(parent) = self.parents.get(&at) {
+                if self.crown.contains(&at) {
+                    return Err(format!("gateway {at} is in the crown and has a parent"));
+                }
+                (at, hops) = (*parent, hops + 1);
+                if hops > gateways {
+                    return Err(format!("gateway {start} is on a cycle"));
+                }
+            }
+            if !self.crown.contains(&at) {
+                return Err(format!("gateway {start} does not reach the crown"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Algorithm;
+    use proptest::prelude::*;
+    use units::ByteCount;
+
+    fn tree(crown: &[u16], parents: &[(u16, u16)]) -> Tree {
+        let parents = parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect();
+        Tree { share: 1, crown: crown.iter().copied().map(GatewayId).collect(), parents }
+    }
+
+    fn plan_of(tree: Tree) -> Plan {
+        let segment = ByteCount::new(1 << 20);
+        Plan { algorithm: Algorithm::Swap, reason: String::new(), segment, trees: vec![tree] }
+    }
+
+    #[test]
+    fn a_fault_in_a_tree_is_found() {
+        assert_eq!(plan_of(tree(&[0, 1], &[])).prove(2), Ok(()));
+        assert_eq!(plan_of(tree(&[0], &[(1, 0), (2, 1)])).prove(3), Ok(()));
+        for bad in [
+            tree(&[0], &[]),
+            tree(&[0], &[(1, 2), (2, 1)]),
+            tree(&[0, 1], &[(1, 0)]),
+            tree(&[1, 0], &[]),
+            tree(&[0, 2], &[(1, 0)]),
+            tree(&[], &[]),
+        ] {
+            assert!(plan_of(bad.clone()).prove(2).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn one_tree_at_most_is_for_small_buffers_and_never_alone() {
+        let express = Tree { share: 0, ..tree(&[0, 1], &[]) };
+        let mut plan = plan_of(tree(&[0, 1], &[]));
+        plan.trees.push(express.clone());
+        assert_eq!(plan.prove(2), Ok(()));
+        plan.trees.push(express.clone());
+        assert!(plan.prove(2).is_err());
+        assert!(plan_of(express).prove(2).is_err());
+    }
+
+    proptest! {
+        /// An independent check by flooding: up along the parents, across the crown.
+        #[test]
+        fn the_proof_agrees_with_counting_paths(
+            parents in proptest::collection::vec(0u16..6, 6),
+            top in 0u16..64,
+        ) {
+            let crown: Vec<u16> = (0..6).filter(|id| top >> id & 1 == 1).collect();
+            let edges: Vec<(u16, u16)> = (0..6u16)
+                .filter(|id| !crown.contains(id))
+                .map(|id| (id, parents[usize::from(id)]))
+                .collect();
+            let reaches = |start: u16| {
+                let mut at = start;
+                for _ in 0..7 {
+                    match edges.iter().find(|(child, _)| *child == at) {
+                        Some((_, parent)) => at = *parent,
+                        None => return crown.contains(&at),
+                    }
+                }
+                false
+            };
+            let all = !crown.is_empty() && (0..6).all(reaches);
+            prop_assert_eq!(plan_of(tree(&crown, &edges)).prove(6).is_ok(), all);
+        }
+    }
+}

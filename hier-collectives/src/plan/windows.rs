@@ -1,0 +1,38 @@
+//! Lanes, windows and segments, from the fabric alone.
+
+use super::Plan;
+use crate::ids::GatewayId;
+use crate::topology::{Fabric, Link};
+use units::ByteCount;
+
+/// QUIC connections a link is striped over: one per 8 Gbit/s (20 with jumbo frames), at
+/// least four so that equal-cost paths are all used, at most sixteen.
+pub fn lanes(fabric: &Fabric) -> u16 {
+    let per_lane = if fabric.mtu() >= 8_000 { 20_000_000_000 } else { 8_000_000_000 };
+    let fastest = fabric.links().iter().map(|link| link.rate.bits_per_second()).max().unwrap_or(0);
+    u16::try_from(fastest.div_ceil(per_lane).clamp(4, 16)).unwrap_or(16)
+}
+
+/// Bandwidth-delay product of a link.
+pub fn bdp(link: &Link) -> ByteCount {
+    let bits = u128::from(link.rate.bits_per_second()) * u128::from(link.rtt.ns()) / 1_000_000_000;
+    ByteCount::new(u64::try_from(bits / 8).unwrap_or(u64::MAX))
+}
+
+/// Bytes a gateway may send to a peer beyond its grants, and that the peer keeps room for:
+/// one BDP, so that distance costs nothing when posts are not simultaneous; at least four
+/// segments.
+pub fn early_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
+    let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
+    let window = fabric.link(from, to).map_or(0, |link| bdp(link).get());
+    ByteCount::new(window.max(4 * plan.segment.get()))
+}
+
+/// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
+/// enough that the last segments of all lanes end together, large enough that a header and
+/// a receipt cost nothing.
+pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
+    let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
+    let wanted = (largest / (4 * u64::from(lanes(fabric)))).clamp(256 << 10, 4 << 20);
+    ByteCount::new(1 << wanted.ilog2())
+}

@@ -1,0 +1,109 @@
+//! Random fabrics, from a seed that every failure prints.
+
+use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use units::{BitRate, Fraction, Span};
+
+/// A small generator with a frozen algorithm (splitmix64).
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From `low` to `high`, both included.
+    pub fn range(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.range(1, 100) <= percent
+    }
+}
+
+pub fn mbit(rate: u64) -> BitRate {
+    BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
+pub fn port(rate: u64) -> WanPort {
+    WanPort { egress: mbit(rate), ingress: mbit(rate) }
+}
+
+/// A region by number, its gateways given as (ranks, port).
+pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> RegionSpec {
+    let ranks: u32 = gateways.iter().map(|(ranks, _)| ranks).sum();
+    let named = gateways.iter().enumerate();
+    RegionSpec {
+        name: region_name(number),
+        speeds: vec![1.0; ranks as usize],
+        gateways: named.map(|(i, (n, wan))| (format!("g{number:03}-{i}"), *n, *wan)).collect(),
+    }
+}
+
+pub fn link(one: usize, other: usize, rate: u64, rtt_ms: u64) -> LinkSpec {
+    LinkSpec {
+        between: (region_name(one), region_name(other)),
+        rate: mbit(rate),
+        rtt: Span::from_ms(rtt_ms),
+        loss: Fraction::default(),
+    }
+}
+
+pub fn fabric(regions: Vec<RegionSpec>, links: Vec<LinkSpec>) -> Fabric {
+    Fabric::new("random", 1500, regions, links).expect("valid")
+}
+
+fn region_name(number: usize) -> String {
+    format!("r{number:03}")
+}
+
+/// One gateway in each region, with these ports; `pair` gives each link's rate, if there is one.
+pub fn simple(
+    ports: &[u64],
+    rtt_ms: u64,
+    mut pair: impl FnMut(usize, usize) -> Option<u64>,
+) -> Fabric {
+    let regions = ports.iter().enumerate().map(|(i, rate)| region(i, &[(1, Some(port(*rate)))]));
+    let regions = regions.collect();
+    let mut links = Vec::new();
+    for one in 0..ports.len() {
+        for other in one + 1..ports.len() {
+            links.extend(pair(one, other).map(|rate| link(one, other, rate, rtt_ms)));
+        }
+    }
+    fabric(regions, links)
+}
+
+/// Regions with up to three gateways, some of them sidecars, ports with unequal directions,
+/// links of any rate and distance, about `missing` percent of them not there.
+pub fn wild(dice: &mut Dice, regions: usize, missing: u64) -> Fabric {
+    let gateway = |dice: &mut Dice, ported: bool| {
+        let wan =
+            WanPort { egress: mbit(dice.range(50, 5000)), ingress: mbit(dice.range(50, 5000)) };
+        (u32::try_from(dice.range(1, 4)).expect("small"), ported.then_some(wan))
+    };
+    let specs = (0..regions).map(|number| {
+        let gateways: Vec<_> = (0..dice.range(1, 3))
+            .map(|i| {
+                let ported = i == 0 || dice.chance(60);
+                gateway(dice, ported)
+            })
+            .collect();
+        region(number, &gateways)
+    });
+    let specs = specs.collect();
+    let mut links = Vec::new();
+    for one in 0..regions {
+        for other in one + 1..regions {
+            // A chain keeps it together.
+            if other == one + 1 || !dice.chance(missing) {
+                links.push(link(one, other, dice.range(20, 20_000), dice.range(1, 200)));
+            }
+        }
+    }
+    fabric(specs, links)
+}

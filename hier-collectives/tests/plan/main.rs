@@ -1,0 +1,6 @@
+//! Plans of random fabrics: proved, and compared with what can be computed by other means.
+
+mod fabrics;
+mod optimum;
+mod proved;
+mod shapes;

@@ -1,0 +1,157 @@
+//! Every plan is one, whatever the fabric.
+
+use crate::fabrics::{Dice, wild};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, Above, Operation, Plan};
+use hier_collectives::topology::Fabric;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use units::ByteCount;
+
+const SIZE: ByteCount = ByteCount::new(1 << 32);
+
+/// Plays each tree by the gateways' roles alone and counts how often each contribution is in
+/// each result.
+fn assert_exactly_once(plan: &Plan, gateways: u16) {
+    let roles: Vec<_> = (0..gateways).map(|id| plan.roles(GatewayId(id))).collect();
+    for (tree, _) in plan.trees.iter().enumerate() {
+        let role = |id: u16| &roles[usize::from(id)][tree];
+        let mut partials: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+        let mut results: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+        // As long as anything moves; a wait on a cycle would leave gateways without result.
+        loop {
+            let before = partials.len() + results.len();
+            for id in 0..gateways {
+                let children = &role(id).children;
+                if !partials.contains_key(&id) {
+                    let theirs: Option<Vec<_>> =
+                        children.iter().map(|child| partials.get(&child.0)).collect();
+                    let Some(theirs) = theirs else { continue };
+                    let mut sum = vec![0; usize::from(gateways)];
+                    sum[usize::from(id)] = 1;
+                    theirs.into_iter().for_each(|partial| add(&mut sum, partial));
+                    partials.insert(id, sum);
+                }
+                let result = match &role(id).above {
+                    Above::Parent(parent) => {
+                        assert!(role(parent.0).children.contains(&GatewayId(id)));
+                        results.get(&parent.0).cloned()
+                    }
+                    Above::Crown(crown) => {
+                        let all: Option<Vec<_>> =
+                            crown.iter().map(|member| partials.get(&member.0)).collect();
+                        all.map(|all| {
+                            let mut sum = vec![0; usize::from(gateways)];
+                            all.into_iter().for_each(|partial| add(&mut sum, partial));
+                            sum
+                        })
+                    }
+                };
+                if let Some(result) = result {
+                    results.insert(id, result);
+                }
+            }
+            if partials.len() + results.len() == before {
+                break;
+            }
+        }
+        assert_eq!(results.len(), usize::from(gateways), "tree {tree} is stuck");
+        for (id, result) in results {
+            assert!(result.iter().all(|count| *count == 1), "tree {tree}, {id}: {result:?}");
+        }
+    }
+}
+
+fn add(sum: &mut [u32], partial: &[u32]) {
+    sum.iter_mut().zip(partial).for_each(|(sum, count)| *sum += count);
+}
+
+/// Only gateways with a port cross, only where a link is; a sidecar owns nothing; what a
+/// region's gateways cross with is in proportion to their ports.
+fn assert_possible(fabric: &Fabric, plan: &Plan) {
+    let edges = plan.trees.iter().flat_map(|tree| {
+        let crown = tree.crown.iter().flat_map(|one| tree.crown.iter().map(move |two| (one, two)));
+        tree.parents.iter().chain(crown.filter(|(one, two)| one != two))
+    });
+    for (one, other) in edges {
+        let (one, other) = (fabric.gateway(*one), fabric.gateway(*other));
+        if one.region != other.region {
+            assert!(one.wan.is_some() && other.wan.is_some(), "{} to {}", one.name, other.name);
+            assert!(fabric.link(one.region, other.region).is_some());
+        }
+    }
+    let several = fabric.regions().len() > 1;
+    for (gateway, owned) in fabric.gateways().iter().zip(plan.owned(fabric)) {
+        assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
+    }
+    let forecast = plan.forecast(fabric, Operation::AllReduce, SIZE);
+    for region in fabric.regions().iter().filter(|_| several) {
+        let mine = region.gateways.clone().map(|id| {
+            let wan = fabric.gateway(GatewayId(id)).wan;
+            let rate = wan.map_or(0, |wan| wan.egress.min(wan.ingress).bits_per_second());
+            (rate as f64, forecast.gateways[usize::from(id)])
+        });
+        let mine: Vec<_> = mine.collect();
+        let rates: f64 = mine.iter().map(|(rate, _)| rate).sum();
+        let bytes: f64 = mine.iter().map(|(_, load)| load.wan_out.get() as f64).sum();
+        for (rate, load) in &mine {
+            let fair = bytes * rate / rates;
+            assert!((load.wan_out.get() as f64 - fair).abs() < 0.002 * bytes, "{mine:?}");
+            assert_eq!(load.wan_out, load.wan_in);
+        }
+    }
+    let most = |id: GatewayId| {
+        let peers = fabric.gateway_ids().filter(|peer| *peer != id);
+        let windows = peers.map(|peer| plan::early_bytes(fabric, id, peer, plan).get());
+        windows.sum::<u64>() * u64::try_from(plan.trees.len()).expect("small")
+    };
+    for id in fabric.gateway_ids() {
+        let held = forecast.gateways[usize::from(id.0)].held;
+        assert!(held.get() <= most(id), "gateway {id} holds {held}");
+    }
+    assert!(forecast.predicted >= forecast.bound, "{} below the bound", forecast.predicted);
+}
+
+fn check(fabric: &Fabric) {
+    let plan = plan::plan(fabric).expect("small enough");
+    let gateways = u16::try_from(fabric.gateways().len()).expect("small");
+    plan.prove(gateways).unwrap_or_else(|fault| panic!("{fault}: {plan:?}"));
+    assert_exactly_once(&plan, gateways);
+    assert_possible(fabric, &plan);
+    for root in [GatewayId(0), GatewayId(gateways - 1)] {
+        for operation in [Operation::Reduce { to: root }, Operation::Broadcast { from: root }] {
+            plan.held_for(operation).prove(gateways).expect("held elsewhere, as good");
+            let forecast = plan.forecast(fabric, operation, SIZE);
+            let (predicted, bound) = (forecast.predicted, forecast.bound);
+            assert!(predicted >= bound, "{operation:?}: {predicted} below {bound}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn small_fabrics(seed: u64, regions in 1usize..10, missing in 0u64..100) {
+        check(&wild(&mut Dice(seed), regions, missing));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn fabrics_of_up_to_64_regions(seed: u64, regions in 10usize..65, missing in 0u64..100) {
+        check(&wild(&mut Dice(seed), regions, missing));
+    }
+}
+
+#[test]
+fn the_same_fabric_gives_the_same_plan() {
+    for seed in 0..20 {
+        let fabric = wild(&mut Dice(seed), 9, 40);
+        let again = wild(&mut Dice(seed), 9, 40);
+        let (one, other) = (plan::plan(&fabric), plan::plan(&again));
+        assert_eq!(one.map(|plan| plan.hash()), other.map(|plan| plan.hash()), "seed {seed}");
+    }
+}

@@ -1,0 +1,130 @@
+//! The algorithm that each shape of fabric gets, and why.
+
+use crate::fabrics::{Dice, fabric, link, port, region, simple};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, Algorithm, EXPRESS_BYTES, Operation, Plan};
+use hier_collectives::shard;
+use hier_collectives::topology::Fabric;
+use units::ByteCount;
+
+#[test]
+fn two_regions_swap_whatever_their_gateways() {
+    let regions = vec![
+        region(0, &[(1, Some(port(300))), (1, Some(port(100))), (2, None)]),
+        region(1, &[(1, Some(port(200))), (1, Some(port(200)))]),
+    ];
+    let fabric = fabric(regions, vec![link(0, 1, 400, 80)]);
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.algorithm, Algorithm::Swap);
+    // 3:1 on one side, 1:1 on the other: they meet on the union of the cuts, 1/2 and 3/4.
+    let shares: Vec<u64> = plan.trees.iter().map(|tree| tree.share).collect();
+    assert_eq!(shares, [1 << 19, 1 << 18, 1 << 18]);
+    let crowns: Vec<_> = plan.trees.iter().map(|tree| tree.crown.clone()).collect();
+    let pair = |one, other| vec![GatewayId(one), GatewayId(other)];
+    assert_eq!(crowns, [pair(0, 3), pair(0, 4), pair(1, 4)]);
+    let size = ByteCount::new(1 << 30);
+    let forecast = plan.forecast(&fabric, Operation::AllReduce, size);
+    let seconds = size.get() as f64 / (50e6 * 1433.0 / 1500.0) + 0.04;
+    assert!((forecast.predicted.as_secs_f64() - seconds).abs() < 1e-3, "{forecast:?}");
+    assert_eq!(forecast.predicted.as_secs_f64() / forecast.bound.as_secs_f64(), 1.0);
+}
+
+#[test]
+fn a_star_of_links_is_a_hub() {
+    let fabric = simple(&[100, 1000, 100, 100], 20, |a, b| (a == 1 || b == 1).then_some(100));
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.algorithm, Algorithm::Hub);
+    assert_eq!(plan.trees.len(), 1);
+    assert_eq!(plan.trees[0].crown, [GatewayId(1)]);
+    assert!(plan.reason.contains("r001"), "{}", plan.reason);
+}
+
+/// Bulk time over the bound, in a large buffer.
+fn ratio(fabric: &Fabric, plan: &Plan) -> f64 {
+    let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(1 << 44));
+    forecast.predicted.as_secs_f64() / forecast.bound.as_secs_f64()
+}
+
+#[test]
+fn a_missing_pair_beside_a_port_that_limits_all_is_no_matter() {
+    let ports = [900, 350, 350, 120, 80];
+    let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.algorithm, Algorithm::Hub);
+    assert!(ratio(&fabric, &plan) < 1.001);
+}
+
+#[test]
+fn a_missing_pair_is_relayed() {
+    let ports = [400, 300, 300, 250, 250];
+    let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.algorithm, Algorithm::Relay);
+    assert!(plan.trees.len() > 2, "{plan:?}");
+    assert!(ratio(&fabric, &plan) < 1.005, "{}", ratio(&fabric, &plan));
+}
+
+#[test]
+fn a_small_buffer_takes_one_hop() {
+    let fabric = simple(&[1000, 600, 300], 60, |_, _| Some(1000));
+    let plan = plan::plan(&fabric).expect("small");
+    let express = plan.trees.last().expect("trees");
+    assert!(express.is_express() && express.crown.len() == 3, "{plan:?}");
+    let time = |bytes| {
+        let bytes = ByteCount::new(bytes);
+        plan.forecast(&fabric, Operation::AllReduce, bytes).predicted.as_secs_f64()
+    };
+    assert!((0.03..0.035).contains(&time(EXPRESS_BYTES)), "{}", time(EXPRESS_BYTES));
+    assert!(time(EXPRESS_BYTES + 1) > 0.06);
+    let parts = shard::parts(&plan, 8);
+    assert_eq!(parts.iter().map(shard::Part::segments).sum::<u32>(), 1);
+    let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::new(1 << 30));
+    assert_eq!(barrier.predicted, barrier.bound);
+}
+
+#[test]
+fn a_chain_is_held_in_its_middle() {
+    let fabric = simple(&[100; 4], 20, |a, b| (b == a + 1).then_some(100));
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.trees[0].crown, [GatewayId(1), GatewayId(2)]);
+}
+
+#[test]
+fn one_region_shares_among_its_gateways() {
+    let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.algorithm, Algorithm::Local);
+    assert_eq!(plan.owned(&fabric), [1.0 / 3.0; 3]);
+    assert_eq!(plan.prove(3), Ok(()));
+}
+
+#[test]
+fn sixty_four_regions_with_gaps_are_planned_near_the_bound() {
+    for seed in 0..3 {
+        let mut dice = Dice(seed);
+        let ports: Vec<u64> = (0..64).map(|_| dice.range(500, 1_000)).collect();
+        let fabric = simple(&ports, 60, |a, b| {
+            (b == a + 1 || !dice.chance(30)).then(|| ports[a].min(ports[b]))
+        });
+        let plan = plan::plan(&fabric).expect("small");
+        plan.prove(64).expect("sound");
+        assert_eq!(plan.algorithm, Algorithm::Relay);
+        let ratio = ratio(&fabric, &plan);
+        assert!(ratio < 1.01, "seed {seed}: {ratio}");
+    }
+}
+
+#[test]
+fn many_narrow_pairs_are_planned_without_pricing() {
+    for (regions, missing) in [(24, 0), (40, 30), (64, 30)] {
+        let mut dice = Dice(7);
+        let fabric = simple(&vec![100_000; regions], 60, |a, b| {
+            (b == a + 1 || !dice.chance(missing)).then(|| dice.range(100, 1000))
+        });
+        let plan = plan::plan(&fabric).expect("small");
+        println!("{}", plan.reason);
+        assert_eq!(plan.algorithm, Algorithm::Relay);
+        let ratio = ratio(&fabric, &plan);
+        assert!(ratio < 1.10, "{regions} regions: {ratio}");
+    }
+}
