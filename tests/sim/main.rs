@@ -5,6 +5,7 @@ mod disagree;
 mod identity;
 mod jobs;
 mod rate;
+mod renew;
 mod replay;
 mod seeds;
 mod wait;
