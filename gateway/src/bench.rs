@@ -2,7 +2,7 @@
 
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, PostError, Way};
 use crate::host::{Host, RealHost};
-use crate::local::protocol::TOKEN_BYTES;
+use crate::local::protocol::Token;
 use aws_lc_rs::digest;
 use half::{bf16, f16};
 use hier_collectives::bound;
@@ -23,7 +23,7 @@ pub struct AllReduce {
     /// The job.
     pub job: String,
     /// Its token.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank.
     pub rank: RankId,
     /// The deployment.
@@ -301,7 +301,7 @@ mod tests {
         AllReduce {
             way: Way::Socket("/nowhere".into()),
             job: "b".to_owned(),
-            token: [0; 32],
+            token: Token([0; 32]),
             rank: RankId(0),
             fabric: Arc::new(fabric),
             elements: 5000,

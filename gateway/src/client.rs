@@ -19,7 +19,7 @@ mod slots;
 use crate::local::arena::{Arena, ArenaError, MemSlice};
 use crate::local::door::{Duplex, Knocker, connect_unix};
 use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, TOKEN_BYTES, read_message, write_message,
+    self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
 use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence};
@@ -63,7 +63,7 @@ pub struct Attach {
     /// The job.
     pub job: String,
     /// The job's token.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank it speaks for.
     pub rank: RankId,
     /// Memory for contributions and results, in bytes.
@@ -179,8 +179,8 @@ pub struct Operation {
 
 impl Attach {
     /// For a rank of a job, with [`GATEWAY_PATIENCE`], and [`DEFAULT_TIMEOUT`] for the epoch.
-    pub fn new(job: &str, token: [u8; TOKEN_BYTES], rank: u32, arena_bytes: u64) -> Self {
-        let (job, rank) = (job.to_owned(), RankId(rank));
+    pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
+        let (job, token, rank) = (job.to_owned(), token.into(), RankId(rank));
         let (gateway_patience, patience) = (GATEWAY_PATIENCE, DEFAULT_TIMEOUT);
         Self { job, token, rank, arena_bytes, gateway_patience, patience }
     }

@@ -4,7 +4,7 @@
 use super::arena::{ALIGN_BYTES, Arena, MemSlice};
 use super::door::{Door, Duplex, Knock, Memory, Visit};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, read_message, write_message,
+    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
 };
 use crate::crowd::{Seat, Seats, Seldom};
 use crate::engine::{Event, EventSender};
@@ -16,7 +16,6 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use subtle::ConstantTimeEq;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +117,7 @@ pub struct Job {
     /// Its name.
     pub name: String,
     /// What its trainers must show.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// Memory that its arenas may have in all.
     pub memory: ByteCount,
     /// Its share of a link against that of other jobs.
@@ -285,8 +284,8 @@ impl Server {
     /// that nobody learns which jobs there are.
     fn proved(&self, attach: &Attach) -> Result<&Job, String> {
         let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
-        let token = known.map_or(&[0; TOKEN_BYTES], |known| &known.token);
-        let same = bool::from(token.ct_eq(&attach.token));
+        let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
+        let same = token == attach.token;
         let proved = known.filter(|_| same);
         proved.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
     }

@@ -5,6 +5,7 @@ use gateway::client::{Attach, Client, Way};
 use gateway::daemon::{Gateway, GatewaySpec};
 use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
 use gateway::local::door;
+use gateway::local::protocol::Token;
 use gateway::local::server::Job;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
@@ -80,7 +81,7 @@ fn spec() -> GatewaySpec {
         Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
     let job = Job {
         name: "train".to_owned(),
-        token: [1; 32],
+        token: Token([1; 32]),
         memory: ByteCount::new(1 << 30),
         weight: NonZeroU32::MIN,
     };

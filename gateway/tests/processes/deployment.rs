@@ -1,7 +1,7 @@
 //! Two gateways, each a process, in a folder of their own.
 
 use gateway::client::{Attach, Client, Way};
-use gateway::local::protocol::TOKEN_BYTES;
+use gateway::local::protocol::Token;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::Epoch;
 use hier_collectives::post::Failure;
@@ -219,11 +219,11 @@ impl Deployment {
     }
 
     /// The token of a job.
-    pub fn token(&self, job: &str) -> [u8; TOKEN_BYTES] {
+    pub fn token(&self, job: &str) -> Token {
         let text = std::fs::read_to_string(self.path(&format!("keys/{job}.token")));
         let text = text.expect("a token");
         let digits = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16);
-        std::array::from_fn(|at| digits(at).expect("hexadecimal"))
+        Token(std::array::from_fn(|at| digits(at).expect("hexadecimal")))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

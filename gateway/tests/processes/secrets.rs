@@ -79,7 +79,7 @@ fn neither_packets_nor_debug_logs_tell_secrets() {
         let team = Team::attach(&deployment, &layout, "unspoken").await;
         team.sum(&VALUES, ELEMENTS).await.expect("a sum");
     });
-    let token = deployment.token("unspoken");
+    let token = deployment.token("unspoken").0;
     let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
     let sum = VALUES.iter().sum::<i64>();
     let values = [VALUES[0], VALUES[1], sum];
