@@ -2,7 +2,7 @@
 
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, PostError, Way};
 use crate::host::{Host, RealHost};
-use crate::local::protocol::TOKEN_BYTES;
+use crate::local::protocol::Token;
 use aws_lc_rs::digest;
 use half::{bf16, f16};
 use hier_collectives::bound;
@@ -13,7 +13,7 @@ use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use units::ByteCount;
+use units::{ByteCount, Span};
 
 /// What to run.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct AllReduce {
     /// The job.
     pub job: String,
     /// Its token.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank.
     pub rank: RankId,
     /// The deployment.
@@ -87,7 +87,11 @@ impl AllReduce {
     pub async fn run(self) -> Result<Outcome, BenchError> {
         let bytes = self.elements * self.dtype.size();
         let arena = 2 * (bytes + 128) + 4096;
-        let attach = Attach::new(&self.job, self.token, self.rank.0, arena);
+        let attach = Attach {
+            // A benchmark of a gateway that is not there says so at once.
+            gateway_patience: Span::ZERO,
+            ..Attach::new(&self.job, self.token, self.rank.0, arena)
+        };
         let client = Client::attach(&self.way, attach).await?;
         let mut tensor = client.allocate(self.dtype, self.elements)?;
         tensor.write(&self.contribution(self.rank.0));
@@ -297,7 +301,7 @@ mod tests {
         AllReduce {
             way: Way::Socket("/nowhere".into()),
             job: "b".to_owned(),
-            token: [0; 32],
+            token: Token([0; 32]),
             rank: RankId(0),
             fabric: Arc::new(fabric),
             elements: 5000,

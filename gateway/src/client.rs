@@ -19,7 +19,7 @@ mod slots;
 use crate::local::arena::{Arena, ArenaError, MemSlice};
 use crate::local::door::{Duplex, Knocker, connect_unix};
 use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, TOKEN_BYTES, read_message, write_message,
+    self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
 use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence};
@@ -27,15 +27,26 @@ use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
 use slots::Slots;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use units::Span;
 
 /// How long a rank waits for the others to post, unless it says otherwise.
 pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
+
+/// How long a rank tries again while no gateway answers, unless it says otherwise: a gateway
+/// that starts again is back by then.
+pub const GATEWAY_PATIENCE: Span = Span::from_secs(60);
+
+/// Pauses between tries: from this, doubling,
+const RETRY_MIN: Span = Span::from_ms(50);
+/// to this.
+const RETRY_MAX: Span = Span::from_secs(2);
 
 /// How a gateway is reached.
 #[derive(Debug, Clone)]
@@ -52,11 +63,13 @@ pub struct Attach {
     /// The job.
     pub job: String,
     /// The job's token.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank it speaks for.
     pub rank: RankId,
     /// Memory for contributions and results, in bytes.
     pub arena_bytes: u64,
+    /// How long to try again while no gateway answers, or one goes away before the first epoch.
+    pub gateway_patience: Span,
     /// How long to wait for the first epoch, in which all gateways have met.
     pub patience: Span,
 }
@@ -75,6 +88,9 @@ pub enum AttachError {
     /// The gateway refused.
     #[error("the gateway refused: {0}")]
     Refused(String),
+    /// The gateway went away before the first epoch.
+    #[error("the gateway went away: {0}")]
+    Lost(String),
     /// No memory for the arena.
     #[error(transparent)]
     Memory(#[from] ArenaError),
@@ -162,10 +178,11 @@ pub struct Operation {
 }
 
 impl Attach {
-    /// For a rank of a job, with [`DEFAULT_TIMEOUT`] as patience.
-    pub fn new(job: &str, token: [u8; TOKEN_BYTES], rank: u32, arena_bytes: u64) -> Self {
-        let (job, rank) = (job.to_owned(), RankId(rank));
-        Self { job, token, rank, arena_bytes, patience: DEFAULT_TIMEOUT }
+    /// For a rank of a job, with [`GATEWAY_PATIENCE`], and [`DEFAULT_TIMEOUT`] for the epoch.
+    pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
+        let (job, token, rank) = (job.to_owned(), token.into(), RankId(rank));
+        let (gateway_patience, patience) = (GATEWAY_PATIENCE, DEFAULT_TIMEOUT);
+        Self { job, token, rank, arena_bytes, gateway_patience, patience }
     }
 }
 
@@ -175,15 +192,32 @@ impl Client {
     /// # Errors
     /// [`AttachError`]: nothing is attached then.
     pub async fn attach(way: &Way, attach: Attach) -> Result<Self, AttachError> {
-        let (arena, mut stream) = connect(way, attach.arena_bytes).await?;
+        let handover = Handover::of(way, attach.arena_bytes)?;
+        let begin = Instant::now();
+        let mut pause = RETRY_MIN;
+        loop {
+            let lost = match Self::try_attach(&handover, &attach).await {
+                Err(error @ (AttachError::NoGateway { .. } | AttachError::Lost(_))) => error,
+                outcome => return outcome,
+            };
+            if begin.elapsed() + pause.duration() > attach.gateway_patience.duration() {
+                return Err(lost);
+            }
+            tokio::time::sleep(pause.duration()).await;
+            pause = (pause + pause).min(RETRY_MAX);
+        }
+    }
+
+    async fn try_attach(handover: &Handover<'_>, attach: &Attach) -> Result<Self, AttachError> {
+        let (arena, mut stream) = handover.connect().await?;
         let request = Request::Attach(protocol::Attach {
             version: LOCAL_VERSION,
-            job: attach.job,
+            job: attach.job.clone(),
             token: attach.token,
             rank: attach.rank,
             arena_bytes: attach.arena_bytes,
         });
-        let lost = |error: io::Error| AttachError::Refused(format!("connection ended: {error}"));
+        let lost = |error: io::Error| AttachError::Lost(error.to_string());
         write_message(&mut stream, &request.encode()).await.map_err(lost)?;
         let answer = read_message(&mut stream).await.map_err(lost)?;
         let world_size = match Response::decode(&answer) {
@@ -222,7 +256,7 @@ impl Client {
             Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(attach.patience)),
         }
         if let Some(why) = inner.lock().ended.clone() {
-            return Err(AttachError::Refused(why));
+            return Err(AttachError::Lost(why));
         }
         Ok(Self { inner })
     }
@@ -463,20 +497,38 @@ fn finish(state: &mut State, sequence: Sequence, failure: Option<Failure>) {
     let _ = entry.done.send(entry.tensor);
 }
 
-async fn connect(way: &Way, bytes: u64) -> Result<(Arc<Arena>, Box<dyn Duplex>), AttachError> {
-    match way {
-        Way::Socket(path) => {
-            let (arena, memory) = Arena::create_memfd(bytes)?;
-            let stream = connect_unix(path, &memory).await;
-            let way = path.display().to_string();
-            let stream = stream.map_err(|source| AttachError::NoGateway { way, source })?;
-            Ok((arena, Box::new(stream)))
+/// A trainer's memory, and how it is handed over.
+enum Handover<'w> {
+    /// Its file, to a gateway in another process.
+    Memfd(&'w Path, Arc<Arena>, OwnedFd),
+    /// Itself.
+    InProcess(&'w Knocker, Arc<Arena>),
+}
+
+impl<'w> Handover<'w> {
+    fn of(way: &'w Way, bytes: u64) -> Result<Self, ArenaError> {
+        match way {
+            Way::Socket(path) => {
+                let (arena, memfd) = Arena::create_memfd(bytes)?;
+                Ok(Self::Memfd(path, arena, memfd))
+            }
+            Way::InProcess(knocker) => Ok(Self::InProcess(knocker, Arena::anonymous(bytes)?)),
         }
-        Way::InProcess(knocker) => {
-            let arena = Arena::anonymous(bytes)?;
-            let stream = knocker.knock(Arc::clone(&arena)).await;
-            let way = "the in-process door".to_owned();
-            Ok((arena, stream.map_err(|source| AttachError::NoGateway { way, source })?))
+    }
+
+    async fn connect(&self) -> Result<(Arc<Arena>, Box<dyn Duplex>), AttachError> {
+        let no_gateway = |way: String| |source| AttachError::NoGateway { way, source };
+        match self {
+            Self::Memfd(path, arena, memfd) => {
+                let stream = connect_unix(path, memfd).await;
+                let stream = stream.map_err(no_gateway(path.display().to_string()))?;
+                Ok((Arc::clone(arena), Box::new(stream)))
+            }
+            Self::InProcess(knocker, arena) => {
+                let stream = knocker.knock(Arc::clone(arena)).await;
+                let stream = stream.map_err(no_gateway("the in-process door".to_owned()))?;
+                Ok((Arc::clone(arena), stream))
+            }
         }
     }
 }

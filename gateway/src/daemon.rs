@@ -18,7 +18,7 @@ use hier_collectives::topology::{Fabric, Link, WanPort};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use units::{BitRate, ByteCount};
 
@@ -62,6 +62,7 @@ pub struct Gateway {
     events: EventSender,
     shutdown: CancellationToken,
     engine: oneshot::Receiver<()>,
+    credentials: watch::Sender<Arc<Credentials>>,
     /// The lanes' counters and the outboxes, by peer.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
 }
@@ -93,6 +94,7 @@ impl Gateway {
             (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
         };
         let sessions = spec.jobs.iter().map(session).collect();
+        let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
         let lanes = LaneSpec {
             host: Arc::clone(&host),
             fabric: Arc::clone(&fabric),
@@ -100,7 +102,7 @@ impl Gateway {
             me,
             boot,
             listen: spec.listen,
-            credentials: spec.credentials,
+            credentials,
             peers: peers.clone(),
             events: events.clone(),
             shutdown: shutdown.clone(),
@@ -110,13 +112,31 @@ impl Gateway {
         let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
         wan::start(Arc::new(lanes)).await?;
         let (ended, engine_ended) = oneshot::channel();
+        let all_end_with_it = shutdown.clone().drop_guard();
         host.spawn(Box::pin(async move {
+            let _all_end_with_it = all_end_with_it;
             engine.run().await;
             let _ = ended.send(());
         }));
         let serve = server::serve(Arc::clone(&host), door, local, events.clone(), shutdown.clone());
-        host.spawn(Box::pin(serve));
-        Ok(Self { events, shutdown, engine: engine_ended, peers })
+        let all_end_with_it = shutdown.clone().drop_guard();
+        host.spawn(Box::pin(async move {
+            let _all_end_with_it = all_end_with_it;
+            serve.await;
+        }));
+        Ok(Self { events, shutdown, engine: engine_ended, credentials: renew, peers })
+    }
+
+    /// Shows and believes other credentials from the next handshake on. Connections that are
+    /// up go on.
+    pub fn renew(&self, credentials: Credentials) {
+        self.credentials.send_replace(Arc::new(credentials));
+    }
+
+    /// Completes when a part of it has ended that nobody asked to end: a bug of ours. All
+    /// other parts end then too, and with them every connection.
+    pub async fn broken(&self) {
+        self.shutdown.cancelled().await;
     }
 
     /// Ends the epoch, tells peers and trainers, and stops.

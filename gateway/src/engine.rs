@@ -249,7 +249,7 @@ impl Engine {
                 }
             }
             Event::Arrival { from, id, group, header, reply } => {
-                let placement = self.place((from, id), group, &header);
+                let placement = self.place((from, id), group, &header, now);
                 if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
                     reply.send(placement)
                 {
@@ -278,7 +278,7 @@ impl Engine {
     ) {
         match self.with(group, |group| group.session.handle_message(from, message, now)) {
             Some(Ok(())) => {}
-            Some(Err(error)) => self.accuse(from, id, &error),
+            Some(Err(error)) => self.blame((from, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
         }
     }
@@ -314,9 +314,22 @@ impl Engine {
         }
     }
 
-    fn accuse(&self, peer: GatewayId, id: ConnectionId, error: &PeerError) {
-        warn!("gateway {}: {error}; closing its connection", self.fabric.gateway(peer).name);
-        self.shared.peers.accuse(peer, id, &error.to_string());
+    /// What a peer's trainers can bring about ends their own job's epoch; everything else is
+    /// the peer's fault.
+    fn blame(
+        &mut self,
+        (from, id): (GatewayId, ConnectionId),
+        group: GroupId,
+        error: &PeerError,
+        now: TimeNs,
+    ) {
+        if let PeerError::TooFarAhead { sequence, .. } = error {
+            let end = |group: &mut Group| group.session.handle_too_far_ahead(from, *sequence, now);
+            self.with(group, end);
+            return;
+        }
+        warn!("gateway {}: {error}; closing its connection", self.fabric.gateway(from).name);
+        self.shared.peers.accuse(from, id, &error.to_string());
     }
 
     fn place(
@@ -324,6 +337,7 @@ impl Engine {
         (from, id): (GatewayId, ConnectionId),
         group: GroupId,
         header: &SegmentHeader,
+        now: TimeNs,
     ) -> Placement {
         if !self.shared.peers.is_current(from, id) {
             return Placement::Discard(Discard::Epoch);
@@ -331,7 +345,7 @@ impl Engine {
         let placement = match self.with(group, |group| group.place(from, header)) {
             Some(Ok(placement)) => placement,
             Some(Err(error)) => {
-                self.accuse(from, id, &error);
+                self.blame((from, id), group, &error, now);
                 return Placement::Discard(Discard::Failed);
             }
             None => {

@@ -10,6 +10,7 @@ pub mod certs;
 pub mod cli;
 pub mod client;
 pub mod config;
+mod crowd;
 pub mod daemon;
 pub mod doctor;
 pub mod engine;

@@ -6,6 +6,7 @@
 
 mod action;
 mod advance;
+mod ahead;
 mod arrival;
 mod collective;
 mod finish;
@@ -210,6 +211,12 @@ impl Session {
             let text = format!("collective {} posted, {} is next", post.sequence, local.next);
             return refuse(&mut self.core, FailureCode::BadPost, text);
         }
+        if let Some(text) = self.end_if_too_far_ahead(rank, post.sequence, now) {
+            return refuse(&mut self.core, FailureCode::EpochEnded, text);
+        }
+        let Some(local) = self.ranks.get_mut(&rank) else {
+            return;
+        };
         local.next = Sequence(local.next.0 + 1);
         local.posted = true;
         self.next = self.next.max(local.next);

@@ -442,3 +442,42 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     world.run();
     assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
 }
+
+/// A rank that goes on alone is remembered up to a maximum; then its job starts afresh, here
+/// and at the peers, and no connection ends over it.
+#[test]
+fn ranks_too_far_apart_end_the_epoch_and_go_on_in_the_next() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 6, 1000);
+    let (epoch, first) = world.epoch_of(RankId(0));
+    // No average of integers: each fails at once, and waits to be told to the other ranks.
+    let descriptor =
+        Descriptor { op: ReduceOp::Avg, dtype: Dtype::I64, elements: 4, layout_hash: 0 };
+    let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
+    for ahead in 0..=MAX_AHEAD {
+        assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");
+        let sequence = Sequence(first.0 + ahead);
+        let post = Post { epoch, sequence, descriptor, weight, timeout };
+        world.session(GatewayId(0)).handle_post(RankId(0), post, now);
+        world.run();
+    }
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::EpochEnded));
+    for rank in 0..3 {
+        assert_eq!(world.epoch_of(RankId(rank)).0, Epoch(epoch.0 + 1));
+    }
+    // A peer whose ranks are alone at it is heard of before it ends its own epoch.
+    let (epoch, first) = world.epoch_of(RankId(2));
+    let sequence = Sequence(first.0 + MAX_AHEAD);
+    let failure = Failure::new(FailureCode::TimedOut, "t");
+    let session = world.session(GatewayId(1));
+    let far = session.handle_message(GatewayId(0), Message::Fail { epoch, sequence, failure }, now);
+    assert_eq!(far, Err(PeerError::TooFarAhead { sequence, limit: MAX_AHEAD }));
+    session.handle_too_far_ahead(GatewayId(0), sequence, now);
+    world.run();
+    let (epoch, next) = world.epoch_of(RankId(0));
+    assert_eq!(epoch, Epoch(3));
+    for rank in 0..3 {
+        world.post(RankId(rank), next.0, 10);
+    }
+    world.run();
+    assert_eq!(world.count(2, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}

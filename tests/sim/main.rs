@@ -6,6 +6,7 @@ mod identity;
 mod jobs;
 mod link;
 mod rate;
+mod renew;
 mod replay;
 mod seeds;
 mod wait;

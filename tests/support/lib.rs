@@ -145,7 +145,7 @@ impl Lab {
         let memory = shape.memory;
         let jobs = shape.jobs.iter().map(|(name, weight)| Job {
             name: (*name).to_owned(),
-            token: TOKEN,
+            token: TOKEN.into(),
             memory: ByteCount::new(16 << 30),
             weight: NonZeroU32::new(*weight).expect("a weight"),
         });

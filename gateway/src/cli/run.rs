@@ -11,11 +11,13 @@ use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
 use crate::wan::tls::Credentials;
 use clap::Args;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug shows more.
 #[derive(Debug, Args)]
@@ -40,16 +42,23 @@ impl Run {
         super::log_to_stderr();
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
+        // Before they are loaded, so that no change falls between.
+        let papers = papers(config);
         let spec = gateway_spec(&region, config)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(run(config, spec))
+        runtime.block_on(run(config, spec, papers))
     }
 }
 
-async fn run(config: &GatewayConfig, spec: GatewaySpec) -> Result<Exit, CommandError> {
+async fn run(
+    config: &GatewayConfig,
+    spec: GatewaySpec,
+    papers: Papers,
+) -> Result<Exit, CommandError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let hangup = signal(SignalKind::hangup())?;
     let door = UnixDoor::open(&config.socket)
         .map_err(|source| CommandError::Path { path: config.socket.clone(), source })?;
     let listener = TcpListener::bind(config.status)
@@ -65,15 +74,55 @@ async fn run(config: &GatewayConfig, spec: GatewaySpec) -> Result<Exit, CommandE
         biased;
         _ = interrupt.recv() => Exit::Interrupted,
         _ = terminate.recv() => Exit::Good,
-        served = serve(listener, observed) => {
-            warn!("the status server ended: {served:?}");
+        () = gateway.broken() => {
+            error!("a part of the gateway has ended, which is a bug; see above for its panic");
             Exit::CheckFailed
         }
+        never = serve(listener, observed) => match never {},
+        never = renew(&gateway, config, papers, hangup) => match never {},
     };
     info!("stopping");
     gateway.shut_down().await;
     Ok(exit)
 }
+
+/// What the files of the credentials hold; `None` for one that cannot be read.
+type Papers = [Option<Vec<u8>>; 3];
+
+fn papers(config: &GatewayConfig) -> Papers {
+    [&config.certificate, &config.key, &config.ca].map(|path| std::fs::read(path).ok())
+}
+
+/// Takes up renewed certificates: when told by SIGHUP, or when the files are seen to differ.
+async fn renew(
+    gateway: &Gateway,
+    config: &GatewayConfig,
+    mut known: Papers,
+    mut hangup: Signal,
+) -> Infallible {
+    loop {
+        let told = tokio::select! {
+            biased;
+            Some(()) = hangup.recv() => true,
+            () = tokio::time::sleep(LOOK_EVERY) => false,
+        };
+        let found = papers(config);
+        if found == known && !told {
+            continue;
+        }
+        known = found;
+        match Credentials::load(&config.certificate, &config.key, &config.ca) {
+            Ok(credentials) => {
+                gateway.renew(credentials);
+                info!("certificates read again: new connections use them, the others go on");
+            }
+            Err(error) => warn!("certificates stay as they were: {error}"),
+        }
+    }
+}
+
+/// How often the files of the credentials are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySpec, CommandError> {
     let file = region.fabric();

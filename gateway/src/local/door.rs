@@ -18,6 +18,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
+use units::Span;
 
 /// A connection, whatever it is made of.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -55,11 +56,18 @@ impl Memory {
     }
 }
 
+/// Somebody at the door who has said nothing yet.
+pub struct Knock {
+    /// The user whose process it is.
+    pub user: u32,
+    /// What it takes to learn its memory: a visitor who says nothing keeps nobody waiting.
+    pub visit: BoxFuture<io::Result<Visit>>,
+}
+
 /// Where trainers come in.
 pub trait Door: Send + Sync + 'static {
-    /// The next connection. What it takes to learn its memory is a future of its own, so that
-    /// a visitor who says nothing keeps nobody waiting.
-    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>>;
+    /// The next connection.
+    fn accept(&self) -> BoxFuture<io::Result<Knock>>;
 }
 
 /// A Unix socket, removed at the end.
@@ -96,15 +104,16 @@ impl Drop for UnixDoor {
 }
 
 impl Door for UnixDoor {
-    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>> {
+    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
         let listener = Arc::clone(&self.listener);
         Box::pin(async move {
             let (stream, _) = listener.accept().await?;
-            let visit: BoxFuture<io::Result<Visit>> = Box::pin(async move {
+            let user = stream.peer_cred()?.uid();
+            let visit = Box::pin(async move {
                 let memory = receive_descriptor(&stream).await?;
-                Ok(Visit { stream: Box::new(stream), memory: Memory::Memfd(memory) })
+                Ok(Visit { stream: Box::new(stream) as _, memory: Memory::Memfd(memory) })
             });
-            Ok(visit)
+            Ok(Knock { user, visit })
         })
     }
 }
@@ -144,7 +153,7 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
 /// # Errors
 /// Nothing answers at `path`.
 pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(path).await?;
+    let stream = connect_when_there_is_room(path).await?;
     loop {
         stream.writable().await?;
         let sent = stream.try_io(Interest::WRITABLE, || {
@@ -163,6 +172,24 @@ pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStrea
         }
     }
 }
+
+/// A gateway whose backlog is full is there, but busy.
+async fn connect_when_there_is_room(path: &Path) -> io::Result<UnixStream> {
+    let mut tries = 0;
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(BUSY_PAUSE.duration()).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// How often a full backlog is tried, and how long after each other.
+const BUSY_TRIES: usize = 1000;
+const BUSY_PAUSE: Span = Span::from_ms(10);
 
 /// A door inside the process, and the knocker that opens it.
 pub struct InProcessDoor {
@@ -201,13 +228,13 @@ impl Knocker {
 }
 
 impl Door for InProcessDoor {
-    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>> {
+    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
         let visits = Arc::clone(&self.visits);
         Box::pin(async move {
             let visit = visits.lock().await.recv().await;
             let visit = visit.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-            let ready: BoxFuture<io::Result<Visit>> = Box::pin(async move { Ok(visit) });
-            Ok(ready)
+            let user = rustix::process::getuid().as_raw();
+            Ok(Knock { user, visit: Box::pin(async move { Ok(visit) }) })
         })
     }
 }

@@ -8,7 +8,9 @@ use hier_collectives::codec::{
 };
 use hier_collectives::ids::{Epoch, RankId, Sequence};
 use hier_collectives::post::{Post, RankEvent, Timing};
+use std::fmt;
 use std::io;
+use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
@@ -18,6 +20,10 @@ pub const LOCAL_VERSION: u16 = 1;
 pub const MAX_BYTES: usize = 4096;
 /// Length of a job's token.
 pub const TOKEN_BYTES: usize = 32;
+
+/// Proof that a trainer belongs to a job. Neither printed nor logged, whatever holds it.
+#[derive(Clone, Copy)]
+pub struct Token(pub [u8; TOKEN_BYTES]);
 
 /// From a trainer.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +51,7 @@ pub struct Attach {
     /// The job.
     pub job: String,
     /// Proof that the trainer belongs to it.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank it speaks for.
     pub rank: RankId,
     /// Length of its arena.
@@ -70,6 +76,27 @@ pub enum Response {
     Event(RankEvent),
 }
 
+impl From<[u8; TOKEN_BYTES]> for Token {
+    fn from(bytes: [u8; TOKEN_BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// In the same time wherever two tokens differ.
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
 impl Request {
     /// The wire form.
     pub fn encode(&self) -> Vec<u8> {
@@ -80,7 +107,7 @@ impl Request {
                 put_u16(&mut out, attach.version);
                 put_u32(&mut out, attach.rank.0);
                 put_u64(&mut out, attach.arena_bytes);
-                out.extend(attach.token);
+                out.extend(attach.token.0);
                 put_text(&mut out, &attach.job);
             }
             Self::Post { post, contribution_offset, result_offset } => {
@@ -109,7 +136,7 @@ impl Request {
                 version: reader.u16()?,
                 rank: RankId(reader.u32()?),
                 arena_bytes: reader.u64()?,
-                token: reader.array()?,
+                token: Token(reader.array()?),
                 job: reader.text()?,
             }),
             2 => Self::Post {
@@ -246,6 +273,14 @@ mod tests {
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
 
+    #[test]
+    fn a_token_is_not_printed_by_what_holds_it() {
+        let (version, job, rank) = (LOCAL_VERSION, "train".to_owned(), RankId(0));
+        let attach = Attach { version, job, token: Token([137; 32]), rank, arena_bytes: 1 };
+        let shown = format!("{:?}", Request::Attach(attach));
+        assert!(shown.contains("train") && !shown.contains("137"), "{shown}");
+    }
+
     proptest! {
         #[test]
         fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..3) {
@@ -254,7 +289,7 @@ mod tests {
             let descriptor = Descriptor { op, dtype, elements: n[2], layout_hash: n[3] };
             let request = match kind {
                 0 => Request::Attach(Attach {
-                    version: 3, job, token, rank: RankId(rank), arena_bytes: n[4],
+                    version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],
                 }),
                 1 => Request::Post {
                     post: Post {

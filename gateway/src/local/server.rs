@@ -2,10 +2,11 @@
 //! before the engine hears of it.
 
 use super::arena::{ALIGN_BYTES, Arena, MemSlice};
-use super::door::{Door, Duplex, Visit};
+use super::door::{Door, Duplex, Knock, Memory, Visit};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, read_message, write_message,
+    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
 };
+use crate::crowd::{Seat, Seats, Seldom};
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host};
 use hier_collectives::ids::{GroupId, RankId, Sequence};
@@ -15,15 +16,15 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use subtle::ConstantTimeEq;
 use tokio::io::{ReadHalf, WriteHalf};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::{ByteCount, Span};
 
-/// Connections at once, attached or not. More wait in the socket's backlog.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections that have not attached yet. One more, and the oldest of the user with the most
+/// gives way. Those that have attached are as many as jobs have ranks.
+const VISITORS_MAX: usize = 256;
 /// A connection that has not attached by then is closed.
 const ATTACH_PATIENCE: Span = Span::from_secs(10);
 /// How long a new trainer waits for the old one of its rank to be gone: a process that has
@@ -31,6 +32,9 @@ const ATTACH_PATIENCE: Span = Span::from_secs(10);
 const HANDOVER_PATIENCE: Span = Span::from_secs(2);
 /// Collectives that one rank may have posted and not got back.
 pub const POSTS_MAX: usize = 256;
+/// Posts of one rank that may wait for the engine: a rank that posts without end does not fill
+/// the queue that it shares with others.
+const TURNS: usize = 8;
 /// What a rank may be told before it reads: three events for each post, and epochs.
 const EVENTS_MAX: usize = 4 * POSTS_MAX;
 
@@ -65,6 +69,8 @@ pub enum LocalEvent {
         contribution: MemSlice,
         /// Where the result goes.
         result: MemSlice,
+        /// The rank may have another post wait once this is dropped.
+        turn: OwnedSemaphorePermit,
     },
     /// A rank's connection is gone.
     Detach {
@@ -111,7 +117,7 @@ pub struct Job {
     /// Its name.
     pub name: String,
     /// What its trainers must show.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// Memory that its arenas may have in all.
     pub memory: ByteCount,
     /// Its share of a link against that of other jobs.
@@ -144,11 +150,24 @@ struct Server {
     events: EventSender,
     shutdown: CancellationToken,
     next_attachment: AtomicU64,
-    attached: Mutex<BTreeMap<(GroupId, RankId), AttachmentId>>,
+    places: Arc<Places>,
+    refusals: Seldom,
+}
+
+/// Who speaks for which rank, with how much memory.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Mutex<BTreeMap<(GroupId, RankId), u64>>,
     /// Some rank left.
     left: Notify,
-    /// Arena bytes in use, by job.
-    memory: Mutex<BTreeMap<GroupId, u64>>,
+}
+
+/// A rank that is spoken for, and its share of the job's memory; free again when dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    group: GroupId,
+    rank: RankId,
 }
 
 /// Serves the door until shutdown.
@@ -165,25 +184,22 @@ pub async fn serve(
         events,
         shutdown: shutdown.clone(),
         next_attachment: AtomicU64::new(1),
-        attached: Mutex::new(BTreeMap::new()),
-        left: Notify::new(),
-        memory: Mutex::new(BTreeMap::new()),
+        places: Arc::default(),
+        refusals: Seldom::default(),
     });
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let seats = Seats::new(VISITORS_MAX);
     loop {
-        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
-        let visit = tokio::select! {
+        let knock = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            visit = door.accept() => visit,
+            knock = door.accept() => knock,
         };
-        match visit {
-            Ok(visit) => {
-                let server = Arc::clone(&server);
-                host.spawn(Box::pin(async move {
-                    server.receive(visit).await;
-                    drop(seat);
-                }));
+        match knock {
+            Ok(Knock { user, visit }) => {
+                let (server, seat) = (Arc::clone(&server), seats.take(user));
+                host.spawn(Box::pin(server.receive(visit, seat)));
+                // Between two visitors everybody else has a turn.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 warn!("a trainer could not be let in: {error}");
@@ -195,53 +211,90 @@ pub async fn serve(
 
 /// A trainer that was let in.
 struct Attached {
-    rank: RankId,
+    place: Place,
     id: AttachmentId,
     arena: Arc<Arena>,
-    group: GroupId,
 }
 
 impl Server {
-    async fn receive(self: Arc<Self>, visit: BoxFuture<std::io::Result<Visit>>) {
-        let attaching = async {
-            let Visit { mut stream, memory } = visit.await.map_err(|error| error.to_string())?;
-            let request = read_message(&mut stream).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>((stream, memory, request))
-        };
-        let came = tokio::select! {
+    async fn receive(self: Arc<Self>, visit: BoxFuture<std::io::Result<Visit>>, seat: Seat<u32>) {
+        let let_in = tokio::select! {
             biased;
-            came = attaching => came,
-            () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
-                Err("nothing said in time".to_owned())
-            }
             () = self.shutdown.cancelled() => return,
-        };
-        let (mut stream, memory, request) = match came {
-            Ok(came) => came,
-            Err(why) => return debug!("a connection ended before it attached: {why}"),
-        };
-        let attached = match Request::decode(&request) {
-            Ok(request) => {
-                self.wait_for_predecessor(&request).await;
-                self.admit(request, memory)
+            let_in = self.let_in(visit) => let_in,
+            () = seat.lost() => return debug!("a visitor made room for others"),
+            () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
+                return debug!("a visitor did not attach in time");
             }
+        };
+        drop(seat);
+        match let_in {
+            Ok(Some((attached, stream))) => self.attend(attached, stream).await,
+            Ok(None) => {}
+            Err(error) => debug!("a connection ended before it attached: {error}"),
+        }
+    }
+
+    /// `None` when it was refused.
+    async fn let_in(
+        &self,
+        visit: BoxFuture<std::io::Result<Visit>>,
+    ) -> std::io::Result<Option<(Attached, Box<dyn Duplex>)>> {
+        let Visit { mut stream, memory } = visit.await?;
+        let request = Request::decode(&read_message(&mut stream).await?);
+        let admitted = match request {
+            Ok(request) => self.admit(request, memory).await,
             Err(error) => Err(error.to_string()),
         };
-        match attached {
-            Ok(attached) => self.attend(attached, stream).await,
+        match admitted {
+            Ok(attached) => Ok(Some((attached, stream))),
             Err(why) => {
-                warn!("a trainer was refused: {why}");
-                let _ = write_message(&mut stream, &Response::Refused(why).encode()).await;
+                if let Some(unsaid) = self.refusals.now(self.host.now()) {
+                    warn!("a trainer was refused: {why}{unsaid}");
+                }
+                write_message(&mut stream, &Response::Refused(why).encode()).await?;
+                Ok(None)
             }
         }
     }
 
-    async fn wait_for_predecessor(&self, request: &Request) {
-        let Request::Attach(attach) = request else { return };
+    async fn admit(&self, request: Request, memory: Memory) -> Result<Attached, String> {
+        let Request::Attach(attach) = request else {
+            return Err("the first request must be an attach".to_owned());
+        };
+        let theirs = attach.version;
+        if theirs != LOCAL_VERSION {
+            return Err(format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}"));
+        }
+        let job = self.proved(&attach)?;
+        if !self.spec.ranks.contains(&attach.rank.0) {
+            let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
+            return Err(format!(
+                "rank {rank} is not served here; this gateway serves {start}..{end}"
+            ));
+        }
+        self.wait_for_predecessor(job.group(), attach.rank).await;
+        let place = self.places.take(job, attach.rank, attach.arena_bytes)?;
+        let arena = self.map(memory, attach.arena_bytes).await?;
+        let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
+        Ok(Attached { place, id, arena })
+    }
+
+    /// The job, for who knows its token. One answer for all others, after the same work, so
+    /// that nobody learns which jobs there are.
+    fn proved(&self, attach: &Attach) -> Result<&Job, String> {
+        let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
+        let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
+        let same = token == attach.token;
+        let proved = known.filter(|_| same);
+        proved.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
+    }
+
+    async fn wait_for_predecessor(&self, group: GroupId, rank: RankId) {
         let deadline = self.host.now() + HANDOVER_PATIENCE;
         loop {
-            let left = self.left.notified();
-            if !lock(&self.attached).contains_key(&(GroupId::of(&attach.job), attach.rank)) {
+            let left = self.places.left.notified();
+            if !lock(&self.places.taken).contains_key(&(group, rank)) {
                 return;
             }
             tokio::select! {
@@ -252,48 +305,22 @@ impl Server {
         }
     }
 
-    fn admit(&self, request: Request, memory: super::door::Memory) -> Result<Attached, String> {
-        let Request::Attach(Attach { version, job, token, rank, arena_bytes }) = request else {
-            return Err("the first request must be an attach".to_owned());
+    /// Maps an arena where it holds up nobody: a large one takes a while.
+    async fn map(&self, memory: Memory, bytes: u64) -> Result<Arc<Arena>, String> {
+        let (done, opened) = oneshot::channel();
+        let open = move || {
+            // Whoever asked may have gone.
+            let _ = done.send(memory.open(bytes));
         };
-        if version != LOCAL_VERSION {
-            let text = format!("the client speaks version {version}, the gateway {LOCAL_VERSION}");
-            return Err(text);
-        }
-        // One answer for both, so that nobody learns which jobs there are.
-        let known = self.spec.jobs.iter().find(|known| known.name == job);
-        let proved = known.filter(|known| bool::from(known.token.ct_eq(&token)));
-        let budget = proved.ok_or_else(|| format!("job `{job}`: no such job, or a wrong token"))?;
-        if !self.spec.ranks.contains(&rank.0) {
-            let Range { start, end } = self.spec.ranks;
-            return Err(format!(
-                "rank {rank} is not served here; this gateway serves {start}..{end}"
-            ));
-        }
-        let arena = memory.open(arena_bytes).map_err(|error| error.to_string())?;
-        let mut in_use = lock(&self.memory);
-        let group = budget.group();
-        let used = in_use.entry(group).or_default();
-        if used.saturating_add(arena_bytes) > budget.memory.get() {
-            let text = format!(
-                "job `{job}` has {} of memory, {used} bytes in use; {arena_bytes} bytes asked for",
-                budget.memory
-            );
-            return Err(text);
-        }
-        let mut attached = lock(&self.attached);
-        if attached.contains_key(&(group, rank)) {
-            return Err(format!("rank {rank} is attached already"));
-        }
-        let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
-        attached.insert((group, rank), id);
-        *used += arena_bytes;
-        Ok(Attached { rank, id, arena, group })
+        self.host.compute(Box::new(open)).await;
+        let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
+        opened.map_err(|error| error.to_string())
     }
 
     async fn attend(&self, attached: Attached, stream: Box<dyn Duplex>) {
         let (reader, mut writer) = tokio::io::split(stream);
-        let (group, rank, attachment) = (attached.group, attached.rank, attached.id);
+        let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
+        let (group, rank) = (*group, *rank);
         let (queue, told) = mpsc::channel(EVENTS_MAX);
         let cut_off = CancellationToken::new();
         let events = RankEvents { queue, cut_off: cut_off.clone() };
@@ -303,38 +330,29 @@ impl Server {
             fabric: self.spec.fabric.clone(),
         };
         let posted = Arc::new(Mutex::new(BTreeMap::new()));
-        if write_message(&mut writer, &welcome.encode()).await.is_ok() {
-            let event = LocalEvent::Attach { group, rank, attachment, events };
-            let _ = self.events.send(Event::Local(event)).await;
-            let why = tokio::select! {
-                biased;
-                () = self.shutdown.cancelled() => "gateway shutting down".to_owned(),
-                () = cut_off.cancelled() => "it does not read its events".to_owned(),
-                why = tell(told, &mut writer, &posted) => why,
-                why = self.listen(&attached, reader, &posted) => why,
-            };
-            debug!("rank {rank}: {why}");
-            let refusal = Response::Refused(why).encode();
-            // Best effort, for a trainer that still reads.
-            let goodbye = write_message(&mut writer, &refusal);
-            tokio::select! {
-                biased;
-                _ = goodbye => {}
-                () = self.host.sleep_until(self.host.now() + Span::from_ms(100)) => {}
-            }
-            let event = LocalEvent::Detach { group, rank, attachment };
-            let _ = self.events.send(Event::Local(event)).await;
+        if write_message(&mut writer, &welcome.encode()).await.is_err() {
+            return;
         }
-        self.leave(&attached);
-    }
-
-    fn leave(&self, attached: &Attached) {
-        lock(&self.attached).remove(&(attached.group, attached.rank));
-        let mut in_use = lock(&self.memory);
-        if let Some(used) = in_use.get_mut(&attached.group) {
-            *used = used.saturating_sub(attached.arena.whole().len());
+        let event = LocalEvent::Attach { group, rank, attachment, events };
+        let _ = self.events.send(Event::Local(event)).await;
+        let why = tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => "gateway shutting down".to_owned(),
+            () = cut_off.cancelled() => "it does not read its events".to_owned(),
+            why = tell(told, &mut writer, &posted) => why,
+            why = self.listen(&attached, reader, &posted) => why,
+        };
+        debug!("rank {rank}: {why}");
+        let refusal = Response::Refused(why).encode();
+        // Best effort, for a trainer that still reads.
+        let goodbye = write_message(&mut writer, &refusal);
+        tokio::select! {
+            biased;
+            _ = goodbye => {}
+            () = self.host.sleep_until(self.host.now() + Span::from_ms(100)) => {}
         }
-        self.left.notify_waiters();
+        let event = LocalEvent::Detach { group, rank, attachment };
+        let _ = self.events.send(Event::Local(event)).await;
     }
 
     /// Reads requests until the trainer leaves or breaks the rules; returns why.
@@ -344,6 +362,7 @@ impl Server {
         mut reader: ReadHalf<Box<dyn Duplex>>,
         posted: &Posted,
     ) -> String {
+        let turns = Arc::new(Semaphore::new(TURNS));
         loop {
             let bytes = match read_message(&mut reader).await {
                 Ok(bytes) => bytes,
@@ -369,12 +388,44 @@ impl Server {
             if let Err(text) = admit_post(posted, &post, &contribution, &result) {
                 return text;
             }
-            let (group, rank, attachment) = (attached.group, attached.rank, attached.id);
-            let event = LocalEvent::Post { group, rank, attachment, post, contribution, result };
+            let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
+            let (group, rank) = (*group, *rank);
+            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
+                return "gateway shutting down".to_owned();
+            };
+            let event =
+                LocalEvent::Post { group, rank, attachment, post, contribution, result, turn };
             if self.events.send(Event::Local(event)).await.is_err() {
                 return "gateway shutting down".to_owned();
             }
         }
+    }
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, job: &Job, rank: RankId, bytes: u64) -> Result<Place, String> {
+        let mut taken = lock(&self.taken);
+        let group = job.group();
+        if taken.contains_key(&(group, rank)) {
+            return Err(format!("rank {rank} is attached already"));
+        }
+        let of_job = taken.iter().filter(|((other, _), _)| *other == group);
+        let used: u64 = of_job.map(|(_, bytes)| bytes).sum();
+        if used.saturating_add(bytes) > job.memory.get() {
+            let Job { name, memory, .. } = job;
+            return Err(format!(
+                "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
+            ));
+        }
+        taken.insert((group, rank), bytes);
+        Ok(Place { places: Arc::clone(self), group, rank })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.places.taken).remove(&(self.group, self.rank));
+        self.places.left.notify_waiters();
     }
 }
 

@@ -2,16 +2,22 @@
 
 use super::metrics::Metrics;
 use super::status::{Status, StatusDoor};
+use crate::crowd::Seats;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tracing::debug;
 
 /// What the server shows.
 #[derive(Debug, Clone)]
@@ -22,18 +28,41 @@ pub struct Observed {
     pub door: StatusDoor,
 }
 
-/// Serves until the future is dropped.
-///
-/// # Errors
-/// The listener failed for good.
-pub async fn serve(listener: TcpListener, observed: Observed) -> io::Result<()> {
+/// Serves for ever. A connection is good for one short request: whoever
+/// holds many, sends slowly or reads slowly holds up nobody.
+pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .with_state(observed);
-    axum::serve(listener, router).await
+    let seats = Seats::new(CONNECTIONS_MAX);
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                debug!("a status request could not be let in: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let seat = seats.take(from.ip());
+        let service = TowerToHyperService::new(router.clone());
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEAD_MAX_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                // What a client does wrong is nothing to us.
+                _ = tokio::time::timeout(REQUEST_WITHIN, connection) => {}
+                () = seat.lost() => {}
+            }
+        });
+    }
 }
 
 async fn metrics(State(observed): State<Observed>) -> Response {
@@ -120,6 +149,18 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Requests at once. One more, and the oldest of the address with the most gives way.
+const CONNECTIONS_MAX: usize = 128;
+
+/// From connecting to the last byte of the answer.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+
+/// Header fields of a request.
+const HEADERS_MAX: usize = 64;
+
+/// A request's first line and header, and what is buffered of an answer.
+const HEAD_MAX_BYTES: usize = 16 << 10;
 
 /// Longer than the server waits for its engine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,7 +5,8 @@ use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 fn example() -> Status {
     Status {
@@ -147,8 +148,7 @@ async fn readiness_follows_the_epoch() {
         }
     });
     let head = |path: &'static str| async move {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
+        let mut stream = TcpStream::connect(address).await.expect("connected");
         let request = format!("GET {path} HTTP/1.0\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
@@ -160,4 +160,30 @@ async fn readiness_follows_the_epoch() {
     assert!(head("/readyz").await.contains("200"));
     assert!(head("/readyz").await.contains("503"), "no engine any more");
     assert!(head("/metrics").await.contains("200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crowds_and_long_headers_keep_no_scraper_out() {
+    let (address, _, mut questions) = server().await;
+    tokio::spawn(async move {
+        while let Some(question) = questions.recv().await {
+            let _ = question.send(example());
+        }
+    });
+    let mut crowd = Vec::new();
+    for _ in 0..1000 {
+        crowd.push(TcpStream::connect(address).await.expect("let in"));
+    }
+    let many = (0..1000).map(|n| format!("a{n}: b\r\n")).collect();
+    for head in [many, format!("a: {}\r\n", "b".repeat(100_000))] {
+        let mut stream = TcpStream::connect(address).await.expect("let in");
+        let _ = stream.write_all(format!("GET /status HTTP/1.1\r\n{head}\r\n").as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(!answer.contains(" 200 "), "{answer}");
+    }
+    assert_eq!(fetch(address).await.expect("a status"), example());
+    let still_open = crowd.iter().filter(|stream| stream.try_read(&mut [0]).is_err()).count();
+    assert!(still_open < 128, "{still_open}");
 }

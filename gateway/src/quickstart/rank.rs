@@ -8,7 +8,7 @@ use crate::client::{
     ArenaFull, Attach, AttachError, Client, DEFAULT_TIMEOUT, Operation, PostError, Tensor, Way,
 };
 use crate::host::{Host, RealHost};
-use crate::local::protocol::TOKEN_BYTES;
+use crate::local::protocol::Token;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub struct RankTask {
     /// Its gateway's socket.
     pub socket: PathBuf,
     /// The job's token.
-    pub token: [u8; TOKEN_BYTES],
+    pub token: Token,
     /// The rank.
     pub rank: u32,
     /// Samples of each global batch, by rank.

@@ -3,11 +3,13 @@
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, tls};
+use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
@@ -27,9 +29,21 @@ pub(super) struct Connected {
     pub spec: Arc<LaneSpec>,
     pub lane: u16,
     pub connection: Connection,
-    /// The peer, if we dialled: TLS has proved its name.
-    pub dialled: Option<GatewayId>,
+    /// How it came about.
+    pub origin: Origin,
 }
+
+/// How a connection came about.
+pub(super) enum Origin {
+    /// We dialled this peer: TLS has proved its name.
+    Dialled(GatewayId),
+    /// Somebody with a certificate of the CA dialled us, and has a seat until it has said who
+    /// it is.
+    Answered(Guest),
+}
+
+/// The seat of somebody who dialled us: that of a peer's address, or of all others together.
+pub(super) type Guest = Seat<Option<IpAddr>>;
 
 /// Who was met on a lane.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +82,8 @@ enum Refusal {
     Lane { theirs: u16, ours: u16 },
     #[error(transparent)]
     Identity(#[from] tls::IdentityError),
+    #[error("too many connect at once and do not say who they are; try again")]
+    Crowded,
 }
 
 impl LaneHandle {
@@ -104,18 +120,27 @@ impl LaneHandle {
     }
 }
 
-/// Serves a connection to its end.
-pub(super) async fn serve(connected: Connected) {
-    let Connected { spec, lane, connection, dialled } = connected;
-    if dialled.is_none() && probe::is_probe(&connection) {
-        return probe::answer(connection).await;
-    }
+/// Serves a connection to its end; `refused` says whether to log a refusal.
+pub(super) async fn serve(connected: Connected, refused: &Seldom) {
+    let Connected { spec, lane, connection, origin } = connected;
     let from = connection.remote_address();
-    let met = tokio::select! {
-        biased;
-        met = meet(&spec, lane, &connection, dialled) => met,
-        () = spec.host.sleep_until(spec.host.now() + HELLO_PATIENCE) => {
-            Err(Refusal::NoHello("timed out".to_owned()))
+    let met = match &origin {
+        Origin::Dialled(peer) => meet_in_time(&spec, lane, &connection, Some(*peer)).await,
+        Origin::Answered(seat) => {
+            let met = async {
+                if probe::is_probe(&connection) {
+                    probe::answer(connection.clone()).await;
+                    return None;
+                }
+                Some(meet_in_time(&spec, lane, &connection, None).await)
+            };
+            let met = tokio::select! {
+                biased;
+                met = met => met,
+                () = seat.lost() => Some(Err(Refusal::Crowded)),
+            };
+            let Some(met) = met else { return };
+            met
         }
     };
     let (seen, control_in, control_out) = match met {
@@ -123,13 +148,16 @@ pub(super) async fn serve(connected: Connected) {
         Err(refusal) => {
             let why = refusal.to_string();
             connection.close(REFUSED.into(), why.as_bytes());
-            warn!("lane {lane}: refused {from}: {why}");
-            if let Some(peer) = dialled {
+            if let Some(unsaid) = refused.now(spec.host.now()) {
+                warn!("lane {lane}: refused {from}: {why}{unsaid}");
+            }
+            if let Origin::Dialled(peer) = origin {
                 let _ = spec.events.send(Event::DialFailed { peer, lane, why }).await;
             }
             return;
         }
     };
+    drop(origin);
     let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
     let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
@@ -151,13 +179,30 @@ pub(super) async fn serve(connected: Connected) {
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;
 }
 
+type Met = (PeerSeen, RecvStream, SendStream);
+
+async fn meet_in_time(
+    spec: &LaneSpec,
+    lane: u16,
+    connection: &Connection,
+    dialled: Option<GatewayId>,
+) -> Result<Met, Refusal> {
+    tokio::select! {
+        biased;
+        met = meet(spec, lane, connection, dialled) => met,
+        () = spec.host.sleep_until(spec.host.now() + HELLO_PATIENCE) => {
+            Err(Refusal::NoHello("timed out".to_owned()))
+        }
+    }
+}
+
 /// Says hello on the first stream each way, and checks who is there.
 async fn meet(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
     dialled: Option<GatewayId>,
-) -> Result<(PeerSeen, RecvStream, SendStream), Refusal> {
+) -> Result<Met, Refusal> {
     let no_hello = |error: String| Refusal::NoHello(error);
     let mut out = connection.open_uni().await.map_err(|error| no_hello(error.to_string()))?;
     let _ = out.set_priority(CONTROL_PRIORITY);

@@ -1,11 +1,12 @@
 //! One lane of a gateway: an endpoint with its own socket, port and executor, shared by all
 //! peers. Of two gateways the first by name dials; both authenticate.
 
-use super::connection::{Connected, serve};
+use super::connection::{Connected, Guest, Origin, serve};
 use super::outbox::Outbox;
 use super::rate::LinkRate;
 use super::tls::{self, Credentials};
 use super::{capped, transport};
+use crate::crowd::{Seats, Seldom};
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host};
 use crate::observe::metrics::PeerMetrics;
@@ -13,16 +14,22 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
 /// Socket buffers asked for, each way.
 const SOCKET_BYTES: usize = 16 << 20;
-/// Connections that may be in their handshake at once, per lane.
+/// Connections of a lane that were answered and have not said hello. One more, and the oldest
+/// gives way: of the strangers together, or of the peer's address that has more.
 const HANDSHAKES_MAX: usize = 64;
+/// An answered handshake that has not succeeded by then is given up.
+const HANDSHAKE_PATIENCE: Span = Span::from_secs(10);
+/// What is kept of a connection that has not been answered yet.
+const UNANSWERED_BYTES: u64 = 64 << 10;
 /// A dial that has not succeeded by then is given up and tried again.
 const DIAL_PATIENCE: Span = Span::from_secs(10);
 /// Pauses between dials: from this, doubling,
@@ -60,13 +67,13 @@ pub struct LaneSpec {
     pub boot: BootId,
     /// Where lane 0 listens; lane `i` listens `i` ports above.
     pub listen: SocketAddr,
-    /// Who we are and whom we believe.
-    pub credentials: Credentials,
+    /// Who we are and whom we believe, from the next handshake on.
+    pub credentials: watch::Receiver<Arc<Credentials>>,
     /// Everybody else with a port.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
     /// The engine.
     pub events: EventSender,
-    /// Ends the lanes.
+    /// Ends the lanes; a lane that ends of itself ends everything.
     pub shutdown: CancellationToken,
 }
 
@@ -141,14 +148,25 @@ fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
     let mut config = quinn::EndpointConfig::default();
     config.rng_seed(Some(spec.host.random()));
     config.max_udp_payload_size(datagram.max(1472)).expect("at most 65,507");
-    let mut server = quinn::ServerConfig::with_crypto(spec.credentials.server()?);
-    server.max_incoming(HANDSHAKES_MAX).migration(true);
+    let server = server_config(spec)?;
+    let runtime = spec.host.quic_runtime();
+    quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(bind)
+}
+
+/// How connections are answered, with the credentials of now.
+fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::CredentialsError> {
+    let crypto = spec.credentials.borrow().server()?;
+    let mut server = quinn::ServerConfig::with_crypto(crypto);
+    server
+        .max_incoming(HANDSHAKES_MAX)
+        .incoming_buffer_size(UNANSWERED_BYTES)
+        .incoming_buffer_size_total(UNANSWERED_BYTES * HANDSHAKES_MAX as u64)
+        .migration(true);
     // Before a dialler has said who it is, the fabric's first link stands for its own.
     if let Some(peer) = spec.peers.values().next() {
         server.transport_config(Arc::new(settings(spec, &peer.link)));
     }
-    let runtime = spec.host.quic_runtime();
-    quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(bind)
+    Ok(server)
 }
 
 fn settings(spec: &LaneSpec, link: &Link) -> quinn::TransportConfig {
@@ -156,25 +174,32 @@ fn settings(spec: &LaneSpec, link: &Link) -> quinn::TransportConfig {
     transport::settings(&spec.fabric, link, segment, spec.listen.ip())
 }
 
+/// Those who dial a lane.
+struct Guests {
+    seats: Arc<Seats<Option<IpAddr>>>,
+    refused: Seldom,
+}
+
 async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
+    let _all_end_with_it = spec.shutdown.clone().drop_guard();
     for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
         let dialler = dial(Arc::clone(&spec), lane, endpoint.clone(), Arc::clone(peer));
         spec.host.spawn(Box::pin(dialler));
     }
+    let guests = Guests { seats: Seats::new(HANDSHAKES_MAX), refused: Seldom::default() };
+    let guests = Arc::new(guests);
+    let mut credentials = spec.credentials.clone();
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
+            Ok(()) = credentials.changed() => match server_config(&spec) {
+                Ok(server) => endpoint.set_server_config(Some(server)),
+                Err(error) => warn!("lane {lane}: still answers with its old certificate: {error}"),
+            },
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let from = incoming.remote_address();
-                match incoming.accept() {
-                    Ok(connecting) => {
-                        let answer = answer(Arc::clone(&spec), lane, connecting, from);
-                        spec.host.spawn(Box::pin(answer));
-                    }
-                    Err(error) => debug!("lane {lane}: {from}: {error}"),
-                }
+                welcome(&spec, lane, incoming, &guests);
             }
         }
     }
@@ -182,12 +207,53 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
     endpoint.wait_idle().await;
 }
 
-async fn answer(spec: Arc<LaneSpec>, lane: u16, connecting: quinn::Connecting, from: SocketAddr) {
-    match connecting.await {
-        Ok(connection) => {
-            serve(Connected { spec, lane, connection, dialled: None }).await;
+fn welcome(spec: &Arc<LaneSpec>, lane: u16, incoming: quinn::Incoming, guests: &Arc<Guests>) {
+    let from = incoming.remote_address();
+    // In a crowd a seat is for those who are heard at the address that they send from.
+    let proved = incoming.remote_address_validated() || !incoming.may_retry();
+    if guests.seats.are_half_taken() && !proved {
+        if let Err(error) = incoming.retry() {
+            debug!("lane {lane}: {from}: {error}");
         }
-        Err(error) => warn!("lane {lane}: refused a connection from {from}: {error}"),
+        return;
+    }
+    let is_peer = spec.peers.values().any(|peer| peer.address.ip() == from.ip());
+    let seat = guests.seats.take(is_peer.then_some(from.ip()));
+    match incoming.accept() {
+        Ok(connecting) => {
+            let answer = answer(Arc::clone(spec), lane, connecting, seat, Arc::clone(guests));
+            spec.host.spawn(Box::pin(answer));
+        }
+        Err(error) => debug!("lane {lane}: {from}: {error}"),
+    }
+}
+
+async fn answer(
+    spec: Arc<LaneSpec>,
+    lane: u16,
+    connecting: quinn::Connecting,
+    seat: Guest,
+    guests: Arc<Guests>,
+) {
+    let from = connecting.remote_address();
+    let connected = tokio::select! {
+        biased;
+        connected = connecting => connected.map_err(|error| error.to_string()),
+        () = seat.lost() => Err("it made room for others".to_owned()),
+        () = spec.host.sleep_until(spec.host.now() + HANDSHAKE_PATIENCE) => {
+            Err(format!("no handshake within {HANDSHAKE_PATIENCE}"))
+        }
+    };
+    match connected {
+        Ok(connection) => {
+            let origin = Origin::Answered(seat);
+            serve(Connected { spec, lane, connection, origin }, &guests.refused).await;
+        }
+        Err(why) => {
+            if let Some(unsaid) = guests.refused.now(spec.host.now()) {
+                warn!("lane {lane}: refused a connection from {from}: {why}{unsaid}");
+            }
+        }
     }
 }
 
@@ -195,12 +261,14 @@ async fn dial(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, peer: A
     let name = spec.fabric.gateway(peer.id).name.clone();
     let address = port_of(lane, peer.address);
     let mut pause = BACKOFF_MIN;
+    let refused = Seldom::default();
     while !spec.shutdown.is_cancelled() {
         let began = spec.host.now();
         match connect(&spec, &endpoint, &peer, &name, address).await {
             Ok(connection) => {
                 let spec = Arc::clone(&spec);
-                serve(Connected { spec, lane, connection, dialled: Some(peer.id) }).await;
+                let origin = Origin::Dialled(peer.id);
+                serve(Connected { spec, lane, connection, origin }, &refused).await;
             }
             Err(why) => {
                 let event = Event::DialFailed { peer: peer.id, lane, why };
@@ -226,7 +294,8 @@ async fn connect(
     name: &str,
     address: SocketAddr,
 ) -> Result<quinn::Connection, String> {
-    let crypto = spec.credentials.client().map_err(|error| error.to_string())?;
+    let credentials = Arc::clone(&spec.credentials.borrow());
+    let crypto = credentials.client().map_err(|error| error.to_string())?;
     let mut config = quinn::ClientConfig::new(crypto);
     config.transport_config(Arc::new(settings(spec, &peer.link)));
     let server_name = tls::dns_name(name, spec.fabric.name());

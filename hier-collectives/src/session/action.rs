@@ -224,7 +224,8 @@ pub enum PeerError {
     /// Only the first gateway plans.
     #[error("{0} from a gateway that may not send it")]
     NotYours(&'static str),
-    /// A collective too far ahead of those under way.
+    /// A collective too far ahead of those under way. A peer's trainers can bring this about,
+    /// so it is the group's affair: [`Session::handle_too_far_ahead`](super::Session).
     #[error("collective {sequence} is more than {limit} ahead")]
     TooFarAhead {
         /// The collective named.

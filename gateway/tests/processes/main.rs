@@ -1,121 +1,20 @@
 //! Real gateways and real ranks, each a process, over loopback.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+mod broken;
+mod deployment;
+mod renew;
+mod secrets;
+
+use deployment::{BINARY, Deployment, Layout};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_landbridge");
-const LANES: u16 = 16;
-
-/// A deployment in a folder of its own; its gateways are killed when it is dropped.
-struct Deployment {
-    folder: tempfile::TempDir,
-    gateways: Vec<(Child, BufReader<std::process::ChildStderr>)>,
-}
-
-impl Drop for Deployment {
-    fn drop(&mut self) {
-        for (gateway, _) in &mut self.gateways {
-            let _ = gateway.kill();
-            let _ = gateway.wait();
-        }
-    }
-}
-
-fn free_block() -> u16 {
-    for _ in 0..200 {
-        let proposal = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let first = proposal.local_addr().expect("bound").port() / LANES * LANES;
-        drop(proposal);
-        let block = first..first.saturating_add(LANES);
-        let free = block.map_while(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
-        if free.count() == usize::from(LANES) {
-            return first;
-        }
-    }
-    panic!("no {LANES} free ports in a row");
-}
-
-fn free_tcp() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("bound").port()
+fn deployment(east: u32, west: u32) -> Deployment {
+    Deployment::new(&Layout { east, west, jobs: &["train"], west_seen_at: None })
 }
 
 impl Deployment {
-    fn start(east: u32, west: u32) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (a, mut b) = (free_block(), free_block());
-        while a == b {
-            b = free_block();
-        }
-        let region = |name: &str, ranks: u32, port: u16| {
-            format!(
-                "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
-                 wan = \"127.0.0.1:{port}\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n"
-            )
-        };
-        let fabric = format!(
-            "name = \"two\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"1 Gbit/s\"\n\
-             rtt = \"2 ms\"\n",
-            region("east", east, a),
-            region("west", west, b),
-        );
-        let write = |name: &str, text: &str| {
-            std::fs::write(folder.path().join(name), text).expect("written");
-        };
-        write("fabric.toml", &fabric);
-        for name in ["east", "west"] {
-            let status = free_tcp();
-            write(
-                &format!("{name}.toml"),
-                &format!(
-                    "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
-                     status = \"127.0.0.1:{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
-                     key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"256 MiB\"\n\
-                     [job.train]\ntoken = \"keys/train.token\"\nmemory = \"1 GiB\"\n"
-                ),
-            );
-        }
-        let deployment = Self { folder, gateways: vec![] };
-        deployment.certs("keys");
-        deployment
-    }
-
-    fn certs(&self, out: &str) {
-        let output = Command::new(BINARY)
-            .args(["certs", "--fabric"])
-            .arg(self.path("fabric.toml"))
-            .arg("--out")
-            .arg(self.path(out))
-            .output()
-            .expect("runs");
-        assert!(output.status.success(), "{output:?}");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run_gateways(&mut self) {
-        for name in ["east", "west"] {
-            self.run_gateway(name);
-        }
-    }
-
-    fn run_gateway(&mut self, name: &str) {
-        let mut gateway = Command::new(BINARY)
-            .args(["run", "--config"])
-            .arg(self.path(&format!("{name}.toml")))
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        let mut log = BufReader::new(gateway.stderr.take().expect("piped"));
-        read_until(&mut log, "is up; trainers attach at");
-        self.gateways.push((gateway, log));
-    }
-
     fn bench(&self, rank: u32, region: &str, rest: &[&str]) -> Child {
         Command::new(BINARY)
             .args(["bench", "all-reduce", "--json", "--iterations", "2", "--rank"])
@@ -134,18 +33,6 @@ impl Deployment {
         let ranks: Vec<Child> =
             (0..east + west).map(|rank| self.bench(rank, region(rank), rest)).collect();
         ranks.into_iter().map(|rank| rank.wait_with_output().expect("ends")).collect()
-    }
-}
-
-fn read_until(log: &mut impl BufRead, wanted: &str) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        let read = log.read_line(&mut line).expect("readable");
-        assert!(read > 0, "the log ended without `{wanted}`");
-        if line.contains(wanted) {
-            return line;
-        }
     }
 }
 
@@ -171,7 +58,7 @@ fn agree(deployment: &Deployment, east: u32, west: u32, rest: &[&str]) {
 
 #[test]
 fn twelve_cases_of_three_ranks_and_one() {
-    let mut deployment = Deployment::start(3, 1);
+    let mut deployment = deployment(3, 1);
     deployment.run_gateways();
     for (dtype, op, size) in [
         ("f32", "sum", "8 MiB"),
@@ -193,7 +80,7 @@ fn twelve_cases_of_three_ranks_and_one() {
 
 #[test]
 fn twelve_cases_of_two_ranks_and_two() {
-    let mut deployment = Deployment::start(2, 2);
+    let mut deployment = deployment(2, 2);
     deployment.run_gateways();
     for (dtype, op, size) in [
         ("f32", "min", "1 MiB"),
@@ -215,7 +102,7 @@ fn twelve_cases_of_two_ranks_and_two() {
 
 #[test]
 fn one_region_alone_reduces_among_its_ranks() {
-    let mut deployment = Deployment::start(3, 1);
+    let mut deployment = deployment(3, 1);
     let fabric = "name = \"two\"\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n";
     std::fs::write(deployment.path("fabric.toml"), fabric).expect("written");
     deployment.run_gateway("east");
@@ -224,7 +111,7 @@ fn one_region_alone_reduces_among_its_ranks() {
 
 #[test]
 fn ranks_that_disagree_are_told_in_what_and_the_next_run_works() {
-    let mut deployment = Deployment::start(2, 1);
+    let mut deployment = deployment(2, 1);
     deployment.run_gateways();
     let ranks = [
         deployment.bench(0, "east", &["--size", "8 KiB"]),
@@ -245,33 +132,30 @@ fn ranks_that_disagree_are_told_in_what_and_the_next_run_works() {
 
 #[test]
 fn a_gateway_of_another_ca_is_refused_and_both_logs_say_why() {
-    let mut deployment = Deployment::start(1, 1);
-    deployment.certs("other");
+    let mut deployment = deployment(1, 1);
+    deployment.certs("other", &["train"]);
     let west = std::fs::read_to_string(deployment.path("west.toml")).expect("readable");
     let strange = west.replace("keys/west-0", "other/west-0").replace("keys/ca", "other/ca");
     std::fs::write(deployment.path("west.toml"), strange).expect("written");
     deployment.run_gateways();
-    let (_, east) = &mut deployment.gateways[0];
-    let line = read_until(east, "is not up yet");
+    let line = deployment.gateways[0].log.line_with("is not up yet");
     assert!(line.contains("certificate"), "{line}");
-    let (_, west) = &mut deployment.gateways[1];
-    let line = read_until(west, "refused a connection");
+    let line = deployment.gateways[1].log.line_with("refused a connection");
     assert!(line.contains("certificate"), "{line}");
 }
 
 #[test]
 fn nobody_answers_is_69_and_a_stop_removes_the_socket() {
-    let mut deployment = Deployment::start(1, 1);
+    let mut deployment = deployment(1, 1);
     let output = deployment.bench(0, "east", &[]).wait_with_output().expect("ends");
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     deployment.run_gateway("east");
     assert!(deployment.path("east.sock").exists());
-    let (gateway, log) = &mut deployment.gateways[0];
-    let pid = rustix::process::Pid::from_child(gateway);
+    let gateway = &mut deployment.gateways[0];
+    let pid = rustix::process::Pid::from_child(&gateway.process);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signalled");
-    let mut rest = String::new();
-    log.read_to_string(&mut rest).expect("readable");
-    assert_eq!(gateway.wait().expect("ends").code(), Some(0), "{rest}");
+    let code = gateway.process.wait().expect("ends").code();
+    assert_eq!(code, Some(0), "{}", gateway.log.text());
     assert!(!deployment.path("east.sock").exists());
 }
 

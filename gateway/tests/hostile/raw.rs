@@ -1,0 +1,158 @@
+//! A trainer that says whatever it likes.
+
+use crate::deployment::Deployment;
+use gateway::local::arena::Arena;
+use gateway::local::door::connect_unix;
+use gateway::local::protocol::{
+    Attach, LOCAL_VERSION, Request, Response, read_message, write_message,
+};
+use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::{Post, RankEvent};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::net::UnixStream;
+use units::Span;
+
+/// Bytes of its arena.
+pub const ARENA: u64 = 1 << 20;
+
+pub struct Raw {
+    pub stream: UnixStream,
+    pub arena: Arc<Arena>,
+    pub memory: OwnedFd,
+    pub epoch: Epoch,
+    pub next: Sequence,
+}
+
+/// What a post says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    pub contribution: u64,
+    pub result: u64,
+    pub elements: u64,
+    pub timeout: Span,
+}
+
+/// An honest one.
+pub const CLAIM: Claim = Claim {
+    contribution: 0,
+    result: ARENA / 2,
+    elements: ARENA / 16,
+    timeout: Span::from_secs(60),
+};
+
+pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) -> Vec<u8> {
+    let attach = Attach {
+        version: LOCAL_VERSION,
+        job: job.to_owned(),
+        token: deployment.token(token_of),
+        rank: RankId(rank),
+        arena_bytes: ARENA,
+    };
+    Request::Attach(attach).encode()
+}
+
+/// Hands over some memory and a request; the answer.
+pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
+    let mut stream = connect_unix(&deployment.path("east.sock"), memory).await.expect("connects");
+    write_message(&mut stream, request).await.expect("sent");
+    let answer = read_message(&mut stream).await.expect("an answer");
+    Response::decode(&answer).expect("a response")
+}
+
+/// Why the gateway refused.
+pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> String {
+    match ask(deployment, memory, request).await {
+        Response::Refused(why) => why,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+impl Raw {
+    /// Attaches as a rank of `other`; it is in no epoch yet.
+    pub async fn attach(deployment: &Deployment, rank: u32) -> Self {
+        let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
+        let region = if rank < 2 { "east" } else { "west" };
+        let path = deployment.path(&format!("{region}.sock"));
+        let mut stream = connect_unix(&path, &memory).await.expect("connects");
+        let request = request(deployment, "other", "other", rank);
+        write_message(&mut stream, &request).await.expect("sent");
+        let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
+        match raw.hear().await {
+            Some(Response::Attached { .. }) => raw,
+            other => panic!("not attached: {other:?}"),
+        }
+    }
+
+    /// Attaches as every rank of `other`, and meets.
+    pub async fn attach_all(deployment: &Deployment) -> [Self; 3] {
+        let mut all = [
+            Self::attach(deployment, 0).await,
+            Self::attach(deployment, 1).await,
+            Self::attach(deployment, 2).await,
+        ];
+        for raw in &mut all {
+            raw.meet().await;
+        }
+        all
+    }
+
+    /// Waits for an epoch.
+    pub async fn meet(&mut self) {
+        while self.epoch == Epoch(0) {
+            assert!(self.hear().await.is_some(), "cut off");
+        }
+    }
+
+    /// The next response; `None` once the gateway has closed the connection.
+    pub async fn hear(&mut self) -> Option<Response> {
+        let bytes = read_message(&mut self.stream).await.ok()?;
+        let response = Response::decode(&bytes).expect("a response");
+        if let Response::Event(RankEvent::EpochBegan { epoch, next }) = response {
+            (self.epoch, self.next) = (epoch, next);
+        }
+        Some(response)
+    }
+
+    /// Hears until the gateway closes the connection, and returns its last word.
+    pub async fn last_word(&mut self) -> String {
+        let mut last = String::new();
+        while let Some(response) = self.hear().await {
+            if let Response::Refused(why) = response {
+                last = why;
+            }
+        }
+        last
+    }
+
+    /// Posts without looking at what comes of it. Errors are the gateway's answer.
+    pub async fn post(&mut self, claim: Claim) -> std::io::Result<()> {
+        let descriptor = Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::I64,
+            elements: claim.elements,
+            layout_hash: 0,
+        };
+        let (epoch, sequence) = (self.epoch, self.next);
+        self.next = Sequence(sequence.0 + 1);
+        let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: claim.timeout };
+        let request = Request::Post {
+            post,
+            contribution_offset: claim.contribution,
+            result_offset: claim.result,
+        };
+        write_message(&mut self.stream, &request.encode()).await
+    }
+
+    /// Hears until the last post is over; whether it succeeded.
+    pub async fn outcome(&mut self) -> bool {
+        loop {
+            match self.hear().await.expect("not cut off") {
+                Response::Event(RankEvent::ContributionFree { .. }) => return true,
+                Response::Event(RankEvent::Failed { .. }) => return false,
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Trainers of the other job, and processes that know no token, at the honest job's gateway.
+
+use super::raw::{ARENA, CLAIM, Claim, Raw, ask, refusal, request};
+use super::{Deployment, LAYOUT, Team, beside};
+use gateway::local::arena::Arena;
+use gateway::local::door::connect_unix;
+use gateway::local::protocol::Response;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::io::AsyncWriteExt;
+use units::Span;
+
+/// A memfd of `bytes`, allocated but never written, with these seals.
+fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let memory = rustix::fs::memfd_create("hostile", MemfdFlags::ALLOW_SEALING).expect("memfd");
+    rustix::fs::ftruncate(&memory, bytes).expect("room");
+    rustix::fs::fallocate(&memory, FallocateFlags::empty(), 0, bytes).expect("room");
+    rustix::fs::fcntl_add_seals(&memory, seals).expect("seals");
+    memory
+}
+
+#[test]
+fn memory_that_could_go_away_is_not_taken() {
+    beside("bad memory", async |deployment| {
+        let both = SealFlags::SHRINK | SealFlags::GROW;
+        let attach = request(deployment, "other", "other", 0);
+        let hugged = memfd(ARENA, SealFlags::empty());
+        let why = refusal(deployment, &hugged, &attach).await;
+        assert!(why.contains("not sealed"), "{why}");
+        rustix::fs::ftruncate(&hugged, 0).expect("its own");
+        let why = refusal(deployment, &hugged, &attach).await;
+        assert!(why.contains("not sealed"), "{why}");
+        let why = refusal(deployment, &memfd(ARENA / 2, both), &attach).await;
+        assert!(why.contains("were claimed"), "{why}");
+        let why = refusal(deployment, &memfd(ARENA, both), &attach).await;
+        assert!(why.contains("never written"), "{why}");
+        let file = OwnedFd::from(std::fs::File::open("/dev/zero").expect("a file"));
+        let why = refusal(deployment, &file, &attach).await;
+        assert!(why.contains("not sealed"), "{why}");
+        // Nothing of the refused is left: the rank is free, and so is the budget.
+        let (_arena, good) = Arena::create_memfd(ARENA).expect("memory");
+        assert!(matches!(ask(deployment, &good, &attach).await, Response::Attached { .. }));
+    });
+}
+
+fn punch(memory: &OwnedFd) {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(memory, hole, 0, ARENA).expect("its own");
+}
+
+#[test]
+fn memory_that_changes_during_the_exchange_harms_its_own_job_only() {
+    beside("memory written and punched during the exchange", async |deployment| {
+        let mut all = Raw::attach_all(deployment).await;
+        let over = Arc::new(AtomicBool::new(false));
+        let (told, arena) = (Arc::clone(&over), Arc::clone(&all[0].arena));
+        let memory = all[0].memory.try_clone().expect("a descriptor");
+        let scribbler = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                punch(&memory);
+                arena.whole().slice(0..4096).copy_from_bytes(0, &[0xff; 4096]);
+                assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
+            }
+        });
+        for _ in 0..50 {
+            for raw in &mut all {
+                raw.post(CLAIM).await.expect("posted");
+            }
+            for raw in &mut all {
+                assert!(raw.outcome().await, "sums of nonsense are sums");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        scribbler.join().expect("the seal held");
+        all
+    });
+}
+
+#[test]
+fn posts_that_lie_are_refused() {
+    let lies = [
+        Claim { contribution: ARENA, ..CLAIM },
+        Claim { contribution: u64::MAX - 63, ..CLAIM },
+        Claim { result: ARENA / 2 + 64, ..CLAIM },
+        Claim { result: u64::MAX, ..CLAIM },
+        Claim { contribution: 1, ..CLAIM },
+        Claim { result: ARENA / 2 + 4, elements: 8, ..CLAIM },
+        Claim { result: 64, ..CLAIM },
+        Claim { elements: ARENA, ..CLAIM },
+        Claim { elements: 1 << 45, ..CLAIM },
+        Claim { elements: u64::MAX, ..CLAIM },
+    ];
+    beside("lies about offsets and lengths", async |deployment| {
+        for lie in lies {
+            let mut raw = Raw::attach(deployment, 0).await;
+            raw.post(lie).await.expect("sent");
+            let why = raw.last_word().await;
+            let slot =
+                ["reaches beyond", "is not at a multiple", "overlap", "a request that is none"];
+            assert!(slot.iter().any(|reason| why.contains(reason)), "{lie:?}: {why}");
+        }
+        let mut raw = Raw::attach(deployment, 0).await;
+        raw.meet().await;
+        for _ in 0..2 {
+            raw.post(CLAIM).await.expect("sent");
+        }
+        let why = raw.last_word().await;
+        assert!(why.contains("still in use"), "{why}");
+    });
+}
+
+#[test]
+fn half_messages_and_unread_events_hold_up_nobody() {
+    beside("half messages, unread events", async |deployment| {
+        let mut held = Vec::new();
+        let mut half = Raw::attach(deployment, 1).await;
+        half.stream.write_all(&[0, 0, 0, 60, 2, 0, 0]).await.expect("sent");
+        held.push(half);
+        for (rank, bytes) in [&[0xff; 4][..], &[0, 0, 0, 1, 9], &[0, 0, 0, 0], &[0, 0, 0, 2, 3, 3]]
+            .iter()
+            .enumerate()
+        {
+            let mut raw = Raw::attach(deployment, 0).await;
+            raw.stream.write_all(bytes).await.expect("sent");
+            let why = raw.last_word().await;
+            assert!(!why.is_empty(), "{rank}: cut off without a word");
+        }
+        // Never read, always posted: until the gateway has had enough.
+        let mut deaf = Raw::attach(deployment, 0).await;
+        deaf.meet().await;
+        let tiny =
+            |at: u64| Claim { contribution: 128 * at, result: 128 * at + 64, elements: 1, ..CLAIM };
+        let mut posted = 0;
+        while posted < ARENA / 128 && deaf.post(tiny(posted)).await.is_ok() {
+            posted += 1;
+        }
+        let why = deaf.last_word().await;
+        assert!(why.is_empty() || why.contains("under way already"), "{why}");
+        assert!(posted < ARENA / 128, "{posted} posts were taken");
+        held
+    });
+}
+
+#[test]
+fn a_token_is_good_for_its_own_job_only() {
+    beside("floods with the other job's token", async |deployment| {
+        let (_arena, memory) = Arena::create_memfd(ARENA).expect("memory");
+        let theirs = request(deployment, "train", "other", 0);
+        let none = request(deployment, "absent", "other", 0);
+        let why = refusal(deployment, &memory, &theirs).await;
+        assert_eq!(why, refusal(deployment, &memory, &none).await.replace("absent", "train"));
+        let mut all = Raw::attach_all(deployment).await;
+        // More than a peer may be ahead, each heard of in the other region.
+        for _ in 0..3000 {
+            all[0]
+                .post(Claim { elements: 8, timeout: Span::from_ns(1), ..CLAIM })
+                .await
+                .expect("posted");
+            assert!(!all[0].outcome().await, "nobody else posts");
+        }
+        // Epoch after epoch of the other job.
+        for _ in 0..20 {
+            let [east, _, _] = &mut all;
+            let _ = east.post(CLAIM).await;
+            east.stream.shutdown().await.expect("connected");
+            *east = Raw::attach(deployment, 0).await;
+            east.meet().await;
+        }
+        all
+    });
+}
+
+/// Connections of the crowd, over all its processes.
+const CROWD: usize = 10_000;
+const PROCESSES: usize = 4;
+const EACH: usize = CROWD / PROCESSES;
+/// Names the socket for a process of the crowd.
+const SOCKET_VARIABLE: &str = "LANDBRIDGE_TEST_SOCKET";
+
+/// A process with its part of the crowd, and what it says.
+type Part = (Child, BufReader<ChildStdout>);
+
+fn crowd(deployment: &Deployment) -> Part {
+    let mut child = Command::new(std::env::current_exe().expect("this test"))
+        .args(["trainers::part_of_a_crowd", "--exact", "--ignored", "--nocapture"])
+        .env(SOCKET_VARIABLE, deployment.path("east.sock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut said = BufReader::new(child.stdout.take().expect("piped"));
+    let open = said.by_ref().lines().any(|line| line.expect("text").contains("all are open"));
+    assert!(open, "the crowd did not come in");
+    (child, said)
+}
+
+/// Goes home at the end.
+struct Crowds(Vec<Part>);
+
+impl Drop for Crowds {
+    fn drop(&mut self) {
+        for (part, _said) in &mut self.0 {
+            drop(part.stdin.take());
+            assert!(part.wait().expect("ends").success());
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by `ten_thousand_silent_connections_keep_nobody_out`"]
+fn part_of_a_crowd() {
+    let Some(socket) = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from) else { return };
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+        .expect("up to the hard one");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
+    runtime.block_on(async {
+        let memory = memfd(4096, SealFlags::SHRINK | SealFlags::GROW);
+        let mut open = Vec::new();
+        for number in 0..EACH {
+            let mut stream = connect_unix(&socket, &memory).await.expect("connects");
+            if number % 2 == 0 {
+                // Half a message. The connection may have made room for others already.
+                let _ = stream.write_all(&[0, 0, 0, 60, 1]).await;
+            }
+            open.push(stream);
+        }
+        println!("\nall are open");
+        std::io::stdout().flush().expect("written");
+        // Held until the test is over.
+        let _ = std::io::stdin().read_line(&mut String::new());
+    });
+}
+
+#[test]
+fn ten_thousand_silent_connections_keep_nobody_out() {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    if hard < EACH as u64 + 100 {
+        println!("SKIPPED: a process may open {hard} files, {EACH} connections are needed");
+        return;
+    }
+    beside("10,000 silent connections", async |deployment| {
+        let crowds = async {
+            let come = || {
+                let deployment: &Deployment = deployment;
+                std::thread::scope(|scope| {
+                    let parts: Vec<_> =
+                        (0..PROCESSES).map(|_| scope.spawn(|| crowd(deployment))).collect();
+                    parts.into_iter().map(|part| part.join().expect("open")).collect::<Vec<_>>()
+                })
+            };
+            tokio::task::block_in_place(come)
+        };
+        let crowds = crowds.await;
+        let pid = deployment.gateways[0].process.id();
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").count();
+        println!("the gateway has {files} files open");
+        assert!(files < 600, "{files}");
+        // Others come in and work.
+        let team = Team::attach(deployment, &LAYOUT, "other").await;
+        for _ in 0..20 {
+            team.sum(&[1, 2, 3], 1000).await.expect("a sum");
+        }
+        (Crowds(crowds), team)
+    });
+}

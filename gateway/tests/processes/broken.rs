@@ -1,0 +1,130 @@
+//! A gateway of which a part dies of a bug.
+
+use gateway::certs::{self, Order, Validity};
+use gateway::client::{Attach, Client, Way};
+use gateway::daemon::{Gateway, GatewaySpec};
+use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
+use gateway::local::door;
+use gateway::local::protocol::Token;
+use gateway::local::server::Job;
+use gateway::observe::metrics::Metrics;
+use gateway::observe::status::StatusDoor;
+use gateway::wan::tls::Credentials;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
+use hier_collectives::topology::{Fabric, RegionSpec};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use units::{ByteCount, TimeNs};
+
+/// A host whose compute brings down whoever asks for it, once it is cursed.
+#[derive(Default)]
+struct Cursed(AtomicBool);
+
+impl Host for Cursed {
+    fn now(&self) -> TimeNs {
+        RealHost.now()
+    }
+
+    fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
+        RealHost.sleep_until(at)
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        RealHost.spawn(task);
+    }
+
+    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()> {
+        RealHost.spawn_lane(name, start)
+    }
+
+    fn compute(&self, work: Work) -> BoxFuture<()> {
+        assert!(!self.0.load(Ordering::Relaxed), "a bug, for this test");
+        RealHost.compute(work)
+    }
+
+    fn bind(
+        &self,
+        address: SocketAddr,
+        buffer_bytes: usize,
+    ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
+        RealHost.bind(address, buffer_bytes)
+    }
+
+    fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
+        RealHost.quic_runtime()
+    }
+
+    fn random(&self) -> [u8; 32] {
+        RealHost.random()
+    }
+}
+
+/// One gateway of two ranks, alone.
+fn spec() -> GatewaySpec {
+    let region = RegionSpec {
+        name: "one".to_owned(),
+        speeds: vec![1.0; 2],
+        gateways: vec![("one-0".to_owned(), 2, None)],
+    };
+    let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
+    let keys = tempfile::tempdir().expect("a folder");
+    let order = Order { validity: Validity::days(1), jobs: &[], force: false };
+    certs::make(&fabric, keys.path(), &order).expect("keys");
+    let file = |name: &str| keys.path().join(name);
+    let credentials =
+        Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
+    let job = Job {
+        name: "train".to_owned(),
+        token: Token([1; 32]),
+        memory: ByteCount::new(1 << 30),
+        weight: NonZeroU32::MIN,
+    };
+    GatewaySpec {
+        fabric: Arc::new(fabric),
+        identity: [0; 32],
+        me: GatewayId(0),
+        listen: ([127, 0, 0, 1], 0).into(),
+        addresses: BTreeMap::new(),
+        credentials,
+        jobs: vec![job],
+        memory: ByteCount::new(1 << 24),
+    }
+}
+
+#[test]
+fn an_engine_that_dies_takes_the_gateway_with_it() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let host = Arc::new(Cursed::default());
+        let (door, knocker) = door::in_process();
+        let (_status, questions) = StatusDoor::new();
+        let observed = (Arc::new(Metrics::new()), questions);
+        let as_host: Arc<dyn Host> = Arc::<Cursed>::clone(&host);
+        let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
+        let gateway = gateway.await.expect("starts");
+        let way = Way::InProcess(knocker);
+        let mut operations = Vec::new();
+        let mut clients = Vec::new();
+        for rank in 0..2 {
+            let attach = Attach::new("train", [1; 32], rank, 1 << 16);
+            clients.push(Client::attach(&way, attach).await.expect("attaches"));
+        }
+        host.0.store(true, Ordering::Relaxed);
+        for client in &clients {
+            let tensor = client.allocate(Dtype::F32, 100).expect("room");
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        }
+        gateway.broken().await;
+        for mut operation in operations {
+            let failure = operation.ready().await.expect_err("nobody reduces");
+            assert_eq!(failure.code, FailureCode::GatewayLost);
+        }
+        gateway.shut_down().await;
+    });
+}

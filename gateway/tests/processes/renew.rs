@@ -1,0 +1,65 @@
+//! Certificates that change under a running gateway.
+
+use super::deployment::{Deployment, Layout, Team};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LAYOUT: Layout<'static> = Layout { east: 1, west: 1, jobs: &["train"], west_seen_at: None };
+
+impl Deployment {
+    /// Puts a gateway's files in place and tells it so, then waits until it says `answer`.
+    fn renew(&self, gateway: usize, from: &str, answer: &str) {
+        let name = ["east", "west"][gateway];
+        for file in [format!("{name}-0.pem"), format!("{name}-0.key"), "ca.pem".to_owned()] {
+            let (from, to) = (self.path(from).join(&file), self.path("keys").join(&file));
+            std::fs::copy(from, to).expect("copied");
+        }
+        let pid = Pid::from_child(&self.gateways[gateway].process);
+        kill_process(pid, Signal::HUP).expect("signalled");
+        self.gateways[gateway].log.line_with(answer);
+    }
+}
+
+#[test]
+fn renewed_certificates_count_and_bad_ones_do_not() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    deployment.run_gateways();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let team = runtime.block_on(Team::attach(&deployment, &LAYOUT, "train"));
+    let epoch = team.epoch();
+    runtime.block_on(team.sum(&[1, 2], 1000)).expect("a sum");
+    std::fs::create_dir(deployment.path("broken")).expect("made");
+    for file in ["east-0.pem", "east-0.key", "ca.pem"] {
+        std::fs::write(deployment.path("broken").join(file), "no PEM").expect("written");
+    }
+    deployment.renew(0, "broken", "certificates stay as they were");
+    deployment.certs("new", &["train"]);
+    deployment.renew(0, "new", "certificates read again");
+    deployment.renew(1, "new", "certificates read again");
+    // The connections of before go on.
+    runtime.block_on(team.sum(&[3, 4], 1000)).expect("a sum");
+    assert_eq!(team.epoch(), epoch);
+    drop(team);
+    // A west that starts afresh believes only the new authority, and east must show its own.
+    let mut west = deployment.gateways.pop().expect("west");
+    west.process.kill().expect("killed");
+    west.process.wait().expect("ended");
+    deployment.run_gateway("west");
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &LAYOUT, "train").await;
+        team.sum(&[5, 6], 1000).await.expect("a sum");
+    });
+}
+
+#[test]
+fn a_trainer_waits_for_a_gateway_that_starts_later() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (path, token) = (deployment.path("east.sock"), deployment.token("train"));
+    let early = runtime.spawn(async move {
+        use gateway::client::{Attach, Client, Way};
+        Client::attach(&Way::Socket(path), Attach::new("train", token, 0, 1 << 20)).await
+    });
+    deployment.run_gateways();
+    let client = runtime.block_on(early).expect("no panic").expect("attaches");
+    assert_eq!(client.world_size(), 2);
+}

@@ -1,0 +1,126 @@
+//! What somebody sees who reads the gateways' logs, or their packets between the regions.
+
+use super::deployment::{Deployment, Layout, Team, free_block};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+
+/// What went over the wire, packet after packet.
+type Capture = Arc<Mutex<Vec<u8>>>;
+
+/// Stands between the regions on one lane, and keeps a copy of everything.
+fn tap(at: u16, west: SocketAddr, capture: Capture) {
+    let outside = UdpSocket::bind((Ipv4Addr::LOCALHOST, at)).expect("the tap's port");
+    std::thread::spawn(move || {
+        let mut sides = BTreeMap::new();
+        let mut packet = [0; 65_536];
+        loop {
+            let (bytes, from) = outside.recv_from(&mut packet).expect("open");
+            capture.lock().expect("no panic inside").extend_from_slice(&packet[..bytes]);
+            let inside = sides.entry(from).or_insert_with(|| {
+                let inside = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+                inside.connect(west).expect("west");
+                answers(&inside, &outside, from, &capture);
+                inside
+            });
+            // West may not be there yet.
+            let _ = inside.send(&packet[..bytes]);
+        }
+    });
+}
+
+fn answers(inside: &UdpSocket, outside: &UdpSocket, to: SocketAddr, capture: &Capture) {
+    let inside = inside.try_clone().expect("a socket");
+    let outside = outside.try_clone().expect("a socket");
+    let capture = Arc::clone(capture);
+    std::thread::spawn(move || {
+        let mut packet = [0; 65_536];
+        loop {
+            // A refusal while west starts is no end.
+            let Ok(bytes) = inside.recv(&mut packet) else { continue };
+            capture.lock().expect("no panic inside").extend_from_slice(&packet[..bytes]);
+            outside.send_to(&packet[..bytes], to).expect("open");
+        }
+    });
+}
+
+fn holds(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const ELEMENTS: usize = 1 << 17;
+
+/// Values whose bytes are unlike anything else that is sent or said.
+const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
+
+fn layout(west_seen_at: u16) -> Layout<'static> {
+    Layout { east: 1, west: 1, jobs: &["unspoken"], west_seen_at: Some(west_seen_at) }
+}
+
+#[test]
+fn neither_packets_nor_debug_logs_tell_secrets() {
+    let tapped = free_block();
+    let layout = layout(tapped);
+    let mut deployment = Deployment::new(&layout);
+    deployment.debug = true;
+    let capture = Capture::default();
+    let lanes = 4;
+    for lane in 0..lanes {
+        let west = SocketAddr::new(deployment.west.ip(), deployment.west.port() + lane);
+        tap(tapped + lane, west, Arc::clone(&capture));
+    }
+    deployment.run_gateways();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &layout, "unspoken").await;
+        team.sum(&VALUES, ELEMENTS).await.expect("a sum");
+    });
+    let token = deployment.token("unspoken").0;
+    let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
+    let sum = VALUES.iter().sum::<i64>();
+    let values = [VALUES[0], VALUES[1], sum];
+    let packets = capture.lock().expect("no panic inside").clone();
+    assert!(packets.len() > 2 * 8 * ELEMENTS, "only {} bytes passed the tap", packets.len());
+    let in_clear = |needle: &[u8]| holds(&packets, needle);
+    assert!(!in_clear(&token) && !in_clear(hex(&token).as_bytes()), "the token");
+    for value in values {
+        // Two elements: eight bytes may also come about by chance.
+        assert!(!in_clear(&value.to_le_bytes().repeat(2)), "{value:x}");
+    }
+    for text in texts {
+        assert!(!in_clear(text.as_bytes()), "{text}");
+    }
+    for gateway in &deployment.gateways {
+        let log = gateway.log.text();
+        assert!(log.contains("DEBUG") && log.contains("completed"), "{log}");
+        let listed = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+        let mut secrets = vec![hex(&token), listed(&token[..4])];
+        for value in values {
+            let bytes = value.to_le_bytes();
+            secrets.extend([hex(&bytes), format!("{value:x}"), format!("{value}")]);
+            secrets.extend([listed(&bytes), String::from_utf8_lossy(&bytes).into_owned()]);
+        }
+        for secret in secrets {
+            assert!(!log.to_lowercase().contains(&secret.to_lowercase()), "{secret} in {log}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_of_what_is_in_clear_would_show_it() {
+    let tapped = free_block();
+    let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let capture = Capture::default();
+    tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));
+    let east = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let secret = VALUES[0].to_le_bytes().repeat(2);
+    east.send_to(&[b"..".as_slice(), &secret].concat(), (Ipv4Addr::LOCALHOST, tapped))
+        .expect("sent");
+    let mut packet = [0; 64];
+    west.recv(&mut packet).expect("forwarded");
+    assert!(holds(&capture.lock().expect("no panic inside"), &secret));
+}
