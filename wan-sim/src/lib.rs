@@ -5,7 +5,8 @@
 //! seeds give equal fates in every front end.
 //!
 //! Front ends, by feature:
-//! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+//! * `virtual-net`: an in-memory UDP network for quinn endpoints in virtual time: under
+//!   tokio's paused clock, or under an executor of its own that is exact to the nanosecond.
 //! * `topology`: sites and links from files, presets; the same as `tc` commands.
 //! * `lab`: network namespaces with links between them, for any program.
 //! * `relay`: the same links before real UDP sockets, without privileges.
@@ -28,6 +29,8 @@ pub mod topology;
 mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
+#[cfg(feature = "virtual-net")]
+mod virtual_time;
 
 pub use fidelity::{Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
@@ -37,3 +40,5 @@ pub use link::{
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
+#[cfg(feature = "virtual-net")]
+pub use virtual_time::{Sleep, Stalled, VirtualTime};
