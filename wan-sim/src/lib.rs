@@ -13,6 +13,8 @@
 
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(any(feature = "lab", feature = "relay"))]
+mod clock;
 mod fidelity;
 #[cfg(feature = "lab")]
 pub mod lab;
@@ -32,10 +34,11 @@ mod virtual_net;
 #[cfg(feature = "virtual-net")]
 mod virtual_time;
 
-pub use fidelity::{Fidelity, FidelityLimits, FidelityReport};
+pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
-    Offered, Order, Packet, QueueSize, Reason, Reorder, Script, Shape, SpecError,
+    Moved, Offered, Order, Packet, PacketName, QueueSize, Reason, Reorder, Script, Shape,
+    SpecError,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]

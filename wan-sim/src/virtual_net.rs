@@ -17,6 +17,7 @@ use quinn::udp::Transmit;
 use state::{Datagram, Inbox, Port, State};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
 use units::{ByteCount, TimeNs};
 
 /// A handle to the network; clones are the same network.
@@ -126,12 +127,15 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.queue_bytes_peak())
     }
 
-    /// Changes the link from `from` to `to` for packets sent from now on.
+    /// Changes the link from `from` to `to`, as [`Link::set_spec`] does.
     ///
     /// # Errors
     /// [`NoLink`].
     pub fn set_spec(&self, from: IpAddr, to: IpAddr, spec: LinkSpec) -> Result<(), NoLink> {
-        self.with_link(from, to, |link| link.set_spec(spec))
+        let now = self.now();
+        let changed = self.lock().set_spec(now, (from, to), spec);
+        changed.ok_or(NoLink { from, to })?.into_iter().for_each(Waker::wake);
+        Ok(())
     }
 
     /// Cuts the link from `from` to `to`, or joins it again.
@@ -186,7 +190,7 @@ impl VirtualNet {
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
-            let datagram = Datagram { source, ecn: transmit.ecn, payload };
+            let datagram = Datagram { source, ecn: transmit.ecn, payload, on_link: None };
             state.route(now, transmit.destination, datagram);
             from = to;
         }

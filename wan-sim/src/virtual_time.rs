@@ -208,6 +208,7 @@ impl Runtime for VirtualTime {
         self.add(future);
     }
 
+    #[expect(clippy::disallowed_types, reason = "quinn's signature; it is refused")]
     fn wrap_udp_socket(&self, _: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         Err(io::Error::other("a real socket has no virtual time: bind one of a VirtualNet"))
     }
