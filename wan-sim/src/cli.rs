@@ -1,6 +1,7 @@
 //! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
 
 mod lab;
+mod progress;
 mod relay;
 mod show;
 mod tc;

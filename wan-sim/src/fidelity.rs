@@ -12,6 +12,16 @@ pub struct Fidelity {
     lateness: Histogram,
     own_drops: u64,
     late_reads: u64,
+    cpu: Span,
+}
+
+/// How long a run has been, as its front end knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elapsed {
+    /// By the clock.
+    pub wall: Span,
+    /// How busy all processors were, in thousandths; `None` where the system does not say.
+    pub machine_permille: Option<u64>,
 }
 
 /// What makes a run void.
@@ -49,13 +59,18 @@ pub struct FidelityReport {
     pub own_drops: u64,
     /// Reads that came late while packets waited.
     pub late_reads: u64,
+    /// Processor time of the emulator's threads, in thousandths of one processor. Where it
+    /// hands packets to the kernel, this contains the receiver's work in there.
+    pub cpu_permille: u64,
+    /// How busy all processors were, by whatever, in thousandths.
+    pub machine_permille: Option<u64>,
     /// Why the run does not count; empty when it does.
     pub void: Vec<String>,
 }
 
 impl Default for Fidelity {
     fn default() -> Self {
-        Self { lateness: Histogram::new(), own_drops: 0, late_reads: 0 }
+        Self { lateness: Histogram::new(), own_drops: 0, late_reads: 0, cpu: Span::ZERO }
     }
 }
 
@@ -75,15 +90,21 @@ impl Fidelity {
         self.late_reads += u64::from(gap > limits.read_gap);
     }
 
+    /// The processor time that this part has used so far.
+    pub fn worked(&mut self, so_far: Span) {
+        self.cpu = so_far;
+    }
+
     /// Adds what another part of the same run noticed.
     pub fn merge(&mut self, other: &Self) {
         self.lateness.merge(&other.lateness);
         self.own_drops += other.own_drops;
         self.late_reads += other.late_reads;
+        self.cpu = self.cpu + other.cpu;
     }
 
     /// The verdict.
-    pub fn report(&self, limits: &FidelityLimits) -> FidelityReport {
+    pub fn report(&self, limits: &FidelityLimits, elapsed: &Elapsed) -> FidelityReport {
         let deliveries = self.lateness.count;
         let mut report = FidelityReport {
             deliveries,
@@ -92,6 +113,10 @@ impl Fidelity {
             lateness_max: Span::from_ns(self.lateness.max),
             own_drops: self.own_drops,
             late_reads: self.late_reads,
+            cpu_permille: (self.cpu.ns() / 1000)
+                .checked_div(elapsed.wall.ns() / 1_000_000)
+                .unwrap_or(0),
+            machine_permille: elapsed.machine_permille,
             void: Vec::new(),
         };
         if report.lateness_p999 > limits.lateness_p999 {
@@ -116,14 +141,19 @@ impl fmt::Display for FidelityReport {
         write!(
             f,
             "fidelity: {} deliveries, late by {} (p50), {} (p99.9), {} (max); {} own drops, {} \
-             late reads: ",
+             late reads; CPU {} % of one core",
             self.deliveries,
             in_ms(self.lateness_p50),
             in_ms(self.lateness_p999),
             in_ms(self.lateness_max),
             self.own_drops,
-            self.late_reads
+            self.late_reads,
+            self.cpu_permille / 10
         )?;
+        if let Some(permille) = self.machine_permille {
+            write!(f, ", machine {} % busy", permille / 10)?;
+        }
+        write!(f, ": ")?;
         match self.void.as_slice() {
             [] => write!(f, "good"),
             reasons => write!(f, "VOID: {}", reasons.join("; ")),
@@ -205,7 +235,11 @@ mod tests {
         let mut good = Fidelity::default();
         (0..10_000).for_each(|i| good.delivered(Span::from_ns(i * 10)));
         good.delivered(Span::from_ms(100));
-        let report = good.report(&limits);
+        good.worked(Span::from_ms(250));
+        let elapsed = Elapsed { wall: Span::from_secs(2), machine_permille: Some(700) };
+        let report = good.report(&limits, &elapsed);
+        assert_eq!((report.cpu_permille, report.machine_permille), (125, Some(700)));
+        assert!(report.to_string().contains("CPU 12 % of one core, machine 70 % busy: good"));
         assert_eq!((report.void.len(), report.lateness_max), (0, Span::from_ms(100)));
         assert!((50_000..57_000).contains(&report.lateness_p50.ns()), "{report}");
 
@@ -216,7 +250,7 @@ mod tests {
         let mut stalled = good.clone();
         (0..11).for_each(|_| stalled.read(Span::from_ms(21), &limits));
         for (fidelity, word) in [(late, "late"), (lossy, "lost"), (stalled, "reads")] {
-            let report = fidelity.report(&limits);
+            let report = fidelity.report(&limits, &elapsed);
             assert_eq!(report.void.len(), 1, "{report}");
             assert!(report.void[0].contains(word) && report.to_string().contains("VOID"));
         }

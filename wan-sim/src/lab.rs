@@ -4,17 +4,16 @@
 //! program runs there unmodified; TCP and UDP segmentation offload stay on, and every
 //! segment meets its link by itself. Needs the privilege to make namespaces and devices.
 
-#![expect(clippy::disallowed_methods, reason = "a front end reads the clock")]
-
 mod pump;
 mod site;
 mod tun;
 mod vnet;
 
+use crate::clock::RunClock;
 use crate::recording::Recorder;
-use crate::topology::Topology;
-use crate::{Counters, Fidelity, FidelityReport, Link, LinkSpec};
-use pump::{LIMITS, Pump, SiteState, lock};
+use crate::topology::{SiteLink, Topology};
+use crate::{Counters, Fidelity, FidelityReport, Link, LinkSpec, Script};
+use pump::{Ingress, LIMITS, Numbered, Pump, SiteState, lock};
 use site::Namespace;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -22,15 +21,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
-use units::{ByteCount, TimeNs};
+use units::ByteCount;
 
 /// A lab at work. Dropping it removes everything it made.
 #[derive(Debug)]
 pub struct Lab {
     sites: Vec<String>,
-    origin: Instant,
+    clock: RunClock,
     states: Vec<Arc<Mutex<SiteState>>>,
+    ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
     recorder: Option<Arc<Mutex<Recorder>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Readable when a thread has ended; closing it ends all.
@@ -57,13 +56,13 @@ pub enum LabError {
     System(#[from] io::Error),
 }
 
-/// One direction of a link of a lab, as it is now.
+/// One direction of a link of a lab, or of a site's port, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// The sending site.
-    pub from: String,
-    /// The receiving site.
-    pub to: String,
+    /// The sending site; `None` where this is the port of the receiving one.
+    pub from: Option<String>,
+    /// The receiving site; `None` where this is the port of the sending one.
+    pub to: Option<String>,
     /// What it has seen.
     pub counters: Counters,
     /// Bytes that wait.
@@ -92,11 +91,12 @@ impl Lab {
             tuns.push(namespace.device(site, topology.mtu)?);
             namespaces.push(namespace);
         }
-        let (states, recorder) = states(topology, recorder);
+        let Parts { states, ingress, recorder } = parts(topology, recorder);
         let mut lab = Self {
             sites: topology.sites.clone(),
-            origin: Instant::now(),
+            clock: RunClock::start(),
             states,
+            ingress: Arc::new(ingress),
             recorder: recorder.map(|recorder| Arc::new(Mutex::new(recorder))),
             threads: Vec::new(),
             life: Vec::new(),
@@ -107,9 +107,10 @@ impl Lab {
             let (mut life, pump_life) = UnixStream::pair()?;
             let pump = Pump {
                 site,
-                origin: lab.origin,
+                clock: lab.clock.clone(),
                 tuns: Arc::clone(&tuns),
                 state: Arc::clone(state),
+                ingress: Arc::clone(&lab.ingress),
                 recorder: lab.recorder.clone(),
                 life: pump_life,
                 under_way: BTreeMap::new(),
@@ -125,21 +126,20 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Every direction of every link.
+    /// Every direction of every link, and every port.
     pub fn status(&self) -> Vec<LinkStatus> {
-        let now = self.origin.elapsed().as_nanos();
-        let now = TimeNs::from_ns(u64::try_from(now).unwrap_or(u64::MAX));
+        let now = self.clock.now();
+        let site = |site: usize| Some(self.sites[site].clone());
         let mut status = Vec::new();
         for (from, state) in self.states.iter().enumerate() {
-            for (to, link) in lock(state).links.iter_mut().enumerate() {
-                let Some((_, link)) = link else { continue };
-                status.push(LinkStatus {
-                    from: self.sites[from].clone(),
-                    to: self.sites[to].clone(),
-                    counters: link.counters(),
-                    queue: link.queue_bytes(now),
-                });
+            let mut state = lock(state);
+            for (to, link) in state.links.iter_mut().enumerate() {
+                status.extend(link.as_mut().map(|link| link.status(now, site(from), site(to))));
             }
+            status.extend(state.egress.as_mut().map(|port| port.status(now, site(from), None)));
+        }
+        for (to, port) in self.ingress.iter().enumerate() {
+            status.extend(port.as_ref().map(|port| lock(port).port.status(now, None, site(to))));
         }
         status
     }
@@ -148,7 +148,7 @@ impl Lab {
     pub fn fidelity(&self) -> FidelityReport {
         let mut all = Fidelity::default();
         self.states.iter().for_each(|state| all.merge(&lock(state).fidelity));
-        all.report(&LIMITS)
+        all.report(&LIMITS, &self.clock.elapsed())
     }
 
     /// Packets that were sent to where no link leads.
@@ -211,30 +211,44 @@ pub fn namespaces(prefix: &str) -> Vec<String> {
     site::namespaces(prefix)
 }
 
-type States = Vec<Arc<Mutex<SiteState>>>;
+struct Parts {
+    states: Vec<Arc<Mutex<SiteState>>>,
+    ingress: Vec<Option<Mutex<Ingress>>>,
+    recorder: Option<Recorder>,
+}
 
-fn states(topology: &Topology, mut recorder: Option<Recorder>) -> (States, Option<Recorder>) {
-    let count = topology.sites.len();
-    let mut links: Vec<Vec<Option<(usize, Link)>>> =
-        (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+fn parts(topology: &Topology, mut recorder: Option<Recorder>) -> Parts {
+    let sites = &topology.sites;
     let mut number = 0;
-    let mut add = |from: usize, to: usize, spec: LinkSpec| {
+    let mut link = |name: String, spec: LinkSpec, script: Script| {
         // Every direction draws for itself.
         let seed = topology.seed.wrapping_mul(0x1_0001).wrapping_add(number as u64);
         if let Some(recorder) = &mut recorder {
-            let name = format!("{}_{}", topology.sites[from], topology.sites[to]);
             recorder.link(number, &name, seed, spec);
+            recorder.script(number, &script);
         }
-        links[from][to] = Some((number, Link::new(spec, seed)));
         number += 1;
+        Numbered { number: number - 1, link: Link::scripted(spec, script, seed) }
     };
-    for link in &topology.links {
-        add(link.a, link.b, link.a_to_b);
-        add(link.b, link.a, link.b_to_a);
+    let state = |_| SiteState::new(sites.len());
+    let mut states: Vec<_> = (0..sites.len()).map(state).collect();
+    for SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script } in &topology.links {
+        for (from, to, spec, script) in
+            [(*a, *b, *a_to_b, a_to_b_script), (*b, *a, *b_to_a, b_to_a_script)]
+        {
+            let name = format!("{}_{}", sites[from], sites[to]);
+            states[from].links[to] = Some(link(name, spec, script.clone()));
+        }
     }
-    let state = |links| SiteState { links, fidelity: Fidelity::default(), unreachable: 0 };
-    let states = links.into_iter().map(|links| Arc::new(Mutex::new(state(links)))).collect();
-    (states, recorder)
+    let mut port = |name: String, spec| link(name, spec, Script::default());
+    let mut ingress = Vec::new();
+    for ((name, ports), state) in sites.iter().zip(&topology.ports).zip(&mut states) {
+        state.egress = ports.egress.map(|spec| port(format!("{name}_egress"), spec));
+        let into = ports.ingress.map(|spec| port(format!("{name}_ingress"), spec));
+        ingress.push(into.map(|port| Mutex::new(Ingress::new(port))));
+    }
+    let states = states.into_iter().map(|state| Arc::new(Mutex::new(state))).collect();
+    Parts { states, ingress, recorder }
 }
 
 fn hosts(sites: &[String]) -> String {

@@ -5,13 +5,16 @@
 //! seeds give equal fates in every front end.
 //!
 //! Front ends, by feature:
-//! * `virtual-net`: an in-memory UDP network for quinn endpoints under tokio's clock.
+//! * `virtual-net`: an in-memory UDP network for quinn endpoints in virtual time: under
+//!   tokio's paused clock, or under an executor of its own that is exact to the nanosecond.
 //! * `topology`: sites and links from files, presets; the same as `tc` commands.
 //! * `lab`: network namespaces with links between them, for any program.
 //! * `relay`: the same links before real UDP sockets, without privileges.
 
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(any(feature = "lab", feature = "relay"))]
+mod clock;
 mod fidelity;
 #[cfg(feature = "lab")]
 pub mod lab;
@@ -28,12 +31,17 @@ pub mod topology;
 mod trace;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
+#[cfg(feature = "virtual-net")]
+mod virtual_time;
 
-pub use fidelity::{Fidelity, FidelityLimits, FidelityReport};
+pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
-    Offered, Order, Packet, QueueSize, Reason, Reorder, Script, Shape, SpecError,
+    Moved, Offered, Order, Packet, PacketName, QueueSize, Reason, Reorder, Script, Shape,
+    SpecError,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
+#[cfg(feature = "virtual-net")]
+pub use virtual_time::{Sleep, Stalled, VirtualTime};

@@ -9,27 +9,25 @@ mod script;
 mod spec;
 
 pub use delay::{Jitter, Order, Reorder, Shape};
-pub use fate::{Counters, Delivery, Fate, Offered, Packet, Reason};
+pub use fate::{Counters, Delivery, Fate, Moved, Offered, Packet, PacketName, Reason};
 pub use loss::{GilbertElliott, Loss};
 pub use queue_size::QueueSize;
 pub use script::{Change, Script};
 pub use spec::{DELAY_MAX, LinkSpec, SpecError};
 
 use crate::rng::Stream;
-use bottleneck::Bottleneck;
+use bottleneck::{Bottleneck, Job};
 use delay::{DelayLine, Transit};
 use loss::LossProcess;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use units::{ByteCount, TimeNs};
 
 /// One direction of a link.
 ///
 /// Offer each packet with the time it enters; its fate comes back at once. Times must not
-/// go back. A change by [`Link::set_spec`] or [`Link::set_blackhole`] holds for packets
-/// offered after it: those already accepted keep the delivery they were promised. A
-/// [`Script`] is known ahead, so packets that wait when its rate changes are sent at the
-/// new one.
+/// go back. A packet meets the loss and the delay of the time it is offered, and the rate of
+/// the time it is sent. A [`Script`] is known ahead, so fates take it into account;
+/// [`Link::set_spec`] comes as a surprise, and says which arrivals it moves.
 ///
 /// Each impairment has a random stream of its own and draws for every packet offered, so
 /// switching one on leaves the others' draws alone. Copies draw from streams of their own.
@@ -45,7 +43,7 @@ pub struct Link {
     /// Latest arrival of a packet that keeps order.
     last_arrival: TimeNs,
     /// Arrivals to come; kept only for a limit on packets.
-    inside: BinaryHeap<Reverse<TimeNs>>,
+    inside: BTreeSet<(TimeNs, PacketName)>,
     counters: Counters,
 }
 
@@ -81,7 +79,7 @@ impl Link {
             copies: Chances::new(Stream::new(seed, "copies").next()),
             bottleneck: Bottleneck::new(),
             last_arrival: TimeNs::default(),
-            inside: BinaryHeap::new(),
+            inside: BTreeSet::new(),
             counters: Counters::default(),
         }
     }
@@ -95,7 +93,8 @@ impl Link {
                 Change::Join => self.blackhole = false,
             }
         }
-        let scripted = self.script.drops(self.counters.packets);
+        let number = self.counters.packets;
+        let scripted = self.script.drops(number);
         self.counters.packets += 1;
         self.counters.ip_bytes += u64::from(packet.ip_bytes);
         let draws = self.originals.draw(&self.spec);
@@ -105,18 +104,18 @@ impl Link {
         } else if scripted {
             Fate::Drop(Reason::Script)
         } else {
-            self.pass(now, packet, &draws, Who::Original)
+            self.pass(now, packet, &draws, PacketName { number, copy: false })
         };
         self.counters.count(&fate);
         let copy = (duplicated && !self.blackhole).then(|| {
             self.counters.duplicated += 1;
             let draws = self.copies.draw(&self.spec);
-            self.pass(now, packet, &draws, Who::Copy)
+            self.pass(now, packet, &draws, PacketName { number, copy: true })
         });
-        Offered { fate, copy }
+        Offered { number, fate, copy }
     }
 
-    fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, who: Who) -> Fate {
+    fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, name: PacketName) -> Fate {
         let mut marked = false;
         if draws.lost {
             if !(self.spec.losses_marked() && packet.ecn_capable) {
@@ -125,39 +124,67 @@ impl Link {
             marked = true;
         }
         if let Some(limit) = self.spec.limit_packets() {
-            while self.inside.peek().is_some_and(|Reverse(at)| *at <= now) {
-                self.inside.pop();
+            while self.inside.first().is_some_and(|(at, _)| *at <= now) {
+                self.inside.pop_first();
             }
             if self.inside.len() >= limit.get() as usize {
                 return Fate::Drop(Reason::Limit);
             }
         }
-        let accepted =
-            self.bottleneck.accept(now, packet.ip_bytes, &self.spec, self.script.rates());
-        let Some(accepted) = accepted else {
+        let job = Job { name, entered: now, ip_bytes: packet.ip_bytes };
+        let Some(accepted) = self.bottleneck.accept(job, &self.spec, self.script.rates()) else {
             return Fate::Drop(Reason::Queue);
         };
         let threshold = self.spec.mark_above();
         marked |= packet.ecn_capable
             && threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
-        let chances = match who {
-            Who::Original => &mut self.originals,
-            Who::Copy => &mut self.copies,
-        };
-        let (sent, last) = (accepted.sent, &mut self.last_arrival);
-        let at = chances.delay.arrival(&self.spec, draws.transit, sent, last);
+        let chances = if name.copy { &mut self.copies } else { &mut self.originals };
+        let arrival = chances.delay.arrival(&self.spec, draws.transit, self.last_arrival);
+        let at = arrival.at(accepted.sent);
+        if let Some(held) = self.bottleneck.newest() {
+            held.arrival = arrival;
+        }
+        if arrival.keeps_order() {
+            self.last_arrival = at;
+        }
         if self.spec.limit_packets().is_some() {
-            self.inside.push(Reverse(at));
+            self.inside.insert((at, name));
         }
         Fate::Deliver(Delivery { at, marked, corrupt_bit: draws.corrupt_bit })
     }
 
-    /// Makes the link like `spec` for packets offered from now on.
-    pub fn set_spec(&mut self, spec: LinkSpec) {
-        if self.spec.rate() != spec.rate() {
-            self.bottleneck.forget_remainder();
-        }
+    /// Makes the link like `spec` from `now` on, which must not be before the last packet.
+    ///
+    /// Packets offered from now on meet all of it. Those that wait are sent at the new rate:
+    /// returns the ones whose arrival that moves, in the order they were offered. None is
+    /// dropped, however small the new queue.
+    pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
+        let rates = (self.spec.rate(), spec.rate());
         self.spec = spec;
+        if rates.0 == rates.1 {
+            return Vec::new();
+        }
+        let script = &self.script;
+        let mut latest = None;
+        let mut moved = Vec::new();
+        for (held, was) in self.bottleneck.change_rate(now, rates, || script.rates()) {
+            let before = held.arrival.at(was);
+            // Behind what it was behind, wherever that has been moved to.
+            let behind = latest.or(held.arrival.not_before()).unwrap_or_default();
+            held.arrival = held.arrival.behind(behind);
+            let at = held.arrival.at(held.sent);
+            if held.arrival.keeps_order() {
+                latest = Some(at);
+            }
+            if self.inside.remove(&(before, held.name)) {
+                self.inside.insert((at, held.name));
+            }
+            if at != before {
+                moved.push(Moved { packet: held.name, at });
+            }
+        }
+        self.last_arrival = latest.unwrap_or(self.last_arrival);
+        moved
     }
 
     /// Cuts the link, or joins it again.
@@ -184,12 +211,6 @@ impl Link {
     pub fn queue_bytes_peak(&self) -> ByteCount {
         self.bottleneck.waiting_bytes_peak()
     }
-}
-
-#[derive(Clone, Copy)]
-enum Who {
-    Original,
-    Copy,
 }
 
 impl Chances {

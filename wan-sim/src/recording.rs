@@ -1,7 +1,9 @@
 //! What links were offered and what became of it, as text, and its replay.
 //!
-//! One line for each link, with its seed and its netem words; then one for each packet and
-//! each change, in the order they happened. Replaying offers the same packets to the core
+//! One line for each link, with its seed and its netem words, and for each change or drop that
+//! its script foresees; then one for each packet and
+//! each change, in the order they happened; a change of the rate is followed by the packets
+//! whose arrival it moved. Replaying offers the same packets to the core
 //! and must yield the same lines, byte for byte.
 
 mod replay;
@@ -9,7 +11,7 @@ mod replay;
 pub use replay::{Replay, ReplayError, replay};
 
 use crate::netem::Netem;
-use crate::{Change, Fate, LinkSpec, Offered, Packet};
+use crate::{Change, Fate, LinkSpec, Moved, Offered, Packet, Script};
 use std::fmt;
 use std::io::{self, Write};
 use units::TimeNs;
@@ -35,19 +37,41 @@ impl Recorder {
         self.line(format_args!("link {index} {name} {words}"));
     }
 
+    /// What will happen to link `index`, before anything of it.
+    pub fn script(&mut self, index: usize, script: &Script) {
+        for (at, change) in script.changes() {
+            let at = at.ns();
+            match change {
+                Change::Spec(link) => {
+                    let words = Netem { link, seed: None };
+                    self.line(format_args!("{index} at {at} set {words}"));
+                }
+                Change::Cut => self.line(format_args!("{index} at {at} cut")),
+                Change::Join => self.line(format_args!("{index} at {at} join")),
+            }
+        }
+        for number in script.dropped() {
+            self.line(format_args!("{index} drops {number}"));
+        }
+    }
+
     /// A packet that link `index` was offered, and what became of it.
     pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
         self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
     }
 
-    /// A change of link `index`, for packets after it.
-    pub fn change(&mut self, index: usize, change: Change) {
+    /// A change of link `index` at `now`, and the packets that it moved.
+    pub fn change(&mut self, index: usize, now: TimeNs, change: Change, moved: &[Moved]) {
         match change {
             Change::Spec(link) => {
-                self.line(format_args!("{index} set {}", Netem { link, seed: None }));
+                let words = Netem { link, seed: None };
+                self.line(format_args!("{index} set {} {words}", now.ns()));
             }
             Change::Cut => self.line(format_args!("{index} cut")),
             Change::Join => self.line(format_args!("{index} join")),
+        }
+        for moved in moved {
+            self.line(format_args!("{}", MovedLine { index, moved }));
         }
     }
 
@@ -88,6 +112,19 @@ impl fmt::Display for PacketLine<'_> {
         let ecn = if packet.ecn_capable { "ect" } else { "not" };
         write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
         offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+    }
+}
+
+struct MovedLine<'a> {
+    index: usize,
+    moved: &'a Moved,
+}
+
+impl fmt::Display for MovedLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Moved { packet, at } = self.moved;
+        let copy = if packet.copy { " copy" } else { "" };
+        write!(f, "{} moved {}{copy} {}", self.index, packet.number, at.ns())
     }
 }
 

@@ -7,20 +7,22 @@ mod pipe;
 mod pump;
 mod socket;
 
+use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::{
-    Change, Counters, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec, Offered, Packet,
+    Change, Counters, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec, Moved, Offered,
+    Packet,
 };
 use pump::Pump;
 use socket::Port;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use units::TimeNs;
+use units::{ByteCount, TimeNs};
 
 /// What to relay, and over what link.
 #[derive(Debug, Clone)]
@@ -157,6 +159,8 @@ impl Relay {
             own: OwnDrops::default(),
             fidelity: Fidelity::default(),
             recorder,
+            moved: [Vec::new(), Vec::new()],
+            clock: RunClock::start(),
         }));
         let (mut life, pump_life) = UnixStream::pair()?;
         let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
@@ -184,14 +188,26 @@ impl Relay {
 
     /// How true the relay is to its links so far.
     pub fn fidelity(&self) -> FidelityReport {
-        lock(&self.shared).fidelity.report(&LIMITS)
+        let shared = lock(&self.shared);
+        shared.fidelity.report(&LIMITS, &shared.clock.elapsed())
     }
 
-    /// Changes both links for packets that arrive from now on.
+    /// Bytes that wait for either link's rate: there, and back.
+    pub fn queues(&self) -> [ByteCount; 2] {
+        let mut shared = lock(&self.shared);
+        let now = shared.clock.now();
+        [FORWARD, BACKWARD].map(|direction| shared.links[direction].queue_bytes(now))
+    }
+
+    /// Changes both links: for packets that arrive from now on, and the rate for those that
+    /// wait as well.
     pub fn set_links(&self, forward: LinkSpec, backward: LinkSpec) {
         let mut shared = lock(&self.shared);
         shared.change(FORWARD, Change::Spec(forward));
         shared.change(BACKWARD, Change::Spec(backward));
+        drop(shared);
+        // It sleeps until what was next; full, it is awake anyway.
+        let _ = (&self.life).write(&[0]);
     }
 
     /// Cuts both links, or joins them again.
@@ -244,6 +260,9 @@ struct Shared {
     own: OwnDrops,
     fidelity: Fidelity,
     recorder: Option<Recorder>,
+    /// Packets in either direction's pipe that a change of the link moved.
+    moved: [Vec<Moved>; 2],
+    clock: RunClock,
 }
 
 impl Shared {
@@ -256,15 +275,23 @@ impl Shared {
     }
 
     fn change(&mut self, direction: usize, change: Change) {
+        let now = self.clock.now();
         let link = &mut self.links[direction];
-        match change {
-            Change::Spec(spec) => link.set_spec(spec),
-            Change::Cut => link.set_blackhole(true),
-            Change::Join => link.set_blackhole(false),
-        }
+        let moved = match change {
+            Change::Spec(spec) => link.set_spec(now, spec),
+            Change::Cut => {
+                link.set_blackhole(true);
+                Vec::new()
+            }
+            Change::Join => {
+                link.set_blackhole(false);
+                Vec::new()
+            }
+        };
         if let Some(recorder) = &mut self.recorder {
-            recorder.change(direction, change);
+            recorder.change(direction, now, change, &moved);
         }
+        self.moved[direction].extend(moved);
     }
 }
 

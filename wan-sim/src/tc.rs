@@ -7,8 +7,8 @@ mod verify;
 
 pub use verify::{VerifyError, verify};
 
-use crate::topology::Topology;
-use crate::{Jitter, LinkSpec, Loss, Order, Shape};
+use crate::topology::{Port, Topology};
+use crate::{Jitter, LinkSpec, Loss, Order, Script, Shape};
 use std::fmt::Write;
 use std::net::IpAddr;
 use units::{Fraction, Span};
@@ -46,8 +46,8 @@ pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostComma
     let mut hosts = Vec::new();
     for (site, name) in topology.sites.iter().enumerate() {
         let directions = topology.links.iter().filter_map(|link| match site {
-            _ if site == link.a => Some((link.b, &link.a_to_b)),
-            _ if site == link.b => Some((link.a, &link.b_to_a)),
+            _ if site == link.a => Some((link.b, &link.a_to_b, &link.a_to_b_script)),
+            _ if site == link.b => Some((link.a, &link.b_to_a, &link.b_to_a_script)),
             _ => None,
         });
         let directions: Vec<_> = directions.collect();
@@ -55,6 +55,9 @@ pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostComma
             continue;
         }
         let error = |reason| TcError { subject: format!("site {name}"), reason };
+        if topology.ports[site] != Port::default() {
+            return Err(error("netem cannot limit links together: leave out egress and ingress"));
+        }
         let device = topology.hosts[site].device.as_deref().or(device);
         let device = device.ok_or(error("name its device in the file, or give --device"))?;
         hosts.push(host(topology, site, device, &directions)?);
@@ -66,7 +69,7 @@ fn host(
     topology: &Topology,
     site: usize,
     device: &str,
-    directions: &[(usize, &LinkSpec)],
+    directions: &[(usize, &LinkSpec, &Script)],
 ) -> Result<HostCommands, TcError> {
     let mut apply = vec![
         // Netem would decide over whole buffers of many segments.
@@ -75,9 +78,12 @@ fn host(
         format!("tc qdisc add dev {device} root handle 1: htb default 0"),
     ];
     let mut netems = Vec::new();
-    for (class, (to, spec)) in (1..).zip(directions) {
+    for (class, (to, spec, script)) in (1..).zip(directions) {
         let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
         let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
+        if !script.is_empty() {
+            return Err(error("netem keeps no schedule: leave out changes and drops"));
+        }
         let words = netem(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");
         apply.push(format!(

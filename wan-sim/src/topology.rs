@@ -5,13 +5,16 @@
 //! links what a fabric does not say.
 
 mod file;
+mod port;
 mod preset;
 mod raw;
+mod schedule;
 
 pub use file::{FileError, Host, Topology};
+pub use port::Port;
 pub use preset::{Preset, presets};
 
-use crate::LinkSpec;
+use crate::{LinkSpec, Script};
 
 /// A link between two sites, each direction by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,21 @@ pub struct SiteLink {
     pub b: usize,
     /// From `a` to `b`.
     pub a_to_b: LinkSpec,
+    /// What happens to that when, and which packets it drops.
+    pub a_to_b_script: Script,
     /// From `b` to `a`.
     pub b_to_a: LinkSpec,
+    /// What happens to that when, and which packets it drops.
+    pub b_to_a_script: Script,
+}
+
+impl SiteLink {
+    /// From `site` and to it, where it is an end.
+    fn ways(&self, site: usize) -> Option<(LinkSpec, LinkSpec)> {
+        match site {
+            _ if site == self.a => Some((self.a_to_b, self.b_to_a)),
+            _ if site == self.b => Some((self.b_to_a, self.a_to_b)),
+            _ => None,
+        }
+    }
 }

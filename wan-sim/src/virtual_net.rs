@@ -1,20 +1,23 @@
-//! An in-memory UDP network under tokio's clock.
+//! An in-memory UDP network in virtual time.
 //!
-//! Deterministic on a current-thread runtime with a paused clock: state lives in ordered
-//! maps, packets due at one instant arrive in the order they were sent. tokio rounds timers
-//! up to whole milliseconds, so a waiting reader wakes up to 1 ms late.
+//! Deterministic: state lives in ordered maps, packets due at one instant arrive in the
+//! order they were sent. Under [`VirtualTime`] they arrive to the nanosecond. Under tokio's
+//! clock, paused and on a current-thread runtime, a waiting reader wakes up to 1 ms late,
+//! for tokio rounds timers up to whole milliseconds.
 
+mod clock;
 mod socket;
 mod state;
 
-use crate::{Counters, Link, LinkSpec};
+use crate::{Counters, Link, LinkSpec, VirtualTime};
 use bytes::Bytes;
+use clock::Clock;
 use quinn::AsyncUdpSocket;
 use quinn::udp::Transmit;
 use state::{Datagram, Inbox, Port, State};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tokio::time::Instant;
+use std::task::Waker;
 use units::{ByteCount, TimeNs};
 
 /// A handle to the network; clones are the same network.
@@ -24,7 +27,7 @@ use units::{ByteCount, TimeNs};
 /// leads they vanish and are counted, as on a real network.
 #[derive(Debug, Clone)]
 pub struct VirtualNet {
-    origin: Instant,
+    clock: Clock,
     state: Arc<Mutex<State>>,
 }
 
@@ -53,7 +56,12 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self { origin: Instant::now(), state: Arc::default() }
+        Self { clock: Clock::tokio(), state: Arc::default() }
+    }
+
+    /// An empty network in the time of `time`, to the nanosecond.
+    pub fn under(time: &VirtualTime) -> Self {
+        Self { clock: Clock::Own(time.clone()), state: Arc::default() }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -119,12 +127,15 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.queue_bytes_peak())
     }
 
-    /// Changes the link from `from` to `to` for packets sent from now on.
+    /// Changes the link from `from` to `to`, as [`Link::set_spec`] does.
     ///
     /// # Errors
     /// [`NoLink`].
     pub fn set_spec(&self, from: IpAddr, to: IpAddr, spec: LinkSpec) -> Result<(), NoLink> {
-        self.with_link(from, to, |link| link.set_spec(spec))
+        let now = self.now();
+        let changed = self.lock().set_spec(now, (from, to), spec);
+        changed.ok_or(NoLink { from, to })?.into_iter().for_each(Waker::wake);
+        Ok(())
     }
 
     /// Cuts the link from `from` to `to`, or joins it again.
@@ -157,8 +168,7 @@ impl VirtualNet {
     }
 
     fn now(&self) -> TimeNs {
-        let elapsed = Instant::now().duration_since(self.origin);
-        TimeNs::from_ns(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -180,7 +190,7 @@ impl VirtualNet {
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
-            let datagram = Datagram { source, ecn: transmit.ecn, payload };
+            let datagram = Datagram { source, ecn: transmit.ecn, payload, on_link: None };
             state.route(now, transmit.destination, datagram);
             from = to;
         }

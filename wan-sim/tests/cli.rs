@@ -4,6 +4,7 @@
 mod stopping;
 
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -94,6 +95,7 @@ fn an_interrupt_ends_it_cleanly_with_a_report() {
         let report = json(&mut lines);
         assert_eq!(report["client_target"]["packets"], 0);
         assert!(report["fidelity"]["void"].is_array(), "{report}");
+        assert!(report["fidelity"]["cpu_permille"].is_u64(), "{report}");
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
 }
@@ -118,6 +120,7 @@ fn a_starved_relay_says_that_the_run_is_void() {
     let report = json(&mut lines);
     let reasons = report["fidelity"]["void"].to_string();
     assert!(reasons.contains("late"), "{report}");
+    assert!(report["fidelity"]["machine_permille"].is_u64(), "{report}");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
@@ -189,6 +192,30 @@ fn files_and_presets_are_shown_in_netems_words() {
     assert!(presets.contains("km-1000: delay 5000000ns limit none"), "{presets}");
     let output = run(&["show", "/nonexistent.toml"]);
     assert_eq!(output.status.code(), Some(64));
+}
+
+/// Standard error is a terminal, and says so by its progress line.
+#[test]
+fn a_terminal_sees_rate_queue_and_drops() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let target = socket();
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let arguments = ["relay", "--control", "--rtt=2ms", "--rate=1Gbit/s", "--forward", &forward];
+    let mut child = wan_sim(&arguments).stderr(slave).spawn().unwrap();
+    let mut said = String::new();
+    while !said.contains("client>target") || !said.contains("target>client") {
+        let mut bytes = [0; 500];
+        let taken = rustix::io::read(&master, &mut bytes).unwrap();
+        said += &String::from_utf8_lossy(&bytes[..taken]);
+    }
+    assert!(said.contains("bit/s, queue ") && said.contains("drops 0"), "{said}");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -69,8 +69,15 @@ fn udp(prefix: &str, site: &str, ip: &str) -> UdpSocket {
     socket
 }
 
+/// Takes so many datagrams.
+fn receive(socket: &UdpSocket, packets: usize) {
+    for _ in 0..packets {
+        socket.recv_from(&mut [0; 2000]).unwrap();
+    }
+}
+
 fn seen(lab: &Lab, from: &str) -> LinkStatus {
-    lab.status().into_iter().find(|link| link.from == from).unwrap()
+    lab.status().into_iter().find(|link| link.from.as_deref() == Some(from)).unwrap()
 }
 
 #[test]
@@ -157,12 +164,56 @@ fn a_stream_survives_all_impairments_and_its_recording_replays() {
     let replayed = replay(recording.as_bytes()).unwrap();
     assert_eq!(replayed.links.len(), 2);
     for link in &status {
-        let name = format!("{}_{}", link.from, link.to);
+        let name = [link.from.as_deref().unwrap(), link.to.as_deref().unwrap()].join("_");
         let (_, counters) = replayed.links.iter().find(|(known, _)| *known == name).unwrap();
         // Acknowledgements may still have come after the status.
         assert!(counters.packets >= link.counters.packets, "{name}");
         assert!(counters.drops_loss >= link.counters.drops_loss, "{name}");
     }
+}
+
+#[test]
+fn links_of_a_site_share_its_port_and_the_recording_replays() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lab.toml");
+    let text = "[site.a]\n[site.b]\n\
+                [site.c]\negress = '20 Mbit/s'\ningress = '20 Mbit/s'\nport_queue = '1 MB'\n\
+                [link.a-c]\ndelay = '1 ms'\n[link.b-c]\ndelay = '2 ms'\n";
+    fs::write(&file, text).unwrap();
+    let topology = Topology::load(&file).unwrap();
+    let prefix = prefix();
+    let recording = directory.path().join("recording");
+    let out = BufWriter::new(File::create(&recording).unwrap());
+    let Some(lab) = start(&topology, &prefix, Some(Recorder::new(Box::new(out)))) else {
+        return;
+    };
+    let c_ip = "10.77.0.3";
+    let (a, b) = (udp(&prefix, "a", A), udp(&prefix, "b", B));
+    let c = udp(&prefix, "c", c_ip);
+    // 100 packets of 1,250 bytes, half of them from each: 50 ms of the port alone.
+    let began = Instant::now();
+    for _ in 0..50 {
+        a.send_to(&[1; 1222], (c_ip, 7000)).unwrap();
+        b.send_to(&[2; 1222], (c_ip, 7000)).unwrap();
+    }
+    receive(&c, 100);
+    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    let began = Instant::now();
+    for _ in 0..50 {
+        c.send_to(&[1; 1222], (A, 7000)).unwrap();
+        c.send_to(&[2; 1222], (B, 7000)).unwrap();
+    }
+    receive(&b, 50);
+    receive(&a, 50);
+    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    let ports: Vec<_> =
+        lab.status().into_iter().filter(|s| s.from.is_none() || s.to.is_none()).collect();
+    assert_eq!(ports.len(), 2);
+    assert!(ports.iter().all(|port| port.counters.packets == 100), "{ports:?}");
+    lab.stop().unwrap();
+    let replayed = replay(fs::read(recording).unwrap().as_slice()).unwrap();
+    let seen = |name: &str| replayed.links.iter().find(|(known, _)| known == name).unwrap().1;
+    assert_eq!((seen("c_egress").packets, seen("c_ingress").packets), (100, 100));
 }
 
 fn wan_sim(arguments: &[&str]) -> Output {

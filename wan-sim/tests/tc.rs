@@ -71,6 +71,8 @@ fn what_netem_cannot_express_is_refused_by_name() {
         ("delay = '1 ms'", "limit"),
         ("delay = '1 h'\nrate = '100 Tbit/s'", "2^32"),
         ("delay = '1500 ns'\nrate = '1 Gbit/s'", "microseconds"),
+        ("delay = '1 ms'\nrate = '1 Gbit/s'\nchanges = [{ at = '1 s', cut = true }]", "schedule"),
+        ("delay = '1 ms'\nrate = '1 Gbit/s'\ndrops = [1]", "schedule"),
     ] {
         let error = rendered(keys).unwrap_err().to_string();
         assert!(error.contains(named) && error.starts_with("a to b: "), "{keys}: {error}");

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use units::{BitRate, ByteCount, Fraction, Span};
+use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 use wan_sim::topology::{FileError, Topology, presets};
-use wan_sim::{LinkSpec, Loss};
+use wan_sim::{Change, LinkSpec, Loss};
 
 fn load(text: &str) -> Result<Topology, FileError> {
     let directory = tempfile::tempdir().unwrap();
@@ -96,6 +96,82 @@ fn a_fabric_is_a_topology_and_a_lab_adds_to_it() {
 }
 
 #[test]
+fn a_link_changes_at_stated_times_and_drops_stated_packets() {
+    let text = "[site.a]\n[site.b]\n[link.a-b]\nrtt = '80 ms'\nrate = '1 Gbit/s'\n\
+                changes = [{ at = '20 s', cut = true }, { at = '25 s', cut = false },\n\
+                { at = '10 s', rate = '100 Mbit/s', loss = '1 %' }, { at = '30 s', delay = '5 ms' }]\n\
+                [link.a-b.backward]\nchanges = []\ndrops = [3, 7]\n";
+    let topology = load(text).unwrap();
+    let link = &topology.links[0];
+    let changes: Vec<_> = link.a_to_b_script.changes().collect();
+    let at = |s: u64| TimeNs::from_ns(s * 1_000_000_000);
+    let Change::Spec(slower) = changes[0].1 else { panic!("{changes:?}") };
+    assert_eq!(slower.rate(), Some(BitRate::from_bits_per_second(100_000_000)));
+    assert_eq!((changes[1], changes[2]), ((at(20), Change::Cut), (at(25), Change::Join)));
+    // What a change leaves out stays as the one before it left it.
+    let nearer = slower.delay();
+    let Change::Spec(last) = changes[3].1 else { panic!("{changes:?}") };
+    assert_eq!(
+        (nearer, last.delay(), last.rate()),
+        (Span::from_ms(40), Span::from_ms(5), slower.rate())
+    );
+    assert_eq!(last.loss(), slower.loss());
+    assert_eq!(link.b_to_a_script.changes().count(), 0);
+    assert_eq!(link.b_to_a_script.dropped().collect::<Vec<_>>(), [3, 7]);
+}
+
+#[test]
+fn a_sites_links_share_its_port() {
+    let site = |keys: &str| {
+        let text = format!("[site.a]\n{keys}\n[site.b]\n[site.c]\n");
+        let links = "[link.a-b]\nrtt = '40 ms'\nrate = '1 Gbit/s'\n\
+                     [link.a-c]\nrtt = '80 ms'\nrate = '1 Gbit/s'\n";
+        load(&(text + links)).map(|topology| topology.ports[0])
+    };
+    let port = site("egress = '1.5 Gbit/s'\ningress = '2 Gbit/s'").unwrap();
+    let egress = port.egress.unwrap();
+    // One BDP of its own rate and its longest link.
+    assert_eq!(egress.rate(), Some(BitRate::from_bits_per_second(1_500_000_000)));
+    assert_eq!((egress.queue(), egress.delay()), (ByteCount::new(15_000_000), Span::ZERO));
+    // It can carry all its links at once.
+    assert_eq!(port.ingress, None);
+    let port = site("ingress = '100 Mbit/s'\nport_queue = '10 ms'").unwrap();
+    assert_eq!(port.ingress.unwrap().queue(), ByteCount::new(125_000));
+    for (keys, named) in [
+        ("port_queue = '10 ms'", "`port_queue` has no effect"),
+        ("egress = '0 bit/s'", "above zero"),
+        ("egress = '1'", "Gbit/s"),
+    ] {
+        let error = site(keys).unwrap_err().to_string();
+        assert!(error.contains(named) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_region_has_the_ports_of_its_gateways_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let gateway = |name: &str, ip: &str| {
+        format!(
+            "[region.{name}]\nranks = 1\n[region.{name}.gateway.{name}-0]\n\
+                 wan = '{ip}:1'\negress = '300 Mbit/s'\ningress = '1 Gbit/s'\n"
+        )
+    };
+    let more = "[region.a.gateway.a-1]\nwan = '192.0.2.9:1'\negress = '100 Mbit/s'\n\
+                [region.a.gateway.a-2]\n";
+    let link = "[link.a-b]\nrate = '500 Mbit/s'\nrtt = '80 ms'\n";
+    let text = gateway("a", "192.0.2.1") + more + &gateway("b", "192.0.2.2") + link;
+    let path = write(directory.path(), "fabric.toml", &text);
+    let topology = Topology::load(&path).unwrap();
+    let rates = |site: usize| {
+        let port = topology.ports[site];
+        [port.egress, port.ingress].map(|spec| spec.and_then(|spec| spec.rate()))
+    };
+    let megabits = |rate: u64| Some(BitRate::from_bits_per_second(rate * 1_000_000));
+    // One gateway of `a` does not say what it receives; that of `b` exceeds the link.
+    assert_eq!((rates(0), rates(1)), ([megabits(400), None], [megabits(300), None]));
+}
+
+#[test]
 fn every_preset_makes_a_lab() {
     for preset in presets() {
         let link = link(&format!("preset = '{}'\nrate = '1 Gbit/s'", preset.name)).unwrap();
@@ -151,4 +227,8 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[site.'../x']", 0, &["../x", "a-z"]),
     ("[link.a-b]\nnetem = 'delay 1ms seed 7'", 0, &["seed", "top"]),
     ("mtu = 1", 3, &["mtu"]),
+    ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s' }]", 0, &["1 s", "rate, delay, loss, cut"]),
+    ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1' }]", 5, &["`1`", "80 ms"]),
+    ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s', rat = '1 Gbit/s' }]", 5, &["`rat`"]),
+    ("[link.a-b]\nnetem = 'delay 1ms'\nchanges = [{ at = '1 s', loss = '1 %' }]", 0, &["netem"]),
 ];

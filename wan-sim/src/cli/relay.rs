@@ -2,6 +2,7 @@
 
 mod control;
 
+use super::progress::{self, Progress, Seen};
 use super::show::fidelity_json;
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::netem::Netem;
@@ -9,7 +10,7 @@ use crate::recording::Recorder;
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
 use crate::{Counters, FidelityReport, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -163,6 +164,9 @@ fn serve(
     interrupted: &UnixStream,
 ) -> io::Result<u8> {
     let mut control = Control::new(settings);
+    let mut progress = Progress::wanted().then(|| Progress::from(seen(args, relay)));
+    let every = Timespec { tv_sec: progress::EVERY_S, tv_nsec: 0 };
+    let wait = progress.as_ref().map(|_| &every);
     let stdin = rustix::stdio::stdin();
     loop {
         let mut fds =
@@ -170,22 +174,37 @@ fn serve(
         if args.control {
             fds.push(PollFd::new(&stdin, PollFlags::IN));
         }
-        match rustix::event::poll(&mut fds, None) {
+        match rustix::event::poll(&mut fds, wait) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
         let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready[0] {
-            return Ok(EXIT_INTERRUPTED);
+        let code = match ready[..] {
+            [true, ..] => Some(EXIT_INTERRUPTED),
+            [_, true, ..] => Some(EXIT_FAILED),
+            [_, _, true] if !control.read(stdin, args, relay)? => Some(EXIT_GOOD),
+            _ => None,
+        };
+        if let Some(progress) = &mut progress {
+            progress.show(seen(args, relay));
+            code.inspect(|_| progress.end());
         }
-        if ready[1] {
-            return Ok(EXIT_FAILED);
-        }
-        if !control.read(stdin, args, relay)? {
-            return Ok(EXIT_GOOD);
+        if let Some(code) = code {
+            return Ok(code);
         }
     }
+}
+
+/// Both directions, as they are now.
+fn seen(args: &RelayArgs, relay: &Relay) -> Vec<Seen> {
+    let Names { client, target } = &args.names;
+    let RelayCounters { forward, backward, .. } = relay.counters();
+    let [there, back] = relay.queues();
+    vec![
+        Seen { name: format!("{client}>{target}"), counters: forward, queue: there },
+        Seen { name: format!("{target}>{client}"), counters: backward, queue: back },
+    ]
 }
 
 /// The links as they are now.

@@ -21,6 +21,8 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
         },
         "own_drops": report.own_drops,
         "late_reads": report.late_reads,
+        "cpu_permille": report.cpu_permille,
+        "machine_permille": report.machine_permille,
         "void": report.void,
     })
 }
@@ -52,6 +54,12 @@ pub(super) fn topology(file: &Path) -> u8 {
                 let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
                 for (from, to, spec) in [(a, b, link.a_to_b), (b, a, link.b_to_a)] {
                     println!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                }
+            }
+            for (site, port) in topology.sites.iter().zip(&topology.ports) {
+                for (way, spec) in [("egress", port.egress), ("ingress", port.ingress)] {
+                    let words = spec.map(|link| Netem { link, seed: None });
+                    words.inspect(|words| println!("{site} {way}: {words}"));
                 }
             }
             EXIT_GOOD

@@ -1,34 +1,55 @@
 //! One site's thread: what the site sends meets its links and goes to the others.
 
+use super::LinkStatus;
 use super::tun::Tun;
 use super::vnet::{Damage, Destination, Frame};
+use crate::clock::{RunClock, thread_cpu};
 use crate::recording::Recorder;
-use crate::{Fate, Fidelity, FidelityLimits, Link, Packet};
+use crate::{Delivery, Fidelity, FidelityLimits, Link, Offered, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use units::{Span, TimeNs};
 
 /// What a site's thread shares with the lab.
 #[derive(Debug)]
 pub(super) struct SiteState {
-    /// By destination, with the link's number in a recording.
-    pub(super) links: Vec<Option<(usize, Link)>>,
+    /// By destination.
+    pub(super) links: Vec<Option<Numbered>>,
+    /// What they share.
+    pub(super) egress: Option<Numbered>,
     pub(super) fidelity: Fidelity,
     /// Packets to where no link leads.
     pub(super) unreachable: u64,
 }
 
+/// A link, with its number in a recording.
+#[derive(Debug)]
+pub(super) struct Numbered {
+    pub(super) number: usize,
+    pub(super) link: Link,
+}
+
+/// What all links to a site share.
+#[derive(Debug)]
+pub(super) struct Ingress {
+    pub(super) port: Numbered,
+    /// When the last packet came. Each sender's thread brings its own, so one that is late
+    /// counts as coming then.
+    last: TimeNs,
+}
+
 pub(super) struct Pump {
     pub(super) site: usize,
-    pub(super) origin: Instant,
+    pub(super) clock: RunClock,
     pub(super) tuns: Arc<Vec<Tun>>,
     pub(super) state: Arc<Mutex<SiteState>>,
-    pub(super) recorder: Option<Arc<Mutex<Recorder>>>,
+    /// By destination.
+    pub(super) ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
+    pub(super) recorder: Recording,
     /// Readable when the lab ends.
     pub(super) life: UnixStream,
     pub(super) under_way: BTreeMap<(TimeNs, u64), Outgoing>,
@@ -39,7 +60,44 @@ pub(super) struct Outgoing {
     to: usize,
     packets: u64,
     buffer: Vec<u8>,
+    /// When each segment comes to the port that is still before it; empty without one.
+    at_port: Vec<TimeNs>,
 }
+
+impl SiteState {
+    pub(super) fn new(sites: usize) -> Self {
+        let links = (0..sites).map(|_| None).collect();
+        Self { links, egress: None, fidelity: Fidelity::default(), unreachable: 0 }
+    }
+}
+
+impl Ingress {
+    pub(super) fn new(port: Numbered) -> Self {
+        Self { port, last: TimeNs::default() }
+    }
+}
+
+impl Numbered {
+    fn offer(&mut self, at: TimeNs, packet: Packet, recorder: &Recording) -> Offered {
+        let offered = self.link.offer(at, packet);
+        if let Some(recorder) = recorder {
+            lock(recorder).offered(self.number, at, packet, &offered);
+        }
+        offered
+    }
+
+    pub(super) fn status(
+        &mut self,
+        now: TimeNs,
+        from: Option<String>,
+        to: Option<String>,
+    ) -> LinkStatus {
+        let (counters, queue) = (self.link.counters(), self.link.queue_bytes(now));
+        LinkStatus { from, to, counters, queue }
+    }
+}
+
+type Recording = Option<Arc<Mutex<Recorder>>>;
 
 impl Pump {
     pub(super) fn run(mut self) -> io::Result<()> {
@@ -48,7 +106,7 @@ impl Pump {
         // Ahead of the programs under test, where allowed.
         let _ = rustix::process::setpriority_process(None, -20);
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut last = self.now();
+        let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.
         self.life.write_all(&[0])?;
         loop {
@@ -62,6 +120,10 @@ impl Pump {
             if readable || gap > LIMITS.read_gap {
                 lock(&self.state).fidelity.read(gap, &LIMITS);
             }
+            if now.since(accounted) >= HEARTBEAT {
+                lock(&self.state).fidelity.worked(thread_cpu());
+                accounted = now;
+            }
             for _ in 0..READS_MAX {
                 let Some(len) = self.tuns[self.site].read(&mut buffer)? else {
                     break;
@@ -72,7 +134,7 @@ impl Pump {
     }
 
     fn now(&self) -> TimeNs {
-        TimeNs::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
     }
 
     fn deliver(&mut self) {
@@ -83,6 +145,10 @@ impl Pump {
                 break;
             }
             let outgoing = entry.remove();
+            if !outgoing.at_port.is_empty() {
+                self.enter(&outgoing);
+                continue;
+            }
             let written = self.tuns[outgoing.to].write(&outgoing.buffer);
             let mut state = lock(&self.state);
             match written {
@@ -110,7 +176,8 @@ impl Pump {
         Ok((!life).then_some(tun))
     }
 
-    /// Offers each segment of a buffer to its link, and keeps those that will arrive.
+    /// Offers each segment of a buffer to its port and its link, and keeps those that will
+    /// arrive.
     fn accept(&mut self, buffer: &[u8]) {
         // Neighbour discovery and the like have no place between sites.
         let Some(frame) = Frame::parse(buffer) else {
@@ -118,52 +185,65 @@ impl Pump {
         };
         let state = Arc::clone(&self.state);
         let mut state = lock(&state);
+        let SiteState { links, egress, unreachable, .. } = &mut *state;
         let to = site_of(frame.destination()).filter(|to| *to < self.tuns.len());
-        let Some((to, (number, link))) = to.and_then(|to| Some((to, state.links[to].as_mut()?)))
-        else {
-            state.unreachable += 1;
+        let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
+            *unreachable += 1;
             return;
         };
         let now = self.now();
-        let mut run: Option<Run> = None;
+        let mut runs = Runs::new(self.ingress[to].is_some());
         for segment in 0..frame.segments() {
-            let ip_bytes = frame.ip_bytes(segment);
-            let packet = Packet { ip_bytes, ecn_capable: frame.ecn_capable() };
-            let offered = link.offer(now, packet);
-            if let Some(recorder) = &self.recorder {
-                lock(recorder).offered(*number, now, packet, &offered);
-            }
-            if let Fate::Deliver(delivery) = offered.fate {
-                let damage = Damage { marked: delivery.marked, corrupt_bit: delivery.corrupt_bit };
-                match &mut run {
-                    Some(run) if run.takes(segment, damage, delivery.at) => {
-                        run.end = segment + 1;
-                        run.due = delivery.at;
-                    }
-                    _ => {
-                        let next = Run::new(segment, damage, delivery.at);
-                        if let Some(run) = run.replace(next) {
-                            self.keep(&frame, to, &run);
-                        }
-                    }
-                }
-            }
-            if let Some(Fate::Deliver(delivery)) = offered.copy {
-                let damage = Damage { marked: delivery.marked, corrupt_bit: delivery.corrupt_bit };
-                self.keep(&frame, to, &Run::new(segment, damage, delivery.at));
-            }
+            let packet = packet(&frame, segment);
+            let at = egress.as_mut().map_or(Some(now), |port| {
+                port.offer(now, packet, &self.recorder).fate.delivery().map(|sent| sent.at)
+            });
+            let Some(at) = at else { continue };
+            runs.add(segment, link.offer(at, packet, &self.recorder));
         }
-        if let Some(run) = run {
-            self.keep(&frame, to, &run);
-        }
+        self.keep(&frame, to, runs);
     }
 
-    fn keep(&mut self, frame: &Frame<'_>, to: usize, run: &Run) {
-        let buffer = frame.emit(run.start..run.end, run.damage);
-        let packets = (run.end - run.start) as u64;
-        self.sent += 1;
-        self.under_way.insert((run.due, self.sent), Outgoing { to, packets, buffer });
+    /// Offers what has come off its link to the port of its site.
+    fn enter(&mut self, outgoing: &Outgoing) {
+        let ingress = Arc::clone(&self.ingress);
+        // Both were so when it was kept.
+        let (Some(frame), Some(ingress)) = (Frame::parse(&outgoing.buffer), &ingress[outgoing.to])
+        else {
+            return;
+        };
+        let mut ingress = lock(ingress);
+        let mut runs = Runs::new(false);
+        for (segment, at) in outgoing.at_port.iter().enumerate() {
+            ingress.last = ingress.last.max(*at);
+            let (at, packet) = (ingress.last, packet(&frame, segment));
+            runs.add(segment, ingress.port.offer(at, packet, &self.recorder));
+        }
+        drop(ingress);
+        self.keep(&frame, outgoing.to, runs);
     }
+
+    fn keep(&mut self, frame: &Frame<'_>, to: usize, runs: Runs) {
+        for Run { start, end, damage, due, at_port, .. } in runs.done.into_iter().chain(runs.last) {
+            let buffer = frame.emit(start..end, damage);
+            let packets = (end - start) as u64;
+            self.sent += 1;
+            let outgoing = Outgoing { to, packets, buffer, at_port };
+            self.under_way.insert((due, self.sent), outgoing);
+        }
+    }
+}
+
+fn packet(frame: &Frame<'_>, segment: usize) -> Packet {
+    Packet { ip_bytes: frame.ip_bytes(segment), ecn_capable: frame.ecn_capable() }
+}
+
+/// A buffer's segments, joined again where they arrive together.
+struct Runs {
+    done: Vec<Run>,
+    last: Option<Run>,
+    /// A port follows, which each segment meets at its own time.
+    before_port: bool,
 }
 
 /// Neighbouring segments of a buffer that met the same and arrive close together.
@@ -173,13 +253,39 @@ struct Run {
     damage: Damage,
     first_due: TimeNs,
     due: TimeNs,
+    at_port: Vec<TimeNs>,
+}
+
+impl Runs {
+    fn new(before_port: bool) -> Self {
+        Self { done: Vec::new(), last: None, before_port }
+    }
+
+    fn add(&mut self, segment: usize, offered: Offered) {
+        for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
+            let damage = Damage { marked, corrupt_bit };
+            let at_port = if self.before_port { vec![at] } else { Vec::new() };
+            match &mut self.last {
+                Some(run) if !name.copy && run.takes(segment, damage, at) => {
+                    run.end = segment + 1;
+                    run.due = at;
+                    run.at_port.extend(at_port);
+                }
+                _ => {
+                    let (start, end, first_due, due) = (segment, segment + 1, at, at);
+                    let run = Run { start, end, damage, first_due, due, at_port };
+                    if name.copy {
+                        self.done.push(run);
+                    } else {
+                        self.done.extend(self.last.replace(run));
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Run {
-    fn new(segment: usize, damage: Damage, due: TimeNs) -> Self {
-        Self { start: segment, end: segment + 1, damage, first_due: due, due }
-    }
-
     fn takes(&self, segment: usize, damage: Damage, at: TimeNs) -> bool {
         self.end == segment
             && self.damage == damage

@@ -1,6 +1,8 @@
 //! The rate limit and the byte-limited drop-tail queue before it.
 
 use super::LinkSpec;
+use super::delay::Arrival;
+use super::fate::PacketName;
 use std::collections::VecDeque;
 use units::{BitRate, ByteCount, TimeNs};
 
@@ -12,16 +14,33 @@ pub(super) struct Bottleneck {
     clear_at: TimeNs,
     /// Work done after `clear_at` and before the rounding, in bits / 10^9.
     spent: u64,
+    /// The packet whose sending began last.
+    sending: Option<Held>,
     /// Packets whose sending has not begun: at most the queue's bytes of them.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Held>,
     waiting_bytes: u64,
     waiting_bytes_peak: u64,
 }
 
-#[derive(Debug)]
-struct Waiting {
+/// A packet that is not sent yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) name: PacketName,
+    entered: TimeNs,
     sent_from: TimeNs,
+    pub(super) sent: TimeNs,
     ip_bytes: u32,
+    work_bytes: u64,
+    /// What the delay line made of it.
+    pub(super) arrival: Arrival,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) name: PacketName,
+    pub(super) entered: TimeNs,
+    pub(super) ip_bytes: u32,
 }
 
 /// A packet that the bottleneck took.
@@ -38,6 +57,7 @@ impl Bottleneck {
         Self {
             clear_at: TimeNs::default(),
             spent: 0,
+            sending: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             waiting_bytes_peak: 0,
@@ -45,35 +65,74 @@ impl Bottleneck {
     }
 
     /// Takes a packet, or `None` when the queue has no room for it. `later` are the changes
-    /// of the rate after `now`, in order of time.
+    /// of the rate after it enters, in order of time.
     pub(super) fn accept(
         &mut self,
-        now: TimeNs,
-        ip_bytes: u32,
+        job: Job,
         spec: &LinkSpec,
         later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
     ) -> Option<Accepted> {
-        self.forget_sent(now);
-        if now > self.clear_at {
-            self.clear_at = now;
-            self.spent = 0;
-        }
-        if self.clear_at > now {
+        let Job { name, entered, ip_bytes } = job;
+        self.forget_sent(entered);
+        let waits = self.clear_at > entered;
+        if waits {
             let waiting_bytes = self.waiting_bytes + u64::from(ip_bytes);
             if waiting_bytes > spec.queue().get() {
                 return None;
             }
             self.waiting_bytes = waiting_bytes;
             self.waiting_bytes_peak = self.waiting_bytes_peak.max(waiting_bytes);
-            self.waiting.push_back(Waiting { sent_from: self.clear_at, ip_bytes });
         }
-        self.send(u64::from(ip_bytes) + u64::from(spec.overhead_bytes()), spec.rate(), later);
-        Some(Accepted { sent: self.clear_at, waiting_bytes: self.waiting_bytes })
+        let work_bytes = u64::from(ip_bytes) + u64::from(spec.overhead_bytes());
+        let arrival = Arrival::default();
+        let sent_from = self.clear_at.max(entered);
+        let work = u128::from(work_bytes) * 8 * NS;
+        self.send(entered, work, spec.rate(), later);
+        let sent = self.clear_at;
+        let held = Held { name, entered, sent_from, sent, ip_bytes, work_bytes, arrival };
+        if waits {
+            self.waiting.push_back(held);
+        } else {
+            self.sending = Some(held);
+        }
+        Some(Accepted { sent, waiting_bytes: self.waiting_bytes })
     }
 
-    /// The rate changed without notice: what was rounded off is of the old one.
-    pub(super) fn forget_remainder(&mut self) {
+    /// The packet taken last.
+    pub(super) fn newest(&mut self) -> Option<&mut Held> {
+        self.waiting.back_mut().or(self.sending.as_mut())
+    }
+
+    /// The rate changed at `now` without notice, from `before` to `after`: what is not sent
+    /// yet is sent at the new one. Returns the packets concerned, in order, and when each
+    /// would have been sent.
+    pub(super) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
+        &mut self,
+        now: TimeNs,
+        (before, after): (Option<BitRate>, Option<BitRate>),
+        later: impl Fn() -> I,
+    ) -> Vec<(&mut Held, TimeNs)> {
+        self.forget_sent(now);
         self.spent = 0;
+        let begun = self.sending.iter_mut().filter(|held| held.sent > now);
+        let unsent = begun.chain(&mut self.waiting).map(|held| (held.sent, held));
+        let mut unsent: Vec<_> = unsent.map(|(was, held)| (held, was)).collect();
+        let mut clock = Self::new();
+        clock.clear_at = unsent.first().map_or(now, |(first, _)| first.sent_from.max(now));
+        for (held, _) in &mut unsent {
+            let work = if held.sent_from <= now {
+                work_between(now, held.sent, before, later())
+            } else {
+                u128::from(held.work_bytes) * 8 * NS
+            };
+            held.sent_from = clock.clear_at.max(held.entered);
+            clock.send(held.entered, work, after, later());
+            held.sent = clock.clear_at;
+        }
+        if !unsent.is_empty() {
+            (self.clear_at, self.spent) = (clock.clear_at, clock.spent);
+        }
+        unsent
     }
 
     pub(super) fn waiting_bytes(&mut self, now: TimeNs) -> ByteCount {
@@ -90,17 +149,23 @@ impl Bottleneck {
             && front.sent_from <= now
         {
             self.waiting_bytes -= u64::from(front.ip_bytes);
-            self.waiting.pop_front();
+            self.sending = self.waiting.pop_front();
         }
     }
 
+    /// Does `work`, in bits / 10^9, after what was accepted before and not before `entered`.
     fn send(
         &mut self,
-        bytes: u64,
+        entered: TimeNs,
+        work: u128,
         mut rate: Option<BitRate>,
         later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
     ) {
-        let mut work = u128::from(bytes) * 8 * NS + u128::from(self.spent);
+        if entered > self.clear_at {
+            self.clear_at = entered;
+            self.spent = 0;
+        }
+        let mut work = work + u128::from(self.spent);
         for (at, next) in later {
             if at > self.clear_at {
                 let Some(rate) = rate else { break };
@@ -124,6 +189,24 @@ impl Bottleneck {
         self.spent = (work % rate) as u64;
         self.clear_at = TimeNs::from_ns(self.clear_at.ns().saturating_add(ns));
     }
+}
+
+/// What is done from `from` until `to`, in bits / 10^9.
+fn work_between(
+    from: TimeNs,
+    to: TimeNs,
+    mut rate: Option<BitRate>,
+    later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
+) -> u128 {
+    let (mut from, mut work) = (from, 0);
+    let in_time = |rate: Option<BitRate>, from: TimeNs, to: TimeNs| {
+        u128::from(rate.map_or(0, BitRate::bits_per_second)) * u128::from(to.since(from).ns())
+    };
+    for (at, next) in later.take_while(|(at, _)| *at < to) {
+        work += in_time(rate, from, at);
+        (from, rate) = (from.max(at), next);
+    }
+    work + in_time(rate, from, to)
 }
 
 const NS: u128 = 1_000_000_000;

@@ -88,30 +88,51 @@ impl DelayLine {
         }
     }
 
-    /// When a packet sent at `sent` arrives; `last` is the latest arrival so far of those
+    /// What becomes of a packet that was sent; `latest` is the latest arrival so far of those
     /// that keep order.
-    pub(super) fn arrival(
-        &mut self,
-        spec: &LinkSpec,
-        transit: Transit,
-        sent: TimeNs,
-        last: &mut TimeNs,
-    ) -> TimeNs {
+    pub(super) fn arrival(&mut self, spec: &LinkSpec, transit: Transit, latest: TimeNs) -> Arrival {
         if let Some(reorder) = spec.reorder() {
             if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
                 self.delayed_in_a_row = 0;
-                return sent;
+                return Arrival::default();
             }
             self.delayed_in_a_row = self.delayed_in_a_row.saturating_add(1);
         }
-        let at = sent + transit.delay;
-        match spec.jitter().order {
-            Order::Free => at,
-            Order::Kept => {
-                *last = at.max(*last);
-                *last
-            }
-        }
+        let not_before = match spec.jitter().order {
+            Order::Free => None,
+            Order::Kept => Some(latest),
+        };
+        Arrival { delay: transit.delay, not_before }
+    }
+}
+
+/// How a packet arrives once it is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Arrival {
+    delay: Span,
+    /// The arrival of those before it, where it keeps order.
+    not_before: Option<TimeNs>,
+}
+
+impl Arrival {
+    /// When it arrives, sent at `sent`.
+    pub(super) fn at(&self, sent: TimeNs) -> TimeNs {
+        (sent + self.delay).max(self.not_before.unwrap_or_default())
+    }
+
+    /// Whether it keeps order.
+    pub(super) fn keeps_order(&self) -> bool {
+        self.not_before.is_some()
+    }
+
+    /// The same behind one that arrives at `latest`.
+    pub(super) fn behind(self, latest: TimeNs) -> Self {
+        Self { not_before: self.not_before.map(|_| latest), ..self }
+    }
+
+    /// What it is behind, where it keeps order.
+    pub(super) fn not_before(&self) -> Option<TimeNs> {
+        self.not_before
     }
 }
 

@@ -26,6 +26,8 @@ impl Packet {
 /// What becomes of a packet, and of its copy if the link made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offered {
+    /// Which packet of this link it is, from 0.
+    pub number: u64,
     /// What becomes of the packet.
     pub fate: Fate,
     /// What becomes of the copy that followed it.
@@ -34,9 +36,30 @@ pub struct Offered {
 
 impl Offered {
     /// Every arrival: of the packet, then of its copy.
-    pub fn deliveries(self) -> impl Iterator<Item = Delivery> {
-        [Some(self.fate), self.copy].into_iter().flatten().filter_map(Fate::delivery)
+    pub fn deliveries(self) -> impl Iterator<Item = (PacketName, Delivery)> {
+        let named = |copy| PacketName { number: self.number, copy };
+        let original = self.fate.delivery().map(|delivery| (named(false), delivery));
+        let copy = self.copy.and_then(Fate::delivery).map(|delivery| (named(true), delivery));
+        original.into_iter().chain(copy)
     }
+}
+
+/// Which packet of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PacketName {
+    /// Its place among the packets offered, from 0.
+    pub number: u64,
+    /// It is the copy that the link made.
+    pub copy: bool,
+}
+
+/// A packet whose arrival a change of the rate moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Which one.
+    pub packet: PacketName,
+    /// When it arrives now.
+    pub at: TimeNs,
 }
 
 /// What becomes of a packet.

@@ -8,7 +8,7 @@ use units::{BitRate, TimeNs};
 ///
 /// A packet meets the loss and the delay of the time it is offered, and the rate of the
 /// time it is sent.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     changes: VecDeque<(TimeNs, Change)>,
     drops: VecDeque<u64>,
@@ -39,6 +39,21 @@ impl Script {
         drops.sort_unstable();
         drops.dedup();
         Self { changes: changes.into(), drops: drops.into() }
+    }
+
+    /// Whether it does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.drops.is_empty()
+    }
+
+    /// The changes to come, by time.
+    pub fn changes(&self) -> impl Iterator<Item = (TimeNs, Change)> {
+        self.changes.iter().copied()
+    }
+
+    /// The packets still to be dropped, by number.
+    pub fn dropped(&self) -> impl Iterator<Item = u64> {
+        self.drops.iter().copied()
     }
 
     /// The next change that is due at `now`.

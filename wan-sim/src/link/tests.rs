@@ -86,12 +86,15 @@ fn loss_is_the_same_whatever_else_is_switched_on() {
 fn a_change_holds_for_later_packets() {
     let mut link = Link::new(spec("8 Mbit/s", "10 ms"), 1);
     assert_eq!(link.fate(0, 1000), at(11_000_000));
-    link.set_spec(spec("16 Mbit/s", "20 ms"));
-    assert_eq!(link.fate(0, 1000), at(21_500_000));
+    // The first has its millisecond halved, too.
+    let moved = link.set_spec(ns(0), spec("16 Mbit/s", "20 ms"));
+    let packet = PacketName { number: 0, copy: false };
+    assert_eq!(moved, [Moved { packet, at: ns(10_500_000) }]);
+    assert_eq!(link.fate(0, 1000), at(21_000_000));
     link.set_blackhole(true);
     assert_eq!(link.fate(0, 1000), Fate::Drop(Reason::Blackhole));
     link.set_blackhole(false);
-    assert_eq!(link.fate(0, 1000), at(22_000_000));
+    assert_eq!(link.fate(0, 1000), at(21_500_000));
     assert_eq!(link.counters().drops_blackhole, 1);
 }
 
@@ -191,7 +194,7 @@ fn a_copy_follows_and_has_a_fate_of_its_own() {
     let mut link = Link::new(copying.with_queue(ByteCount::new(0)), 1);
     let offered = link.offer(ns(0), Packet::new(1000));
     assert_eq!((offered.fate, offered.copy), (at(2_000_000), Some(Fate::Drop(Reason::Queue))));
-    link.set_spec(copying);
+    link.set_spec(ns(0), copying);
     let offered = link.offer(ns(1_000_000), Packet::new(1000));
     assert_eq!((offered.fate, offered.copy), (at(3_000_000), Some(at(4_000_000))));
     assert_eq!((link.counters().packets, link.counters().duplicated), (2, 2));
@@ -241,6 +244,48 @@ fn switching_an_impairment_on_leaves_the_others_alone() {
 }
 
 proptest! {
+    /// A change of the rate without notice moves arrivals to where a script, which fates
+    /// take into account from the start, has them.
+    #[test]
+    fn a_surprise_moves_packets_to_where_a_script_would_have_had_them(
+        packets in prop::collection::vec((0u64..30_000, 1u32..1500), 1..100),
+        (before, after) in (1u64..100, 1u64..100),
+        (change_at, jitter_us) in (0u64..1_000_000, 0u64..500),
+        kept: bool,
+    ) {
+        // Whole nanoseconds a byte, so that none is lost to rounding at the change.
+        let rates = [before, after].map(|ns| BitRate::from_bits_per_second(8_000_000_000 / ns));
+        let order = if kept { Order::Kept } else { Order::Free };
+        let jitter = Jitter { order, ..uniform(Span::from_ns(jitter_us * 1000)) };
+        let [old, new] = rates.map(|rate| {
+            let spec = LinkSpec::new(rate, Span::from_ms(1)).unwrap();
+            spec.with_queue(ByteCount::new(20_000)).with_jitter(jitter).unwrap()
+        });
+        let script = Script::new([(ns(change_at), Change::Spec(new))], []);
+        let (mut told, mut surprised) = (Link::scripted(old, script, 1), Link::new(old, 1));
+        let (mut now, mut changed) = (0, false);
+        let mut arrivals = Vec::new();
+        for (gap, bytes) in packets {
+            now += gap;
+            if now >= change_at && !changed {
+                changed = true;
+                for Moved { packet, at } in surprised.set_spec(ns(change_at), new) {
+                    let (_, arrival) = &mut arrivals[packet.number as usize];
+                    *arrival = Some(at);
+                }
+            }
+            let fates = (told.fate(now, bytes), surprised.fate(now, bytes));
+            arrivals.push((fates.0.delivery().map(|d| d.at), fates.1.delivery().map(|d| d.at)));
+        }
+        prop_assume!(changed);
+        for (told, surprised) in arrivals {
+            prop_assert_eq!(told.is_some(), surprised.is_some());
+            // A bit in service at the change is rounded.
+            let off = told.unwrap_or_default().ns().abs_diff(surprised.unwrap_or_default().ns());
+            prop_assert!(off <= 200, "{off} ns");
+        }
+    }
+
     /// Order holds, nothing is earlier than physics allows, the queue is never overfull and
     /// every packet is counted once.
     #[test]

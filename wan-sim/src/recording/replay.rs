@@ -1,8 +1,9 @@
 //! Reading a recording back through the core.
 
-use super::{HEADER, PacketLine};
+use super::{HEADER, MovedLine, PacketLine};
 use crate::netem::Netem;
-use crate::{Counters, Link, Packet};
+use crate::{Change, Counters, Link, LinkSpec, Packet, Script};
+use std::collections::VecDeque;
 use std::io::{self, BufRead};
 use units::TimeNs;
 
@@ -46,30 +47,59 @@ pub enum ReplayError {
 /// # Errors
 /// [`ReplayError`], at the first line that does not replay.
 pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
-    let mut links: Vec<(String, Link)> = Vec::new();
+    let mut links: Vec<Replayed> = Vec::new();
     let mut lines = input.lines().zip(1..);
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
     let first = first?;
     if first != HEADER {
         return Err(ReplayError::Malformed { line: 1, text: first, wanted: "the header" });
     }
+    // What must come before anything else.
+    let mut due = VecDeque::new();
     for (text, line) in lines {
         let text = text?;
-        let replayed = apply(&text, &mut links).map_err(|wanted| ReplayError::Malformed {
-            line,
-            text: text.clone(),
-            wanted,
-        })?;
+        let replayed = match due.pop_front() {
+            Some(line) => Some(line),
+            None => apply(&text, &mut links, &mut due)
+                .map_err(|wanted| ReplayError::Malformed { line, text: text.clone(), wanted })?,
+        };
         if let Some(replayed) = replayed.filter(|replayed| *replayed != text) {
             return Err(ReplayError::Different { line, recorded: text, replayed });
         }
     }
-    let links = links.into_iter().map(|(name, link)| (name, link.counters())).collect();
+    let links = links.into_iter().map(|known| (known.name, known.link.counters())).collect();
     Ok(Replay { links })
 }
 
-/// Carries out one line; returns it as it should be, for a packet.
-fn apply(text: &str, links: &mut Vec<(String, Link)>) -> Result<Option<String>, &'static str> {
+/// A link of the recording, made anew with each line that says more about it.
+struct Replayed {
+    name: String,
+    spec: LinkSpec,
+    seed: u64,
+    script: Script,
+    link: Link,
+}
+
+impl Replayed {
+    fn new(name: &str, spec: LinkSpec, seed: u64) -> Self {
+        let (name, script) = (name.to_owned(), Script::default());
+        Self { name, spec, seed, script, link: Link::new(spec, seed) }
+    }
+
+    fn foresee(&mut self, change: Option<(TimeNs, Change)>, drop: Option<u64>) {
+        let script = &self.script;
+        self.script = Script::new(script.changes().chain(change), script.dropped().chain(drop));
+        self.link = Link::scripted(self.spec, self.script.clone(), self.seed);
+    }
+}
+
+/// Carries out one line; returns it as it should be, for a packet. Adds to `due` the lines
+/// that must follow.
+fn apply(
+    text: &str,
+    links: &mut Vec<Replayed>,
+    due: &mut VecDeque<String>,
+) -> Result<Option<String>, &'static str> {
     if let Some(rest) = text.strip_prefix("link ") {
         const WANTED: &str = "`link NUMBER NAME WORDS seed SEED`, numbered in order";
         let mut parts = rest.splitn(3, ' ');
@@ -79,15 +109,29 @@ fn apply(text: &str, links: &mut Vec<(String, Link)>) -> Result<Option<String>, 
         };
         let words: Netem = words.parse().map_err(|_| WANTED)?;
         let seed = words.seed.filter(|_| index == Some(links.len())).ok_or(WANTED)?;
-        links.push((name.to_owned(), Link::new(words.link, seed)));
+        links.push(Replayed::new(name, words.link, seed));
         return Ok(None);
     }
     let (index, rest) = text.split_once(' ').ok_or("a line of a known link")?;
     let index: usize = index.parse().map_err(|_| "a line of a known link")?;
-    let (_, link) = links.get_mut(index).ok_or("a line of a known link")?;
-    if let Some(words) = rest.strip_prefix("set ") {
-        let words: Netem = words.parse().map_err(|_| "`set WORDS`")?;
-        link.set_spec(words.link);
+    let known = links.get_mut(index).ok_or("a line of a known link")?;
+    if let Some(rest) = rest.strip_prefix("at ") {
+        let change = foreseen(rest).ok_or("`LINK at TIME set WORDS|cut|join`")?;
+        known.foresee(Some(change), None);
+        return Ok(None);
+    }
+    if let Some(number) = rest.strip_prefix("drops ") {
+        known.foresee(None, Some(number.parse().map_err(|_| "`LINK drops NUMBER`")?));
+        return Ok(None);
+    }
+    let link = &mut known.link;
+    if let Some(rest) = rest.strip_prefix("set ") {
+        const WANTED: &str = "`LINK set TIME WORDS`";
+        let (now, words) = rest.split_once(' ').ok_or(WANTED)?;
+        let now = TimeNs::from_ns(now.parse().map_err(|_| WANTED)?);
+        let words: Netem = words.parse().map_err(|_| WANTED)?;
+        let moved = link.set_spec(now, words.link);
+        due.extend(moved.iter().map(|moved| MovedLine { index, moved }.to_string()));
         return Ok(None);
     }
     match rest {
@@ -101,6 +145,16 @@ fn apply(text: &str, links: &mut Vec<(String, Link)>) -> Result<Option<String>, 
         }
     }
     Ok(None)
+}
+
+fn foreseen(rest: &str) -> Option<(TimeNs, Change)> {
+    let (at, change) = rest.split_once(' ')?;
+    let change = match change {
+        "cut" => Change::Cut,
+        "join" => Change::Join,
+        _ => Change::Spec(change.strip_prefix("set ")?.parse::<Netem>().ok()?.link),
+    };
+    Some((TimeNs::from_ns(at.parse().ok()?), change))
 }
 
 fn packet(rest: &str) -> Option<(TimeNs, Packet)> {

@@ -37,16 +37,16 @@ fn record() -> String {
         match i {
             2000 => {
                 let spec = link("delay 7ms rate 5mbit queue 1bdp");
-                links[0].set_spec(spec);
-                recorder.change(0, Change::Spec(spec));
+                let moved = links[0].set_spec(now, spec);
+                recorder.change(0, now, Change::Spec(spec), &moved);
             }
             3000 => {
                 links[1].set_blackhole(true);
-                recorder.change(1, Change::Cut);
+                recorder.change(1, now, Change::Cut, &[]);
             }
             3100 => {
                 links[1].set_blackhole(false);
-                recorder.change(1, Change::Join);
+                recorder.change(1, now, Change::Join, &[]);
             }
             _ => {}
         }
@@ -60,7 +60,8 @@ fn record() -> String {
 #[test]
 fn a_recording_replays_byte_for_byte() {
     let text = record();
-    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole"] {
+    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole", "0 moved "]
+    {
         assert!(text.contains(part), "{part} is not in the recording");
     }
     let replayed = replay(text.as_bytes()).unwrap();
@@ -72,7 +73,9 @@ fn a_recording_replays_byte_for_byte() {
 #[test]
 fn a_recording_that_was_changed_is_found_out() {
     let text = record();
-    for (from, to) in [("seed 4", "seed 5"), ("drop:loss", "drop:queue"), ("1 cut\n", "")] {
+    for (from, to) in
+        [("seed 4", "seed 5"), ("drop:loss", "drop:queue"), ("1 cut\n", ""), ("moved 1", "moved 2")]
+    {
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text);
         let error = replay(changed.as_bytes()).unwrap_err();
@@ -97,6 +100,34 @@ fn a_recording_that_cannot_be_written_is_an_error() {
     }
     let error = Recorder::new(Box::new(Full)).finish().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn what_a_script_foresees_replays() {
+    let sink = Sink::default();
+    let mut recorder = Recorder::new(Box::new(sink.clone()));
+    let spec = link("delay 5ms rate 8mbit queue 1MB");
+    let ms = |ms: u64| TimeNs::from_ns(ms * 1_000_000);
+    let changes = [
+        (ms(5), Change::Spec(link("delay 1ms rate 80mbit queue 1MB"))),
+        (ms(20), Change::Cut),
+        (ms(30), Change::Join),
+    ];
+    let script = Script::new(changes, [2, 7]);
+    recorder.link(0, "a_b", 1, spec);
+    recorder.script(0, &script);
+    let mut scripted = Link::scripted(spec, script, 1);
+    for i in 0..50 {
+        let packet = Packet::new(1000);
+        let offered = scripted.offer(ms(i), packet);
+        recorder.offered(0, ms(i), packet, &offered);
+    }
+    recorder.finish().unwrap();
+    let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+    let [(_, seen)] = replay(text.as_bytes()).unwrap().links[..] else { panic!("one link") };
+    assert_eq!((seen.drops_script, seen.drops_blackhole), (2, 10));
+    let changed = text.replacen("at 20000000 cut", "at 21000000 cut", 1);
+    assert!(matches!(replay(changed.as_bytes()), Err(ReplayError::Different { .. })));
 }
 
 proptest! {

@@ -1,8 +1,8 @@
 //! Packets on their way, in order of delivery, joined into batches for one send each.
 
-use crate::Delivery;
+use crate::{Delivery, Moved, PacketName};
 use quinn_udp::EcnCodepoint;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use units::{Span, TimeNs};
 
 /// What one direction of the link holds. Bounded by the link: its queue, plus its rate
@@ -23,6 +23,8 @@ pub(super) struct Batch {
     /// When the last of them arrives; the first does at most [`BATCH_SPAN_MAX`] before.
     due: TimeNs,
     first_due: TimeNs,
+    /// The last of them.
+    last: PacketName,
     /// A shorter datagram ends it.
     closed: bool,
 }
@@ -38,7 +40,7 @@ impl Pipe {
         flow: FlowId,
         ecn: Option<EcnCodepoint>,
         datagram: &[u8],
-        delivery: Delivery,
+        (name, delivery): (PacketName, Delivery),
     ) -> bool {
         let at = delivery.at;
         let ecn = if delivery.marked { Some(EcnCodepoint::Ce) } else { ecn };
@@ -48,6 +50,7 @@ impl Pipe {
         {
             append(&mut last.data, datagram, bit);
             last.due = at;
+            last.last = name;
             last.closed = datagram.len() < last.segment_bytes;
             return false;
         }
@@ -62,6 +65,7 @@ impl Pipe {
             data,
             due: at,
             first_due: at,
+            last: name,
             closed: datagram.is_empty(),
         };
         self.batches.insert(place, batch);
@@ -77,6 +81,18 @@ impl Pipe {
     /// When the next batch arrives.
     pub(super) fn next_due(&self) -> Option<TimeNs> {
         self.batches.front().map(|batch| batch.due)
+    }
+
+    /// Gives packets that a change of the link moved their new time.
+    pub(super) fn move_to(&mut self, moved: &[Moved]) {
+        let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
+        for batch in &mut self.batches {
+            if let Some(at) = moved.get(&batch.last) {
+                batch.due = *at;
+                batch.first_due = *at;
+            }
+        }
+        self.batches.make_contiguous().sort_by_key(|batch| batch.due);
     }
 
     /// Takes back a sent batch's memory.
@@ -141,7 +157,26 @@ mod tests {
     }
 
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
-        pipe.push(FlowId(flow), None, &vec![0; bytes], delivery(at))
+        pipe.push(FlowId(flow), None, &vec![0; bytes], (name(at), delivery(at)))
+    }
+
+    /// As if packets were numbered by their time.
+    fn name(at: u64) -> PacketName {
+        PacketName { number: at, copy: false }
+    }
+
+    #[test]
+    fn a_batch_moves_with_its_last_packet() {
+        let mut pipe = Pipe::default();
+        push(&mut pipe, 1, 1000, 0);
+        push(&mut pipe, 1, 1000, 100 * US);
+        push(&mut pipe, 1, 1000, 300 * US);
+        let moved = |from, to| Moved { packet: name(from), at: TimeNs::from_ns(to) };
+        pipe.move_to(&[moved(100 * US, 900 * US), moved(7, 1)]);
+        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(300 * US)));
+        let batch = pipe.pop_due(TimeNs::from_ns(300 * US)).unwrap();
+        assert_eq!(batch.data.len(), 1000);
+        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(900 * US)));
     }
 
     #[test]
@@ -167,7 +202,7 @@ mod tests {
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         let marked = Delivery { marked: true, ..delivery(0) };
-        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], marked));
+        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], (name(0), marked)));
         assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
     }
 
@@ -177,7 +212,7 @@ mod tests {
         push(&mut pipe, 1, 1000, 500 * US);
         push(&mut pipe, 1, 1000, 100 * US);
         let flipped = Delivery { corrupt_bit: Some(16 + 3), ..delivery(100 * US) };
-        assert!(pipe.push(FlowId(1), None, &[0, 0], flipped));
+        assert!(pipe.push(FlowId(1), None, &[0, 0], (name(0), flipped)));
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US)));
         let first = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!(first.data.len(), 1000);

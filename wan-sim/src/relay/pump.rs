@@ -1,24 +1,22 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
-#![expect(clippy::disallowed_methods, reason = "a front end reads the clock")]
-
 use super::pipe::{FlowId, Pipe};
 use super::socket::{Destination, Outgoing, Port};
 use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::Packet;
+use crate::clock::{RunClock, thread_cpu};
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use units::{Span, TimeNs};
 
 pub(super) struct Pump {
-    origin: Instant,
+    clock: RunClock,
     shared: Arc<Mutex<Shared>>,
     /// Readable when the relay's handle wants an end; closed when this thread ends.
     life: UnixStream,
@@ -53,8 +51,9 @@ impl Pump {
         shared: Arc<Mutex<Shared>>,
         life: UnixStream,
     ) -> Self {
+        let clock = lock(&shared).clock.clone();
         Self {
-            origin: Instant::now(),
+            clock,
             shared,
             life,
             listeners,
@@ -71,7 +70,7 @@ impl Pump {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         let mut reaped = TimeNs::default();
-        let mut last = self.now();
+        let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.
         self.life.write_all(&[0])?;
         loop {
@@ -90,6 +89,13 @@ impl Pump {
             if gap > LIMITS.read_gap {
                 lock(&self.shared).fidelity.read(gap, &LIMITS);
             }
+            if now.since(accounted) >= HEARTBEAT {
+                lock(&self.shared).fidelity.worked(thread_cpu());
+                accounted = now;
+            }
+            if !lock(&self.shared).moved.iter().all(Vec::is_empty) {
+                self.apply_moves();
+            }
             for source in ready {
                 self.receive(source);
             }
@@ -97,7 +103,15 @@ impl Pump {
     }
 
     fn now(&self) -> TimeNs {
-        TimeNs::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.clock.now()
+    }
+
+    /// Takes over what the relay's handle changed.
+    fn apply_moves(&mut self) {
+        let mut shared = lock(&self.shared);
+        for (direction, pipe) in [(FORWARD, &mut self.forward), (BACKWARD, &mut self.backward)] {
+            pipe.move_to(&std::mem::take(&mut shared.moved[direction]));
+        }
     }
 
     fn deliver(&mut self) {
@@ -151,7 +165,7 @@ impl Pump {
             Err(error) => return Err(error.into()),
         }
         let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        if ready(&fds[0]) {
+        if ready(&fds[0]) && (&self.life).read(&mut [0; 64])? == 0 {
             return Ok(None);
         }
         let ready = fds[1..].iter().zip(sources).filter(|(fd, _)| ready(fd));
@@ -211,8 +225,8 @@ impl Pump {
             // A datagram is at most 64 KiB.
             let ip_bytes = datagram.len() as u32 + headers;
             let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
-            for delivery in shared.offer(direction, now, packet).deliveries() {
-                let began = pipe.push(id, meta.ecn, datagram, delivery);
+            for arrival in shared.offer(direction, now, packet).deliveries() {
+                let began = pipe.push(id, meta.ecn, datagram, arrival);
                 flow.batches_under_way += u32::from(began);
             }
         }

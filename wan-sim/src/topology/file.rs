@@ -1,13 +1,17 @@
 //! Reading a lab or fabric file.
 
 use super::SiteLink;
+use super::port::{Port, RawPort};
 use super::preset;
-use super::raw::{LinkError, RawLink};
+use super::raw::{LinkError, RawLink, spelled};
+use super::schedule;
+use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use units::BitRate;
 
 /// Sites and links.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub struct Topology {
     pub sites: Vec<String>,
     /// Links, at most one between two sites, in order of their sites.
     pub links: Vec<SiteLink>,
+    /// What each site's links share.
+    pub ports: Vec<Port>,
     /// Decides every random draw.
     pub seed: u64,
     /// Longest IP packet, in bytes.
@@ -86,6 +92,12 @@ struct Site {
     #[serde(default)]
     addresses: Vec<IpAddr>,
     device: Option<String>,
+    #[serde(default, deserialize_with = "spelled")]
+    egress: Option<BitRate>,
+    #[serde(default, deserialize_with = "spelled")]
+    ingress: Option<BitRate>,
+    #[serde(default, deserialize_with = "spelled")]
+    port_queue: Option<QueueSize>,
 }
 
 /// What a topology needs of a fabric; the gateway checks the rest.
@@ -106,23 +118,48 @@ struct Region {
 #[derive(Deserialize)]
 struct Gateway {
     wan: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "spelled")]
+    egress: Option<BitRate>,
+    #[serde(default, deserialize_with = "spelled")]
+    ingress: Option<BitRate>,
 }
 
-impl From<Site> for Host {
-    fn from(site: Site) -> Self {
-        Self { addresses: site.addresses, device: site.device }
+/// A site of either file.
+struct RawSite {
+    name: String,
+    host: Host,
+    port: RawPort,
+}
+
+impl From<(String, Site)> for RawSite {
+    fn from((name, site): (String, Site)) -> Self {
+        let Site { addresses, device, egress, ingress, port_queue: queue } = site;
+        Self { name, host: Host { addresses, device }, port: RawPort { egress, ingress, queue } }
     }
 }
 
-impl From<Region> for Host {
-    fn from(region: Region) -> Self {
-        let wans = region.gateway.into_values().filter_map(|gateway| gateway.wan);
-        Self { addresses: wans.map(|wan| wan.ip()).collect(), device: None }
+/// A region is one site, whose port is all its gateways' together.
+impl From<(String, Region)> for RawSite {
+    fn from((name, region): (String, Region)) -> Self {
+        let on_wan: Vec<_> =
+            region.gateway.values().filter(|gateway| gateway.wan.is_some()).collect();
+        let wans = on_wan.iter().filter_map(|gateway| gateway.wan);
+        let host = Host { addresses: wans.map(|wan| wan.ip()).collect(), device: None };
+        let sum = |rate: fn(&Gateway) -> Option<BitRate>| {
+            let rates = on_wan.iter().map(|gateway| rate(gateway).map(BitRate::bits_per_second));
+            let sum = rates.sum::<Option<u64>>().filter(|_| !on_wan.is_empty());
+            sum.map(BitRate::from_bits_per_second)
+        };
+        let (egress, ingress) = (sum(|gateway| gateway.egress), sum(|gateway| gateway.ingress));
+        Self { name, host, port: RawPort { egress, ingress, queue: None } }
     }
 }
 
-fn hosts<T: Into<Host>>(sites: BTreeMap<String, T>) -> impl Iterator<Item = (String, Host)> {
-    sites.into_iter().map(|(name, site)| (name, site.into()))
+fn raw_sites<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = RawSite>
+where
+    RawSite: From<(String, T)>,
+{
+    sites.into_iter().map(RawSite::from)
 }
 
 impl Topology {
@@ -142,19 +179,19 @@ impl Topology {
         let table: toml::Table = parse(path, text)?;
         if table.contains_key("region") {
             let fabric: FabricFile = parse(path, text)?;
-            let sites = hosts(fabric.region).collect();
+            let sites = raw_sites(fabric.region).collect();
             return assemble(path, sites, fabric.link, fabric.mtu, None);
         }
         let lab: LabFile = parse(path, text)?;
-        let mut sites: Vec<_> = hosts(lab.site).collect();
+        let mut sites: Vec<_> = raw_sites(lab.site).collect();
         let mut links = lab.link;
         let mut mtu = lab.mtu;
         if let Some(fabric) = lab.fabric {
             let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);
             let fabric: FabricFile = parse(&fabric_path, &read(&fabric_path)?)?;
             mtu = mtu.or(fabric.mtu);
-            sites.extend(hosts(fabric.region));
-            sites.sort_by(|one, other| one.0.cmp(&other.0));
+            sites.extend(raw_sites(fabric.region));
+            sites.sort_by(|one, other| one.name.cmp(&other.name));
             for (name, base) in fabric.link {
                 let link = links.remove(&name).unwrap_or_default();
                 links.insert(name, link.over(&base));
@@ -166,7 +203,7 @@ impl Topology {
 
 fn assemble(
     path: &Path,
-    sites: Vec<(String, Host)>,
+    raw: Vec<RawSite>,
     raw_links: BTreeMap<String, RawLink>,
     mtu: Option<u16>,
     seed: Option<u64>,
@@ -176,7 +213,7 @@ fn assemble(
         key: key.to_owned(),
         message,
     };
-    let (sites, hosts): (Vec<_>, Vec<_>) = sites.into_iter().unzip();
+    let sites: Vec<_> = raw.iter().map(|site| site.name.clone()).collect();
     if let Some(twice) = sites.windows(2).find(|pair| pair[0] == pair[1]) {
         let message = "is a site of the fabric already".to_owned();
         return Err(impossible(&format!("site.{}", twice[0]), message));
@@ -202,15 +239,23 @@ fn assemble(
         let direction = |own: &Option<Box<RawLink>>| {
             direction(&raw, own.as_deref()).map_err(|message| impossible(&key, message))
         };
-        let (a_to_b, b_to_a) = (direction(&raw.forward)?, direction(&raw.backward)?);
-        links.push(SiteLink { a, b, a_to_b, b_to_a });
+        let (a_to_b, a_to_b_script) = direction(&raw.forward)?;
+        let (b_to_a, b_to_a_script) = direction(&raw.backward)?;
+        links.push(SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script });
     }
     links.sort_by_key(|link| (link.a, link.b));
-    Ok(Topology { sites, links, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
+    let ports = raw.iter().enumerate().map(|(site, raw)| {
+        let (out, into): (Vec<_>, Vec<_>) = links.iter().filter_map(|link| link.ways(site)).unzip();
+        let port = raw.port.build(&out, &into);
+        port.map_err(|message| impossible(&format!("site.{}", raw.name), message))
+    });
+    let ports = ports.collect::<Result<_, _>>()?;
+    let hosts = raw.into_iter().map(|site| site.host).collect();
+    Ok(Topology { sites, links, ports, seed: seed.unwrap_or(SEED_DEFAULT), mtu, hosts })
 }
 
 /// The direction's own keys over the link's, over its preset's.
-fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<crate::LinkSpec, String> {
+fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, Script), String> {
     if own.is_some_and(|own| own.forward.is_some() || own.backward.is_some()) {
         return Err("a direction has no directions of its own".to_owned());
     }
@@ -220,7 +265,8 @@ fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<crate::LinkSpec, S
             .ok_or_else(|| format!("`{name}` is no preset; there are {}", preset::names()))?;
         keys = keys.over(preset);
     }
-    keys.build().map_err(|error: LinkError| match error {
+    let built = keys.build().and_then(|spec| Ok((spec, schedule::script(&keys)?)));
+    built.map_err(|error: LinkError| match error {
         LinkError::NoDelay => format!("{error}, or a preset: {}", preset::names()),
         error => error.to_string(),
     })

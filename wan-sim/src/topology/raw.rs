@@ -1,5 +1,6 @@
 //! A link as a file spells it, before defaults.
 
+use super::schedule::RawChange;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
@@ -15,15 +16,15 @@ pub(super) struct RawLink {
     pub(super) preset: Option<String>,
     netem: Option<String>,
     #[serde(deserialize_with = "spelled")]
-    rtt: Option<Span>,
+    pub(super) rtt: Option<Span>,
     #[serde(deserialize_with = "spelled")]
-    delay: Option<Span>,
+    pub(super) delay: Option<Span>,
     #[serde(deserialize_with = "spelled")]
     jitter: Option<Span>,
     distribution: Option<Distribution>,
     reordering: Option<bool>,
     #[serde(deserialize_with = "spelled")]
-    rate: Option<BitRate>,
+    pub(super) rate: Option<BitRate>,
     overhead_bytes: Option<u16>,
     #[serde(deserialize_with = "spelled")]
     queue: Option<QueueSize>,
@@ -31,8 +32,8 @@ pub(super) struct RawLink {
     mark_above: Option<ByteCount>,
     limit_packets: Option<NonZeroU32>,
     #[serde(deserialize_with = "spelled")]
-    loss: Option<Fraction>,
-    bursts: Option<Bursts>,
+    pub(super) loss: Option<Fraction>,
+    pub(super) bursts: Option<Bursts>,
     mark_losses: Option<bool>,
     #[serde(deserialize_with = "spelled")]
     duplicate: Option<Fraction>,
@@ -41,6 +42,8 @@ pub(super) struct RawLink {
     #[serde(deserialize_with = "spelled")]
     reorder: Option<Fraction>,
     gap: Option<NonZeroU32>,
+    pub(super) changes: Option<Vec<RawChange>>,
+    pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
 }
@@ -54,7 +57,7 @@ enum Distribution {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bursts {
+pub(super) struct Bursts {
     #[serde(deserialize_with = "given")]
     to_bad: Fraction,
     #[serde(deserialize_with = "given")]
@@ -72,6 +75,8 @@ pub(super) enum LinkError {
     Both { one: &'static str, other: &'static str },
     #[error("`{key}` has no effect without `{needed}`")]
     Without { key: &'static str, needed: &'static str },
+    #[error("changes: the one at {at} has none of rate, delay, loss, cut")]
+    NoChange { at: Span },
     #[error("give `rtt`, or `delay` one way")]
     NoDelay,
     #[error("netem: the seed is the whole file's: seed = 7 at its top")]
@@ -86,7 +91,9 @@ impl RawLink {
     /// These keys, and those of `base` where there are none.
     pub(super) fn over(self, base: &Self) -> Self {
         if self.netem.is_some() {
-            return self;
+            let changes = self.changes.or_else(|| base.changes.clone());
+            let drops = self.drops.or_else(|| base.drops.clone());
+            return Self { changes, drops, ..self };
         }
         let (rtt, delay) = match (self.rtt, self.delay) {
             (None, None) => (base.rtt, base.delay),
@@ -116,9 +123,16 @@ impl RawLink {
             corrupt: self.corrupt.or(base.corrupt),
             reorder: self.reorder.or(base.reorder),
             gap: self.gap.or(base.gap),
+            changes: self.changes.or_else(|| base.changes.clone()),
+            drops: self.drops.or_else(|| base.drops.clone()),
             forward: self.forward.or_else(|| base.forward.clone()),
             backward: self.backward.or_else(|| base.backward.clone()),
         }
+    }
+
+    /// Whether netem's words say it all.
+    pub(super) fn is_words(&self) -> bool {
+        self.netem.is_some()
     }
 
     /// The link in one direction.
@@ -214,14 +228,14 @@ impl RawLink {
     }
 }
 
-fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(super) fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
 {
     given(deserializer).map(Some)
 }
 
-fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
 {

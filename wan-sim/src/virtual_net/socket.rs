@@ -1,6 +1,7 @@
 //! One socket of the virtual network, as quinn wants it.
 
 use super::VirtualNet;
+use super::clock::Timer;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use std::io::{self, IoSliceMut};
@@ -8,19 +9,19 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::time::Sleep;
 use units::TimeNs;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     net: VirtualNet,
     address: SocketAddr,
-    sleep: Mutex<Option<Pin<Box<Sleep>>>>,
+    timer: Mutex<Timer>,
 }
 
 impl Socket {
     pub(super) fn new(net: VirtualNet, address: SocketAddr) -> Self {
-        Self { net, address, sleep: Mutex::new(None) }
+        let timer = Mutex::new(net.clock.timer());
+        Self { net, address, timer }
     }
 
     /// Takes what is due; else says when the next packet is.
@@ -69,13 +70,7 @@ impl Socket {
     }
 
     fn sleep_until(&self, at: TimeNs, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.net.origin + std::time::Duration::from_nanos(at.ns());
-        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
-        let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if sleep.deadline() != deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        sleep.as_mut().poll(cx)
+        self.timer.lock().unwrap_or_else(PoisonError::into_inner).poll_until(at, cx)
     }
 }
 

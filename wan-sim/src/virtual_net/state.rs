@@ -1,7 +1,7 @@
 //! What the network holds.
 
 use super::{INBOX_BYTES_MAX, Undelivered};
-use crate::{Delivery, Link, Packet, TraceHash, TraceRecord};
+use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;
 use std::collections::BTreeMap;
@@ -46,11 +46,14 @@ pub(super) struct Datagram {
     pub(super) source: SocketAddr,
     pub(super) ecn: Option<EcnCodepoint>,
     pub(super) payload: Bytes,
+    /// Which packet it is of the link that it is on; `None` before it and after.
+    pub(super) on_link: Option<PacketName>,
 }
 
 impl Datagram {
     /// With what the link did to it.
-    fn after(mut self, delivery: Delivery) -> Self {
+    fn after(mut self, name: PacketName, delivery: Delivery) -> Self {
+        self.on_link = Some(name);
         if delivery.marked {
             self.ecn = Some(EcnCodepoint::Ce);
         }
@@ -104,7 +107,8 @@ impl State {
             if let Some(port) = self.ports.get_mut(&ip) {
                 came = pass(&mut port.ingress, &mut self.trace, destination, came);
             }
-            for (at, datagram) in came {
+            for (at, mut datagram) in came {
+                datagram.on_link = None;
                 self.put(at, destination, datagram);
             }
             if destination != reader {
@@ -112,6 +116,29 @@ impl State {
             }
         }
         others
+    }
+
+    /// Changes a link at `now`. Returns whoever waits for what now comes sooner.
+    pub(super) fn set_spec(
+        &mut self,
+        now: TimeNs,
+        (from, to): (IpAddr, IpAddr),
+        spec: LinkSpec,
+    ) -> Option<Vec<Waker>> {
+        let moved = self.links.get_mut(&(from, to))?.set_spec(now, spec);
+        let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
+        let new_time = |datagram: &Datagram| {
+            let name = datagram.on_link.filter(|_| datagram.source.ip() == from)?;
+            moved.get(&name).copied()
+        };
+        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
+            rekey(&mut inbox.datagrams, new_time);
+        }
+        if let Some(arriving) = self.arriving.get_mut(&to) {
+            rekey(arriving, |(_, datagram)| new_time(datagram));
+        }
+        let readers: Vec<_> = self.inboxes.keys().filter(|at| at.ip() == to).copied().collect();
+        Some(readers.into_iter().filter_map(|reader| self.waker_for(reader)).collect())
     }
 
     /// When the socket at `address` has to look again.
@@ -149,6 +176,16 @@ impl State {
     }
 }
 
+/// Moves what has a new time to it.
+fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Option<TimeNs>) {
+    let moving = held.iter().filter_map(|(key, item)| Some((*key, new_time(item)?)));
+    for (key, at) in moving.collect::<Vec<_>>() {
+        if let Some(item) = held.remove(&key) {
+            held.insert((at, key.1), item);
+        }
+    }
+}
+
 /// Offers datagrams to a link; returns those that come out, and when.
 fn pass(
     link: &mut Link,
@@ -164,7 +201,9 @@ fn pass(
         record.offered = Some(offered);
         trace.add(&record);
         let arrived = offered.deliveries();
-        out.extend(arrived.map(|delivery| (delivery.at, datagram.clone().after(delivery))));
+        let after =
+            |(name, delivery): (_, Delivery)| (delivery.at, datagram.clone().after(name, delivery));
+        out.extend(arrived.map(after));
     }
     out
 }

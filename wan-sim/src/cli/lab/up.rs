@@ -2,6 +2,7 @@
 
 use super::home::Home;
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, Failure, UpArgs};
+use crate::cli::progress::{self, Progress, Seen};
 use crate::cli::show::fidelity_json;
 use crate::lab::{Lab, LinkStatus, remove_orphans};
 use crate::recording::Recorder;
@@ -9,11 +10,10 @@ use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use units::BitRate;
 
 /// Starts this command again in the background, and waits until the lab is up.
 pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
@@ -65,16 +65,18 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
         eprintln!("wan-sim lab: removed {name}, which was left behind");
     }
     let lab = Lab::start(&topology, home.prefix(), recorder)?;
-    let mut before = lab.status();
-    home.write_status(&status(&lab, &before))?;
+    let first = lab.status();
+    home.write_status(&status(&lab, &first))?;
+    let mut progress = Progress::wanted().then(|| Progress::from(seen(first)));
     let mut out = io::stdout().lock();
     writeln!(out, "ready: {}", topology.sites.join(", "))?;
     out.flush()?;
+    let every = Timespec { tv_sec: progress::EVERY_S, tv_nsec: 0 };
     let code = loop {
         let mut fds = vec![PollFd::new(&interrupted, PollFlags::IN)];
         let ends: Vec<_> = lab.ends().collect();
         fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
-        match rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) {
+        match rustix::event::poll(&mut fds, Some(&every)) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(io::Error::from(error).into()),
@@ -88,11 +90,13 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
         }
         let now = lab.status();
         home.write_status(&status(&lab, &now))?;
-        if io::stderr().is_terminal() {
-            eprint!("\r\x1b[K{}", progress(&before, &now));
+        if let Some(progress) = &mut progress {
+            progress.show(seen(now));
         }
-        before = now;
     };
+    if let Some(progress) = progress {
+        progress.end();
+    }
     // Whoever waits for the report reads it from standard error.
     eprintln!("{}", lab.fidelity());
     let last = status(&lab, &lab.status());
@@ -128,13 +132,10 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
     format!("{status}\n")
 }
 
-/// Rate, queue and drops of each direction since a second ago.
-fn progress(before: &[LinkStatus], now: &[LinkStatus]) -> String {
-    let line = before.iter().zip(now).map(|(before, now)| {
-        let bits = (now.counters.ip_bytes - before.counters.ip_bytes) * 8;
-        let drops = now.counters.drops() - before.counters.drops();
-        let rate = BitRate::from_bits_per_second(bits - bits % 1000);
-        format!("{}>{} {rate}, queue {}, drops {drops}", now.from, now.to, now.queue)
-    });
-    line.collect::<Vec<_>>().join(" | ")
+fn seen(links: Vec<LinkStatus>) -> Vec<Seen> {
+    let named = |LinkStatus { from, to, counters, queue }| {
+        let name = format!("{}>{}", from.unwrap_or_default(), to.unwrap_or_default());
+        Seen { name, counters, queue }
+    };
+    links.into_iter().map(named).collect()
 }

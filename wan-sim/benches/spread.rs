@@ -1,0 +1,31 @@
+//! Repeated measurements, of which a busy machine makes a range.
+
+use std::fmt;
+
+/// Least, median and most.
+pub struct Spread(Vec<f64>);
+
+impl Spread {
+    /// Of at least one measurement.
+    pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<_> = values.into_iter().collect();
+        assert!(!values.is_empty());
+        values.sort_by(f64::total_cmp);
+        Self(values)
+    }
+
+    /// The middle one.
+    #[allow(dead_code, reason = "not every bench compares medians")]
+    pub fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+}
+
+/// `median (least to most)`, with the precision asked for.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let precision = f.precision().unwrap_or(2);
+        let (least, most) = (self.0[0], self.0[self.0.len() - 1]);
+        write!(f, "{:.precision$} ({least:.precision$} to {most:.precision$})", self.median())
+    }
+}

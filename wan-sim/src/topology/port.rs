@@ -1,0 +1,47 @@
+//! What a site sends and receives in all, over all its links.
+
+use crate::{LinkSpec, QueueSize, SpecError};
+use units::{BitRate, Span};
+
+/// A site's own limits, each shared by all its links. `None` where there is none, or where
+/// it can carry all links at once: it would change nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Port {
+    /// On what it sends, before each link.
+    pub egress: Option<LinkSpec>,
+    /// On what it receives, after each link.
+    pub ingress: Option<LinkSpec>,
+}
+
+/// A port as files spell it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RawPort {
+    pub(super) egress: Option<BitRate>,
+    pub(super) ingress: Option<BitRate>,
+    pub(super) queue: Option<QueueSize>,
+}
+
+impl RawPort {
+    /// The port of a site with these links.
+    pub(super) fn build(&self, out: &[LinkSpec], into: &[LinkSpec]) -> Result<Port, String> {
+        if self.queue.is_some() && self.egress.is_none() && self.ingress.is_none() {
+            return Err("`port_queue` has no effect without `egress` or `ingress`".to_owned());
+        }
+        let limit = |rate: Option<BitRate>, links: &[LinkSpec]| {
+            let limit = rate.map_or(Ok(None), |rate| self.limit(rate, links));
+            limit.map_err(|error| error.to_string())
+        };
+        Ok(Port { egress: limit(self.egress, out)?, ingress: limit(self.ingress, into)? })
+    }
+
+    fn limit(&self, rate: BitRate, links: &[LinkSpec]) -> Result<Option<LinkSpec>, SpecError> {
+        let longest = links.iter().map(LinkSpec::delay).max().unwrap_or_default();
+        // As a link's own: of the longest round trip.
+        let queue = self.queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000));
+        let room = LinkSpec::new(rate, longest)?.with_queue(queue).queue();
+        let port = LinkSpec::new(rate, Span::ZERO)?.with_queue(room);
+        let rates = links.iter().map(|link| link.rate().map(BitRate::bits_per_second));
+        let most = rates.sum::<Option<u64>>();
+        Ok(Some(port).filter(|_| most.is_none_or(|most| most > rate.bits_per_second())))
+    }
+}

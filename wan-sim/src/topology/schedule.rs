@@ -1,0 +1,53 @@
+//! What happens to a link at stated times, as files spell it.
+
+use super::raw::{LinkError, RawLink, given, spelled};
+use crate::{Change, Script};
+use serde::Deserialize;
+use units::{BitRate, Fraction, Span, TimeNs};
+
+/// A change of a link, so long after the lab came up. What it leaves out stays as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawChange {
+    #[serde(deserialize_with = "given")]
+    at: Span,
+    #[serde(default, deserialize_with = "spelled")]
+    rate: Option<BitRate>,
+    #[serde(default, deserialize_with = "spelled")]
+    delay: Option<Span>,
+    #[serde(default, deserialize_with = "spelled")]
+    loss: Option<Fraction>,
+    cut: Option<bool>,
+}
+
+/// The script of a link in one direction that is like `link` at first.
+pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
+    let mut keys = link.clone();
+    let mut changes = link.changes.clone().unwrap_or_default();
+    changes.sort_by_key(|change| change.at);
+    let mut script = Vec::new();
+    for RawChange { at, rate, delay, loss, cut } in changes {
+        let time = TimeNs::from_ns(at.ns());
+        if (rate, delay, loss) != (None, None, None) {
+            if keys.is_words() {
+                return Err(LinkError::Both { one: "changes", other: "netem" });
+            }
+            keys.rate = rate.or(keys.rate);
+            if delay.is_some() {
+                (keys.delay, keys.rtt) = (delay, None);
+            }
+            if loss.is_some() {
+                (keys.loss, keys.bursts) = (loss, None);
+            }
+            script.push((time, Change::Spec(keys.build()?)));
+        } else if cut.is_none() {
+            return Err(LinkError::NoChange { at });
+        }
+        match cut {
+            Some(true) => script.push((time, Change::Cut)),
+            Some(false) => script.push((time, Change::Join)),
+            None => {}
+        }
+    }
+    Ok(Script::new(script, link.drops.iter().flatten().copied()))
+}
