@@ -45,6 +45,12 @@ class Arena:
     def __init__(self, nbytes: int) -> None:
         if nbytes <= 0:
             raise ConfigError(f"an arena of {nbytes} bytes is not possible")
+        available = _available_bytes()
+        if nbytes > available:
+            # The kernel would look for the pages until it has killed other processes.
+            raise ArenaFull(
+                f"an arena of {nbytes} bytes: {available} bytes of memory are available"
+            )
         self.nbytes = nbytes
         self.fd = os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         weakref.finalize(self, os.close, self.fd)
@@ -96,6 +102,15 @@ class Arena:
     def _take_back(self) -> None:
         while self._given:
             self._slots.give(self._given.popleft())
+
+
+def _available_bytes() -> int:
+    """What can be had without taking it from others, by the kernel's own estimate."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise ArenaFull("the kernel does not say how much memory is available")
 
 
 def overlap(one: Tuple[int, int], other: Tuple[int, int]) -> bool:

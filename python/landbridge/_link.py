@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -67,10 +68,9 @@ class Link:
         """Ends the connection, for the gateway too. In a forked process only its own copy of
         the descriptor is closed, which the gateway does not notice."""
         if os.getpid() == self._owner:
-            try:
+            # It may be gone already.
+            with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # gone already
         self._socket.close()
 
 

@@ -152,7 +152,7 @@ class State:
 
 
 def _lost(why: str) -> str:
-    return f"{why}; contribution intact; attach anew with `reattach`"
+    return f"{why}; contribution intact; `recover` attaches anew"
 
 
 _EPOCH_ENDING = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

@@ -34,7 +34,7 @@ class Refused(AttachError, ConnectionError):
 
 
 class NoEpoch(AttachError, TimeoutError):
-    """Attached, but the gateways did not meet in time."""
+    """Attached, but the gateways have not met in time."""
 
 
 class ArenaFull(LandbridgeError, MemoryError):
@@ -121,7 +121,7 @@ class GatewayShuttingDown(CollectiveFailed):
 
 
 class GatewayLost(CollectiveFailed, ConnectionError):
-    """The connection to the gateway is gone. ``Group.reattach`` attaches anew."""
+    """The connection to the gateway is gone. ``Group.recover`` attaches anew."""
 
     code, fault, kind = 9, "us", "gateway lost"
 

@@ -32,21 +32,26 @@ def connect(
     arena: Union[int, str] = "256 MiB",
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> Group:
-    """Attaches to the gateway on this host, and waits until all gateways have met.
+    """Attaches to the gateway on this host, and waits until all ranks have done so.
 
     ``config`` is the region's file, as for ``landbridge run``; ``gateway`` and ``job`` choose
     where it has several. ``arena`` is the memory that contributions and results lie in: twice
     the bytes that are under way at once, and what ``Group.empty`` hands out. All of it is
     touched here, so that no step waits for pages. ``timeout`` is in seconds.
 
-    Raises ``ConfigError``, ``AttachError``, ``ArenaFull``.
+    Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
+    did not connect in time.
     """
     place = _config.load(config, gateway, job)
     if rank < 0 or rank >= len(place.speeds):
         last = len(place.speeds) - 1
         raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
     group = Group(place, rank, Arena(_config.parse_bytes(arena)))
-    group.reattach(timeout)
+    try:
+        group._meet(time.monotonic() + timeout)
+    except BaseException:
+        group.close()
+        raise
     return group
 
 
@@ -68,6 +73,7 @@ class Group:
         self._arena = arena
         self._owner = os.getpid()
         self._posting = threading.RLock()
+        self._was_attached = False
         self._state = State()
         _groups.add(self)
         # Also when nobody calls `close`.
@@ -84,62 +90,79 @@ class Group:
         return self._state.epoch
 
     def recover(self, failure: errors.LandbridgeError, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """After a failed step: returns when the step can be begun again, by every rank.
+        """After a failed step: returns once every rank is ready to begin the step again.
 
-        Waits for the next epoch when the last one ended, attaches anew when the gateway was
-        lost, and after any other failure does so to end the epoch, since ranks may have come
-        to different places of the step. Raises ``failure`` itself when it is the caller's
-        fault, so that another try would fail as well; otherwise ``AttachError``, ``Closed``.
+        All ranks call it, since all of them see a failure; one that was started anew calls
+        ``connect``. Attaches anew where the gateway was lost, and ends the epoch where it has
+        not ended, since ranks may have come to different places of the step. Raises
+        ``failure`` itself when it is the caller's fault, so that another try would fail as
+        well; otherwise what ``connect`` raises, and ``Closed``.
         """
         self._check_process()
-        if isinstance(failure, (errors.RanksDisagree, errors.BadRequest)) or not isinstance(
-            failure, errors.CollectiveFailed
-        ):
+        hopeless = (errors.RanksDisagree, errors.BadRequest)
+        if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
             raise failure
         deadline = time.monotonic() + timeout
         with self._posting:
-            state = self._state
-            if state.ended is None and state.is_agreed:
-                state.end(state.link, f"given up after: {failure}")
-            # Their memory is still being read, or their failures are on the way.
-            if not state.wait_until(lambda: not state.entries or state.ended is not None, deadline):
-                raise errors.WaitTimeout(f"collectives still under way after {timeout} s")
+            if self._state.is_agreed:
+                self._state.end(self._state.link, f"given up after: {failure}")
+            self._meet(deadline)
+
+    def _meet(self, deadline: float) -> None:
+        """All ranks in one epoch, at the begin of a step."""
+        while True:
             self._attach(deadline)
-
-    def reattach(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Attaches anew after ``GatewayLost``, and waits until the gateways have met. Does
-        nothing when the group is attached, in an epoch.
-
-        Raises ``AttachError``, ``Closed``.
-        """
-        self._check_process()
-        with self._posting:
-            self._attach(time.monotonic() + timeout)
+            try:
+                return self.barrier(max(deadline - time.monotonic(), 0.001))
+            except (errors.RanksDisagree, errors.BadRequest, errors.RanksTimedOut):
+                raise
+            except errors.CollectiveFailed as failure:
+                # A gateway or a rank went away, or one came back. Its return ends the epoch;
+                # ours does so too where it has not ended, and then the return is waited for.
+                if time.monotonic() + _MEET_AGAIN_S >= deadline:
+                    raise
+                time.sleep(_MEET_AGAIN_S)
+                if self._state.is_agreed:
+                    self._state.end(self._state.link, f"given up after: {failure}")
 
     def _attach(self, deadline: float) -> None:
         state = self._state
         if state.closed:
             raise errors.Closed("the group was closed")
         if state.ended is not None:
-            place = self._place
-            attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
-            link = _link.attach(place.socket, self._arena.fd, attach)
-            theirs, ours = link.attached.world_size, self.world_size
-            if theirs != ours:
-                link.hang_up()
-                text = f"{theirs} ranks at the gateway, {ours} in the config"
-                raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
-            self.fabric = link.attached.fabric
-            state.begin(link)
-        if not state.wait_until(lambda: not state.is_over or state.ended is not None, deadline):
-            state.end(state.link, "no epoch began")
+            self._attach_anew(deadline)
+        # Failures of the last epoch may still be on their way.
+        state.wait_until(
+            lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
+        )
+        if state.ended is not None:
+            raise errors.Refused(state.ended)
+        if state.is_over or state.entries:
             raise errors.NoEpoch(
                 "attached, but no epoch began in time: some gateway is missing; "
                 "see `landbridge status`"
             )
-        if state.ended is not None:
-            raise errors.Refused(state.ended)
         state.agree()
+
+    def _attach_anew(self, deadline: float) -> None:
+        place = self._place
+        attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
+        while True:
+            try:
+                link = _link.attach(place.socket, self._arena.fd, attach)
+                break
+            except errors.NoGateway:
+                # It may be on its way up again.
+                if not self._was_attached or time.monotonic() + _MEET_AGAIN_S >= deadline:
+                    raise
+                time.sleep(_MEET_AGAIN_S)
+        theirs, ours = link.attached.world_size, self.world_size
+        if theirs != ours:
+            link.hang_up()
+            text = f"{theirs} ranks at the gateway, {ours} in the config"
+            raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
+        self.fabric, self._was_attached = link.attached.fabric, True
+        self._state.begin(link)
 
     def close(self) -> None:
         """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on.
@@ -355,6 +378,8 @@ def _check(
         raise errors.ConfigError(f"weight {weight}: accepted: finite and not negative")
 
 
+#: Between tries to meet: a gateway or a rank takes longer to come back.
+_MEET_AGAIN_S = 0.1
 # Of no use as a hash of anything, so that a barrier never meets an all-reduce of one byte.
 _BARRIER_LAYOUT = 0x6261727269657200
 _BROADCAST_LAYOUT = 0x62726F6100000000
