@@ -67,11 +67,12 @@ class Link:
     def hang_up(self) -> None:
         """Ends the connection, for the gateway too. In a forked process only its own copy of
         the descriptor is closed, which the gateway does not notice."""
-        if os.getpid() == self._owner:
-            # It may be gone already.
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        if os.getpid() != self._owner:
+            return self._socket.close()
+        # It may be gone already. The reader closes it: nobody else may, for a new descriptor
+        # could get its number while the reader is about to read from it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def attach(path: Path, fd: int, request: Attach) -> Link:
@@ -134,6 +135,7 @@ def _read(
             else:
                 why = None if data else "connection to the gateway ended"
         if why is not None:
+            connection.close()
             hearing = listener()
             if hearing is not None:
                 hearing.end(link, why)

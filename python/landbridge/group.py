@@ -114,11 +114,11 @@ class Group:
             self._attach(deadline)
             try:
                 return self.barrier(max(deadline - time.monotonic(), 0.001))
-            except (errors.RanksDisagree, errors.BadRequest, errors.RanksTimedOut):
+            except (errors.RanksDisagree, errors.BadRequest):
                 raise
             except errors.CollectiveFailed as failure:
-                # A gateway or a rank went away, or one came back. Its return ends the epoch;
-                # ours does so too where it has not ended, and then the return is waited for.
+                # A gateway or a rank went away or came back, or another rank's patience ended
+                # earlier. Where the epoch has not ended, our return ends it.
                 if time.monotonic() + _MEET_AGAIN_S >= deadline:
                     raise
                 time.sleep(_MEET_AGAIN_S)
@@ -346,11 +346,11 @@ class Group:
                 result_offset=entry.slots[1][0],
             )
             link.send(post)
+        except errors.LandbridgeError:
+            raise  # nothing was numbered; some of these are `OSError`s as well
         except OSError as error:
             # The operation says so.
             state.end(link, f"connection to the gateway ended: {error}")
-        except errors.LandbridgeError:
-            raise
         except BaseException:
             # Half a message may be out, or a number without its post: no way to go on.
             state.end(link, "posting was interrupted")
