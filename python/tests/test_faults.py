@@ -11,9 +11,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import attached, on_all
 
 import landbridge
+from conftest import attached, on_all
 from landbridge._lab import Lab
 
 numpy = pytest.importorskip("numpy")
@@ -163,18 +163,16 @@ def test_a_forked_process_does_not_disturb_the_client(own_lab):
 def in_child(group, under_way):
     """As a DataLoader's worker: uses the group by mistake, drops it, collects, ends."""
     try:
-        for call in (lambda: group.all_reduce(ONES), lambda: group.empty(1, "f32")):
-            try:
-                call()
-            except landbridge.ForkedProcess:
-                continue
-            return 1
+        uses = [lambda: group.all_reduce(ONES), lambda: group.empty(1, "f32"), group.barrier]
+        for use in uses:
+            with pytest.raises(landbridge.ForkedProcess):
+                use()
         group.close()
-        del group, under_way
+        group = under_way = None
         gc.collect()
-        sockets = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-                   if os.path.exists(f"/proc/self/fd/{fd}")]  # fmt: skip
-        return 2 if any(name.startswith("socket:") for name in sockets) else 0
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        names = [os.readlink(link) for link in links if os.path.islink(link)]
+        return any(name.startswith("socket:") for name in names)
     except BaseException:
         return 3
 

@@ -1,11 +1,12 @@
 """All-reduces over real gateways of two regions."""
 
+import threading
 import time
 
 import pytest
-from conftest import attached, on_all
 
 import landbridge
+from conftest import attached, on_all
 from landbridge._lab import Lab
 
 numpy = pytest.importorskip("numpy")
@@ -114,14 +115,10 @@ def test_a_broadcast_is_exact(groups):
 
 
 def test_a_barrier_holds_until_all_are_there(groups):
-    import threading
-
     arrived = threading.Event()
 
     def step(group):
         if group.rank == 2:
-            # The others' barrier is under way by then, or will be; both must hold.
-            assert not any(other._state.entries for other in groups if other is group)
             arrived.set()
         group.barrier()
         return arrived.is_set()
@@ -144,9 +141,8 @@ def test_ranks_that_disagree_are_told_field_and_values(groups):
         assert group.all_reduce(numpy.ones(1, "float32"), "sum")[0] == 3
         return str(told.value)
 
-    texts = on_all(groups, step)
-    assert len(set(texts)) == 1
-    assert "length" in texts[0] and "10" in texts[0] and "11" in texts[0]
+    for text in on_all(groups, step):
+        assert "length" in text and "rank 1 (east) posted 11" in text and "posted 10" in text
 
 
 def test_a_layout_that_differs_is_a_disagreement(groups):
