@@ -1,0 +1,204 @@
+//! The bytes of the local plane's messages, written down: the Python client's tests read the
+//! same file, so that both sides are held to the same bytes.
+//!
+//! After a change of the protocol, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test golden`
+//! writes the file anew.
+
+use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
+use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use units::{Span, TimeNs};
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/local_protocol.jsonl")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal");
+    (0..text.len()).step_by(2).map(digits).collect()
+}
+
+fn requests() -> Vec<Request> {
+    let token = std::array::from_fn::<u8, TOKEN_BYTES, _>(|at| 255 - at as u8);
+    let attach = |rank, job: &str, arena_bytes| Attach {
+        version: LOCAL_VERSION,
+        job: job.to_owned(),
+        token,
+        rank: RankId(rank),
+        arena_bytes,
+    };
+    let mut requests = vec![
+        Request::Attach(attach(0, "train", 1 << 28)),
+        Request::Attach(attach(u32::MAX, "Überland", u64::MAX)),
+        Request::Detach,
+    ];
+    for (index, op) in (1u64..).zip(ReduceOp::ALL) {
+        for dtype in Dtype::ALL {
+            let elements = index * 1000 + dtype as u64;
+            let layout_hash = 0x0102_0304_0506_0708 * index;
+            requests.push(Request::Post {
+                post: Post {
+                    epoch: Epoch(u64::MAX - index),
+                    sequence: Sequence(1 << (8 * index)),
+                    descriptor: Descriptor { op, dtype, elements, layout_hash },
+                    weight: 0.1 * index as f64,
+                    timeout: Span::from_secs(1800),
+                },
+                contribution_offset: 64 * index,
+                result_offset: 1 << 40,
+            });
+        }
+    }
+    requests
+}
+
+fn responses() -> Vec<Response> {
+    let sequence = Sequence(0x1122_3344_5566_7788);
+    let timing = Timing {
+        posted: TimeNs::from_ns(1),
+        wan_begin: TimeNs::from_ns(2),
+        wan_end: TimeNs::from_ns(3),
+        ready: TimeNs::from_ns(u64::MAX),
+    };
+    let fabric = "two-region".to_owned();
+    let mut responses = vec![
+        Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
+        Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
+        Response::Refused("job `train`: no such job, or a wrong token".to_owned()),
+        Response::Event(RankEvent::EpochBegan { epoch: Epoch(7), next: Sequence(1 << 33) }),
+        Response::Event(RankEvent::ResultReady { sequence, timing }),
+        Response::Event(RankEvent::ContributionFree { sequence }),
+    ];
+    for code in FailureCode::ALL {
+        let failure = Failure::new(code, format!("straße {}", code as u8).repeat(80));
+        responses.push(Response::Event(RankEvent::Failed { sequence, failure }));
+    }
+    responses
+}
+
+/// Every variant is named here, so that one without bytes in the file does not compile.
+fn request_fields(request: &Request) -> (&'static str, Value) {
+    match request {
+        Request::Attach(attach) => {
+            let fields = json!({
+                "version": attach.version, "rank": attach.rank.0,
+                "arena_bytes": attach.arena_bytes, "token": hex(&attach.token),
+                "job": attach.job,
+            });
+            ("Attach", fields)
+        }
+        Request::Post { post, contribution_offset, result_offset } => {
+            let Descriptor { op, dtype, elements, layout_hash } = post.descriptor;
+            let fields = json!({
+                "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
+                "dtype": dtype as u8, "elements": elements, "layout_hash": layout_hash,
+                "weight": post.weight, "timeout_ns": post.timeout.ns(),
+                "contribution_offset": contribution_offset, "result_offset": result_offset,
+            });
+            ("Post", fields)
+        }
+        Request::Detach => ("Detach", json!({})),
+    }
+}
+
+fn response_fields(response: &Response) -> (&'static str, Value) {
+    match response {
+        Response::Attached { version, world_size, fabric } => {
+            let fields = json!({ "version": version, "world_size": world_size, "fabric": fabric });
+            ("Attached", fields)
+        }
+        Response::Refused(why) => ("Refused", json!({ "why": why })),
+        Response::Event(RankEvent::EpochBegan { epoch, next }) => {
+            ("EpochBegan", json!({ "epoch": epoch.0, "next_sequence": next.0 }))
+        }
+        Response::Event(RankEvent::ResultReady { sequence, timing }) => {
+            let fields = json!({
+                "sequence": sequence.0, "posted_ns": timing.posted.ns(),
+                "wan_begin_ns": timing.wan_begin.ns(), "wan_end_ns": timing.wan_end.ns(),
+                "ready_ns": timing.ready.ns(),
+            });
+            ("ResultReady", fields)
+        }
+        Response::Event(RankEvent::ContributionFree { sequence }) => {
+            ("ContributionFree", json!({ "sequence": sequence.0 }))
+        }
+        Response::Event(RankEvent::Failed { sequence, failure }) => {
+            let fields = json!({
+                "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
+            });
+            ("Failed", fields)
+        }
+    }
+}
+
+/// Bytes that neither side may take for a message.
+fn refused() -> Vec<Value> {
+    let side = |side: &str, bytes: &[u8]| json!({ "side": side, "refused": hex(bytes) });
+    let post = requests().pop().expect("a post").encode();
+    let mut unknown_op = post.clone();
+    unknown_op[17] = 99;
+    let failed = responses().pop().expect("a failure").encode();
+    let mut unknown_code = failed.clone();
+    unknown_code[9] = 99;
+    let too_long = [&[6][..], &[0; 8], &[1, 4, 1], &[b'x'; 1025]].concat();
+    vec![
+        side("request", &[]),
+        side("request", &[0]),
+        side("request", &[3, 0]),
+        side("request", &post[..post.len() - 1]),
+        side("request", &unknown_op),
+        side("response", &[200]),
+        side("response", &[2, 0, 2, 0xc3, 0x28]),
+        side("response", &[2, 0, 3, b'a', b'b']),
+        side("response", &unknown_code),
+        side("response", &too_long),
+        side("response", &[&failed[..], &[0]].concat()),
+    ]
+}
+
+fn golden() -> Vec<Value> {
+    let message = |side: &str, (name, fields): (&str, Value), bytes: Vec<u8>| json!({ "side": side, "message": name, "fields": fields, "bytes": hex(&bytes) });
+    let requests = requests();
+    let requests = requests.iter().map(|r| message("request", request_fields(r), r.encode()));
+    let responses = responses();
+    let responses = responses.iter().map(|r| message("response", response_fields(r), r.encode()));
+    requests.chain(responses).chain(refused()).collect()
+}
+
+#[test]
+fn the_bytes_written_down_are_those_of_the_protocol() {
+    let text: String = golden().iter().map(|line| format!("{line}\n")).collect();
+    if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
+        std::fs::write(path(), &text).expect("writable");
+    }
+    let written = std::fs::read_to_string(path()).expect("the file with the bytes");
+    for (number, (is, should)) in (1..).zip(written.lines().zip(text.lines())) {
+        assert_eq!(is, should, "line {number}");
+    }
+    assert_eq!(written.len(), text.len(), "lines are missing or left over");
+}
+
+#[test]
+fn the_bytes_written_down_are_read_back() {
+    for request in requests() {
+        assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+    for response in responses() {
+        assert_eq!(Response::decode(&response.encode()), Ok(response));
+    }
+    for line in refused() {
+        let bytes = unhex(line["refused"].as_str().expect("bytes"));
+        let read = match line["side"].as_str() {
+            Some("request") => Request::decode(&bytes).is_ok(),
+            _ => Response::decode(&bytes).is_ok(),
+        };
+        assert!(!read, "{line}");
+    }
+}

@@ -1,0 +1,62 @@
+"""Landbridge: all-reduce across data centres, through the gateway on this host.
+
+    import landbridge
+    with landbridge.connect(config="east.toml", rank=0) as group:
+        mean = group.all_reduce(gradients)
+
+Nothing is imported but the standard library, and nothing is connected, before ``connect``.
+"""
+
+from .errors import (
+    ArenaFull,
+    AttachError,
+    BadRequest,
+    Closed,
+    CollectiveFailed,
+    ConfigError,
+    EpochEnded,
+    ForkedProcess,
+    GatewayLost,
+    GatewayShuttingDown,
+    LandbridgeError,
+    NoEpoch,
+    NoGateway,
+    RankLost,
+    RanksDisagree,
+    RanksTimedOut,
+    Refused,
+    RegionLost,
+    Stalled,
+    UnsupportedArray,
+    WaitTimeout,
+)
+from .group import Group, connect
+from .operation import Operation, Timing
+
+__all__ = [
+    "ArenaFull",
+    "AttachError",
+    "BadRequest",
+    "Closed",
+    "CollectiveFailed",
+    "ConfigError",
+    "EpochEnded",
+    "ForkedProcess",
+    "GatewayLost",
+    "GatewayShuttingDown",
+    "Group",
+    "LandbridgeError",
+    "NoEpoch",
+    "NoGateway",
+    "Operation",
+    "RankLost",
+    "RanksDisagree",
+    "RanksTimedOut",
+    "Refused",
+    "RegionLost",
+    "Stalled",
+    "Timing",
+    "UnsupportedArray",
+    "WaitTimeout",
+    "connect",
+]

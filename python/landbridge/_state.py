@@ -1,0 +1,158 @@
+"""What a group knows of its connection: the epoch, and the collectives under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+
+from . import _link, errors
+from ._wire import ContributionFree, EpochBegan, Failed, Response, ResultReady
+from .operation import Operation, Timing
+
+
+class Entry(NamedTuple):
+    """What must not go away before the gateway is done with it."""
+
+    operation: Operation
+    slots: Tuple[Tuple[int, int], Tuple[int, int]]
+    held: Tuple[Any, ...]
+
+
+class State:
+    """Shared between the trainer's threads and the reader's."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self.link: Optional[_link.Link] = None
+        #: The latest epoch heard of, 0 for none, and whether it is known to be over.
+        self.epoch = 0
+        self.is_over = True
+        #: The epoch that the trainer has agreed to post in.
+        self._agreed = 0
+        self._next = 0
+        self.entries: Dict[int, Entry] = {}
+        #: Why there is no connection.
+        self.ended: Optional[str] = "not attached"
+        self.closed = False
+
+    def begin(self, link: _link.Link) -> None:
+        """A new connection, in no epoch yet."""
+        with self._changed:
+            self.link, self.ended, self.is_over = link, None, True
+        link.listen(self)
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether the trainer posts in the epoch under way."""
+        return not self.is_over and self.epoch == self._agreed
+
+    def agree(self) -> None:
+        """The trainer begins its step anew, in the epoch under way."""
+        with self._changed:
+            self._agreed = self.epoch
+
+    def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
+        """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
+        with self._changed:
+            # After a change of epoch a number may still be taken by a collective of the old
+            # one, whose failure is on its way.
+            self._changed.wait_for(lambda: self._next not in self.entries or self._why_not())
+            failure = self._why_not()
+            if failure is not None:
+                raise failure
+            sequence, self._next = self._next, self._next + 1
+            entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
+            self.entries[sequence] = entry
+            assert self.link is not None
+            return self.link, self.epoch, sequence
+
+    def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
+        """Whether it came true before the deadline of ``time.monotonic``."""
+        with self._changed:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            return self._changed.wait_for(predicate, left)
+
+    def handle(self, link: _link.Link, response: Response) -> None:
+        """A message of the gateway, in the reader's thread."""
+        if link is not self.link:
+            return  # of a connection that was given up
+        if isinstance(response, ResultReady):
+            entry = self.entries.get(response.sequence)
+            if entry is not None:
+                entry.operation._settle(Timing(*response[1:]), None)
+        elif isinstance(response, ContributionFree):
+            self._finish(response.sequence, None)
+        elif isinstance(response, Failed):
+            self._finish(response.sequence, errors.FAILURES[response.code](response.text))
+        elif isinstance(response, EpochBegan):
+            with self._changed:
+                self.epoch, self._next = response.epoch, response.next_sequence
+                self.is_over = False
+                self._changed.notify_all()
+
+    def end(self, link: Optional[_link.Link], why: str) -> None:
+        """The connection is gone, and with it everything under way."""
+        with self._changed:
+            if self.ended is not None or link is not self.link:
+                return
+            self.ended, self.link = why, None
+            entries, self.entries = self.entries, {}
+            self._changed.notify_all()
+        if link is not None:
+            link.hang_up()
+        for sequence in sorted(entries):
+            self._complete(entries.pop(sequence), errors.GatewayLost(_lost(why)))
+
+    def close(self) -> None:
+        """For good."""
+        self.closed = True
+        self.end(self.link, "the group was closed")
+
+    def hang_up(self) -> None:
+        """Nobody can wait for anything any more."""
+        if self.link is not None:
+            self.link.hang_up()
+
+    def after_fork(self) -> None:
+        """In a forked process: nothing here is ours, and no other thread lives."""
+        self._changed = threading.Condition(threading.Lock())
+        self.hang_up()
+
+    def _why_not(self) -> Optional[errors.LandbridgeError]:
+        """Why nothing can be posted."""
+        if self.closed:
+            return errors.Closed("the group was closed")
+        if self.ended is not None:
+            return errors.GatewayLost(_lost(self.ended))
+        if not self.is_agreed:
+            # Ranks may have failed in different places of a step, so each must begin it anew.
+            text = f"epoch {self._agreed} ended; contribution intact"
+            return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
+        return None
+
+    def _finish(self, sequence: int, failure: Optional[errors.CollectiveFailed]) -> None:
+        with self._changed:
+            entry = self.entries.pop(sequence, None)
+            if entry is None:
+                return
+            if isinstance(failure, _EPOCH_ENDING) and entry.operation.epoch == self.epoch:
+                self.is_over = True
+        self._complete(entry, failure)
+
+    def _complete(self, entry: Entry, failure: Optional[errors.CollectiveFailed]) -> None:
+        operation = entry.operation
+        if failure is not None:
+            operation._settle(None, failure)
+        # Slots go before those are told who wait for room.
+        del entry
+        operation._release()
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _lost(why: str) -> str:
+    return f"{why}; contribution intact; `recover` attaches anew"
+
+
+_EPOCH_ENDING = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

@@ -1,0 +1,397 @@
+"""The ranks of a job, seen from one of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any, List, Optional, Tuple, Union
+
+from . import _buffers, _config, _link, errors
+from ._arena import Arena, Block, overlap
+from ._batch import batch_shares
+from ._descriptor import Dtype, Op
+from ._state import Entry, State
+from ._wire import LOCAL_VERSION, Attach, Post
+from .operation import Delivery, Operation
+
+#: How long a rank waits for the others to post, unless it says otherwise.
+DEFAULT_TIMEOUT_S = 30 * 60.0
+#: Collectives of one rank under way; docs/protocol.md section 5.
+POSTS_MAX = 256
+
+
+def connect(
+    *,
+    config: Union[str, Path],
+    rank: int,
+    gateway: Optional[str] = None,
+    job: Optional[str] = None,
+    arena: Union[int, str] = "256 MiB",
+    timeout: float = DEFAULT_TIMEOUT_S,
+) -> Group:
+    """Attaches to the gateway on this host, and waits until all ranks have done so.
+
+    ``config`` is the region's file, as for ``landbridge run``; ``gateway`` and ``job`` choose
+    where it has several. ``arena`` is the memory that contributions and results lie in: twice
+    the bytes that are under way at once, and what ``Group.empty`` hands out. All of it is
+    touched here, so that no step waits for pages. ``timeout`` is in seconds.
+
+    Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
+    did not connect in time.
+    """
+    place = _config.load(config, gateway, job)
+    if rank < 0 or rank >= len(place.speeds):
+        last = len(place.speeds) - 1
+        raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
+    group = Group(place, rank, Arena(_config.parse_bytes(arena)))
+    try:
+        group._meet(time.monotonic() + timeout)
+    except BaseException:
+        group.close()
+        raise
+    return group
+
+
+class Group:
+    """The ranks of a job; from ``connect``. All ranks post the same collectives in the same
+    order. May be used from several threads, whose order of posting then is the caller's care.
+
+    After a failure ``recover`` returns when the step can be begun again; arrays and memory stay.
+    A collective that failed alone, such as by ``RanksTimedOut``, leaves the group usable as it
+    is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
+    """
+
+    def __init__(self, place: _config.Place, rank: int, arena: Arena) -> None:
+        #: This trainer's number.
+        self.rank = rank
+        #: The fabric's name.
+        self.fabric = ""
+        self._place = place
+        self._arena = arena
+        self._owner = os.getpid()
+        self._posting = threading.RLock()
+        self._was_attached = False
+        self._state = State()
+        _groups.add(self)
+        # Also when nobody calls `close`.
+        weakref.finalize(self, State.hang_up, self._state).atexit = False
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return len(self._place.speeds)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, as far as it has been heard of."""
+        return self._state.epoch
+
+    def recover(self, failure: errors.LandbridgeError, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """After a failed step: returns once every rank is ready to begin the step again.
+
+        All ranks call it, since all of them see a failure; one that was started anew calls
+        ``connect``. Attaches anew where the gateway was lost, and ends the epoch where it has
+        not ended, since ranks may have come to different places of the step. Raises
+        ``failure`` itself when it is the caller's fault, so that another try would fail as
+        well; otherwise what ``connect`` raises, and ``Closed``.
+        """
+        self._check_process()
+        hopeless = (errors.RanksDisagree, errors.BadRequest)
+        if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
+            raise failure
+        deadline = time.monotonic() + timeout
+        with self._posting:
+            if self._state.is_agreed:
+                self._state.end(self._state.link, f"given up after: {failure}")
+            self._meet(deadline)
+
+    def _meet(self, deadline: float) -> None:
+        """All ranks in one epoch, at the begin of a step."""
+        while True:
+            self._attach(deadline)
+            try:
+                return self.barrier(max(deadline - time.monotonic(), 0.001))
+            except (errors.RanksDisagree, errors.BadRequest):
+                raise
+            except errors.CollectiveFailed as failure:
+                # A gateway or a rank went away or came back, or another rank's patience ended
+                # earlier. Where the epoch has not ended, our return ends it.
+                if time.monotonic() + _MEET_AGAIN_S >= deadline:
+                    raise
+                time.sleep(_MEET_AGAIN_S)
+                if self._state.is_agreed:
+                    self._state.end(self._state.link, f"given up after: {failure}")
+
+    def _attach(self, deadline: float) -> None:
+        state = self._state
+        if state.closed:
+            raise errors.Closed("the group was closed")
+        if state.ended is not None:
+            self._attach_anew(deadline)
+        # Failures of the last epoch may still be on their way.
+        state.wait_until(
+            lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
+        )
+        if state.ended is not None:
+            raise errors.Refused(state.ended)
+        if state.is_over or state.entries:
+            raise errors.NoEpoch(
+                "attached, but no epoch began in time: some gateway is missing; "
+                "see `landbridge status`"
+            )
+        state.agree()
+
+    def _attach_anew(self, deadline: float) -> None:
+        place = self._place
+        attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
+        while True:
+            try:
+                link = _link.attach(place.socket, self._arena.fd, attach)
+                break
+            except errors.NoGateway:
+                # It may be on its way up again.
+                if not self._was_attached or time.monotonic() + _MEET_AGAIN_S >= deadline:
+                    raise
+                time.sleep(_MEET_AGAIN_S)
+        theirs, ours = link.attached.world_size, self.world_size
+        if theirs != ours:
+            link.hang_up()
+            text = f"{theirs} ranks at the gateway, {ours} in the config"
+            raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
+        self.fabric, self._was_attached = link.attached.fabric, True
+        self._state.begin(link)
+
+    def close(self) -> None:
+        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on.
+        Arrays from ``empty`` stay valid."""
+        self._state.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def empty(self, shape: _buffers.Shape, dtype: Any) -> Any:
+        """An array in the arena: contributed or reduced into without a copy.
+
+        A torch dtype gives a tensor, one of the names ``f32 f64 f16 bf16 i32 i64 u8`` a
+        memoryview, and what NumPy takes for a dtype an ndarray. Its bytes are those of an
+        earlier use. Its room is free again when it and all its views are gone. Raises
+        ``ArenaFull``, ``UnsupportedArray``.
+        """
+        self._check_process()
+        block = self._reserve(_buffers.size_of(shape, dtype))
+        return _buffers.over(block, shape, dtype)
+
+    def all_reduce(self, array: Any, op: str = "avg", **options: Any) -> Any:
+        """``all_reduce_async`` and ``wait``: the result, once it is ready."""
+        return self.all_reduce_async(array, op, **options).wait()
+
+    def all_reduce_async(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        weight: float = 1.0,
+        out: Any = None,
+        dtype: Optional[str] = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Operation:
+        """Starts combining the arrays of all ranks, element by element.
+
+        ``op`` is ``avg``, ``sum``, ``min``, ``max`` or ``prod``; ``weight`` counts in an average.
+        The result goes into ``out``, which may be ``array`` itself, or into a new array of the
+        same kind. ``dtype="bf16"`` says that an array of 16-bit integers holds bf16. ``layout``
+        is a hash of whatever else the ranks must agree on. ``timeout`` in seconds is how long
+        to wait for the other ranks to post. ``array`` may be written again when this returns,
+        unless it is from ``empty``.
+
+        Raises ``UnsupportedArray``, ``ArenaFull``, ``GatewayLost``, ``EpochEnded``, ``Closed``;
+        what else goes wrong is raised by ``Operation.wait``.
+        """
+        self._check_process()
+        given = None if dtype is None else Dtype.named(dtype)
+        source = _buffers.adapt(array, given)
+        target = None if out is None else _buffers.adapt(out, given)
+        code = Op.named(op)
+        _check(source, target, code, weight)
+        with self._posting:
+            contribution, held = self._contribution(source)
+            result, block = self._result(source, target, contribution)
+            self._await_room((result, source.nbytes))
+            operation = Operation(Delivery(source, target, block), self)
+            # As an entry's `held`, also what `out` is a view of.
+            held = (*held, block, target and target.array)
+            slots = ((contribution, source.nbytes), (result, source.nbytes))
+            entry = Entry(operation, slots, held)
+            self._post(entry, code, source, (weight, layout, timeout))
+        return operation
+
+    def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
+        """``root``'s array, bit for bit, on every rank; ``out`` and ``timeout`` as in
+        ``all_reduce_async``."""
+        return self.broadcast_async(array, root, **options).wait()
+
+    def broadcast_async(
+        self, array: Any, root: int = 0, *, out: Any = None, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> Operation:
+        """Starts a broadcast; see ``broadcast``."""
+        self._check_process()
+        if not 0 <= root < self.world_size:
+            last = self.world_size - 1
+            raise errors.ConfigError(f"root {root}: the fabric has ranks 0 to {last}")
+        source = _buffers.adapt(array)
+        target = None if out is None else _buffers.adapt(out)
+        _check(source, target, Op.MAX, 1.0)
+        # A sum of bytes to which all others add zeros: exact for every dtype and every NaN.
+        with self._posting:
+            contribution = self._reserve(source.nbytes)
+            result = self._reserve(source.nbytes)
+            if self.rank == root:
+                source.store(contribution)
+            else:
+                contribution.view()[:] = bytes(source.nbytes)
+            operation = Operation(Delivery(source, target, result), self)
+            slots = ((contribution.offset, source.nbytes), (result.offset, source.nbytes))
+            entry = Entry(operation, slots, (contribution, result))
+            as_bytes = _buffers.adapt(result.view())
+            self._post(entry, Op.SUM, as_bytes, (1.0, _BROADCAST_LAYOUT + root, timeout))
+        return operation
+
+    def barrier(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Returns when every rank has called it."""
+        self.all_reduce(b"\0", "max", layout=_BARRIER_LAYOUT, timeout=timeout)
+
+    def batch_share(self, global_batch: int) -> int:
+        """This rank's samples of a global batch, in proportion to the fabric's ``speeds``."""
+        return self.batch_shares(global_batch)[self.rank]
+
+    def batch_shares(self, global_batch: int) -> List[int]:
+        """Every rank's samples of a global batch; all ranks compute the same."""
+        return batch_shares(global_batch, self._place.speeds)
+
+    def _contribution(self, source: _buffers.Adapter) -> Tuple[int, Tuple[Any, ...]]:
+        place = self._place_of(source)
+        if place is not None:
+            return place, (source.array,)
+        block = self._reserve(source.nbytes)
+        source.store(block)
+        return block.offset, (block,)
+
+    def _result(
+        self, source: _buffers.Adapter, target: Optional[_buffers.Adapter], contribution: int
+    ) -> Tuple[int, Optional[Block]]:
+        place = None if target is None else self._place_of(target)
+        if place is not None and not overlap((place, source.nbytes), (contribution, source.nbytes)):
+            return place, None
+        block = self._reserve(source.nbytes)
+        return block.offset, block
+
+    def _place_of(self, adapter: _buffers.Adapter) -> Optional[int]:
+        address = adapter.address() if adapter.nbytes else None
+        return None if address is None else self._arena.place_of(address, adapter.nbytes)
+
+    def _reserve(self, nbytes: int) -> Block:
+        """A slot; waits for those of collectives under way."""
+        block: List[Block] = []
+
+        def found() -> bool:
+            taken = self._arena.take(nbytes)
+            if taken is not None:
+                block.append(taken)
+            return taken is not None or not self._state.entries
+
+        self._state.wait_until(found, None)
+        if not block:
+            used, total = self._arena.used_bytes, self._arena.nbytes
+            raise errors.ArenaFull(
+                f"no room for {nbytes} bytes in the arena: {used} of {total} are in use by arrays "
+                "and results not fetched; connect with a larger `arena`"
+            )
+        return block[0]
+
+    def _await_room(self, result: Tuple[int, int]) -> None:
+        """Until the gateway takes another post with this result slot."""
+        entries = self._state.entries
+
+        def room() -> bool:
+            taken = (slot for entry in entries.values() for slot in entry.slots)
+            return len(entries) < POSTS_MAX and not any(overlap(slot, result) for slot in taken)
+
+        self._state.wait_until(room, None)
+
+    def _post(
+        self, entry: Entry, op: Op, source: _buffers.Adapter, rest: Tuple[float, int, float]
+    ) -> None:
+        weight, layout, timeout = rest
+        state = self._state
+        link = None
+        try:
+            link, epoch, sequence = state.register(entry)
+            post = Post(
+                epoch=epoch,
+                sequence=sequence,
+                op=op,
+                dtype=source.dtype,
+                elements=source.elements,
+                layout_hash=layout,
+                weight=weight,
+                timeout_ns=round(timeout * 1e9),
+                contribution_offset=entry.slots[0][0],
+                result_offset=entry.slots[1][0],
+            )
+            link.send(post)
+        except errors.LandbridgeError:
+            raise  # nothing was numbered; some of these are `OSError`s as well
+        except OSError as error:
+            # The operation says so.
+            state.end(link, f"connection to the gateway ended: {error}")
+        except BaseException:
+            # Half a message may be out, or a number without its post: no way to go on.
+            state.end(link, "posting was interrupted")
+            raise
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._owner:
+            text = f"this process was forked from {self._owner}, which connected; connect here"
+            raise errors.ForkedProcess(text)
+
+
+def _check(
+    source: _buffers.Adapter, target: Optional[_buffers.Adapter], op: Op, weight: float
+) -> None:
+    if target is not None:
+        target.check_writable()
+        if (target.dtype, target.shape) != (source.dtype, source.shape):
+            want = f"{source.dtype.label} of shape {source.shape}"
+            got = f"{target.dtype.label} of shape {target.shape}"
+            raise errors.UnsupportedArray(f"`out` is {got}, the array {want}")
+    if op == Op.AVG and not source.dtype.is_float:
+        text = f"there is no average of {source.dtype.label}; use sum, or floats"
+        raise errors.UnsupportedArray(text)
+    if not 0 <= weight < float("inf"):
+        raise errors.ConfigError(f"weight {weight}: accepted: finite and not negative")
+
+
+#: Between tries to meet: a gateway or a rank takes longer to come back.
+_MEET_AGAIN_S = 0.1
+# Of no use as a hash of anything, so that a barrier never meets an all-reduce of one byte.
+_BARRIER_LAYOUT = 0x6261727269657200
+_BROADCAST_LAYOUT = 0x62726F6100000000
+
+_groups: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for group in list(_groups):
+        group._posting = threading.RLock()
+        group._arena.after_fork()
+        group._state.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

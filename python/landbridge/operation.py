@@ -1,0 +1,172 @@
+"""A collective under way."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
+
+from . import errors
+
+if TYPE_CHECKING:
+    from ._arena import Block
+    from ._buffers import Adapter
+    from .group import Group
+
+log = logging.getLogger("landbridge")
+
+
+class Timing(NamedTuple):
+    """When what happened to one collective: nanoseconds, as ``time.monotonic_ns`` counts."""
+
+    #: The last local rank posted.
+    posted_ns: int
+    #: The first segment was ready to leave.
+    wan_begin_ns: int
+    #: The last segment arrived.
+    wan_end_ns: int
+    #: The result was in place on every local rank.
+    ready_ns: int
+
+
+class Latch:
+    """Opens once. Waiting ends at once on a signal such as Ctrl-C."""
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+        self.is_open = False
+
+    def open(self) -> None:
+        """Lets everybody through; must be called once."""
+        self.is_open = True
+        self._lock.release()
+
+    def wait(self, timeout_s: Optional[float]) -> bool:
+        """Whether it is open within ``timeout_s``."""
+        if self.is_open:
+            return True
+        timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
+        if self._lock.acquire(True, timeout):
+            # For the others that wait.
+            self._lock.release()
+        return self.is_open
+
+
+class Delivery:
+    """What becomes of the result: where it is, and where it goes."""
+
+    def __init__(self, like: Adapter, out: Optional[Adapter], block: Optional[Block]) -> None:
+        self._like = like
+        self._out = out
+        # `None` when the result is written in place.
+        self._block = block
+
+    def deliver(self) -> Any:
+        """The result as the caller wants it. The slot is let go of."""
+        block, self._block = self._block, None
+        if self._out is None:
+            if block is None:
+                raise RuntimeError("a result is delivered once")
+            return self._like.fresh(block)
+        if block is not None:
+            self._out.load(block)
+        return self._out.array
+
+
+class Operation:
+    """A collective under way; from ``Group.all_reduce_async`` and its like.
+
+    Two things happen to it, in this order. *Result ready*: ``wait`` returns the result.
+    *Contribution free*: ``wait_free`` returns; the gateway will not read the contribution nor
+    the result any more. Only arrays made by ``Group.empty`` need to wait for the second, before
+    they are written again; others were copied.
+    """
+
+    def __init__(self, delivery: Delivery, group: Group) -> None:
+        # A group that nobody else holds must not go away under its collectives.
+        self._group: Optional[Group] = group
+        #: The epoch that it belongs to, and its number in the group.
+        self.epoch, self.sequence = -1, -1
+        #: When what happened, once the result is ready.
+        self.timing: Optional[Timing] = None
+        self._delivery: Optional[Delivery] = delivery
+        self._result: Any = None
+        self._failure: Optional[errors.CollectiveFailed] = None
+        self._ready = Latch()
+        self._free = Latch()
+        self._lock = threading.Lock()
+        self._callbacks: Optional[List[Callable[[Operation], None]]] = []
+
+    def wait(self, timeout: Optional[float] = None) -> Any:
+        """The result, as soon as it is ready. ``timeout`` is in seconds.
+
+        Raises ``WaitTimeout`` when it is not ready in time: the collective goes on. Raises a
+        ``CollectiveFailed`` when it failed: the contribution is intact.
+        """
+        if not self._ready.wait(timeout):
+            raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            if self._delivery is not None:
+                self._result = self._delivery.deliver()
+                self._delivery = None
+        return self._result
+
+    def wait_free(self, timeout: Optional[float] = None) -> None:
+        """Returns when contribution and result may be written again, after success or failure.
+
+        Raises ``WaitTimeout`` when that is not so after ``timeout`` seconds.
+        """
+        if not self._free.wait(timeout):
+            text = f"collective {self.sequence} still needs its memory after {timeout} s"
+            raise errors.WaitTimeout(text)
+
+    def is_ready(self) -> bool:
+        """Whether ``wait`` would return or raise at once."""
+        return self._ready.is_open
+
+    def is_free(self) -> bool:
+        """Whether ``wait_free`` would return at once."""
+        return self._free.is_open
+
+    @property
+    def failure(self) -> Optional[errors.CollectiveFailed]:
+        """Why it failed, once it has."""
+        return self._failure
+
+    def add_done_callback(self, callback: Callable[[Operation], None]) -> None:
+        """Calls ``callback`` with this operation when the result is ready or the collective
+        failed: in the client's reading thread, or here and now when that is so already. It must
+        not wait for other collectives. What it raises is logged."""
+        with self._lock:
+            if self._callbacks is not None:
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
+
+    def _settle(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
+        """Result ready, or failed. Called by the group; only the first call counts."""
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, None
+            if callbacks is None:
+                return
+            self.timing, self._failure = timing, failure
+            if failure is not None:
+                self._delivery = None
+        self._ready.open()
+        for callback in callbacks:
+            self._call(callback)
+
+    def _release(self) -> None:
+        """Contribution free. Called by the group, once."""
+        self._group = None
+        self._free.open()
+
+    def _call(self, callback: Callable[[Operation], None]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            log.exception("a callback of collective %d raised", self.sequence)

@@ -1,0 +1,304 @@
+"""What happens when something goes away: trainers, gateways, forked processes, patience."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+import landbridge
+from conftest import attached, on_all
+from landbridge._lab import Lab
+
+numpy = pytest.importorskip("numpy")
+ONES = numpy.ones(1000, "float32")
+#: Far beyond what any of this takes, and far below the test's patience.
+DEADLINE_S = 40
+
+
+@pytest.fixture
+def own_lab():
+    """Gateways that a test may kill."""
+    with Lab(ranks=(1, 1)) as running:
+        yield running
+
+
+def failure_of(operation):
+    with pytest.raises(landbridge.CollectiveFailed) as told:
+        operation.wait(DEADLINE_S)
+    return told.value
+
+
+def test_a_killed_gateway_is_named_and_attached_to_anew(own_lab):
+    with attached(own_lab) as (east, west):
+        under_way = east.all_reduce_async(ONES)
+        kept = east.empty(1000, "float32")
+        kept[:] = 7
+        own_lab.kill("east")
+        failure = failure_of(under_way)
+        assert isinstance(failure, landbridge.GatewayLost) and failure.fault == "us"
+        assert isinstance(failure, ConnectionError)
+        assert "connection to the gateway ended" in str(failure)
+        under_way.wait_free(DEADLINE_S)
+        with pytest.raises(landbridge.GatewayLost, match="recover"):
+            east.all_reduce(ONES)
+        # What east had sent may complete the collective in the west, but not the next one.
+        with pytest.raises(landbridge.CollectiveFailed) as told:
+            while True:
+                west.all_reduce_async(ONES).wait(DEADLINE_S)
+        assert isinstance(told.value, (landbridge.RegionLost, landbridge.EpochEnded))
+        restart = threading.Timer(0.5, own_lab.start, ["east"])
+        restart.start()
+        on_all([(east, failure), (west, told.value)], lambda pair: pair[0].recover(pair[1], 60))
+        restart.join()
+        results = on_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
+        assert results == [14, 14], "memory of before is good"
+
+
+def test_a_killed_trainer_is_named_and_may_come_back(own_lab):
+    """The step that it died in is done again by all, with the same result."""
+    script = f"""
+import numpy, sys, landbridge
+group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+step = int(sys.argv[1])
+while True:
+    print(group.all_reduce(numpy.full(4, step, "float32"), "sum")[0], flush=True)
+    step += 1
+    if step == 3 and len(sys.argv) > 2:
+        sys.stdin.read()
+"""
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])},
+        )
+        return process
+
+    first = start("1", "hold")
+    east = landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB")
+    assert [step_of(east, step) for step in (1, 2)] == [2, 4]
+    under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
+    first.kill()
+    first.communicate()
+    failure = failure_of(under_way)
+    assert isinstance(failure, landbridge.RankLost) and "rank 1" in str(failure)
+    second = start("3")
+    try:
+        east.recover(failure, 60)
+        assert [step_of(east, step) for step in (3, 4)] == [6, 8]
+    finally:
+        second.kill()
+        second.communicate()
+        east.close()
+
+
+def step_of(group, step):
+    return group.all_reduce(numpy.full(4, step, "float32"), "sum")[0]
+
+
+def test_an_epoch_that_changes_between_collectives_is_told(own_lab):
+    """A rank that has not heard of it would post in another place of its step."""
+    with attached(own_lab) as (east, west):
+        on_all((east, west), lambda group: group.all_reduce(ONES))
+        west._state.end(west._state.link, "for this test")
+
+        def of_west():
+            with pytest.raises(landbridge.GatewayLost) as told:
+                west.all_reduce(ONES)
+            west.recover(told.value, 60)
+
+        def of_east():
+            with pytest.raises(landbridge.CollectiveFailed) as told:
+                while True:
+                    east.all_reduce_async(ONES).wait(DEADLINE_S)
+            assert isinstance(told.value, (landbridge.EpochEnded, landbridge.RankLost))
+            east.recover(told.value, 60)
+
+        before = east.epoch
+        on_all((of_west, of_east), lambda call: call())
+        assert east.epoch == west.epoch > before
+        assert on_all((east, west), lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+
+
+def test_what_the_caller_did_wrong_is_not_tried_again(own_lab):
+    with attached(own_lab) as groups:
+
+        def step(group):
+            with pytest.raises(landbridge.RanksDisagree) as told:
+                group.all_reduce(ONES, "sum" if group.rank else "max")
+            with pytest.raises(landbridge.RanksDisagree):
+                group.recover(told.value)
+
+        on_all(groups, step)
+
+
+def test_a_forked_process_does_not_disturb_the_client(own_lab):
+    with attached(own_lab) as groups:
+        east = groups[0]
+        kept = east.empty(1000, "float32")
+        kept[:] = 1
+        under_way = east.all_reduce_async(kept, "sum")
+        with warnings.catch_warnings():
+            # Of fork and threads: what this is about.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            os._exit(in_child(east, under_way))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert groups[1].all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2
+        assert on_all(groups, lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+
+
+def in_child(group, under_way):
+    """As a DataLoader's worker: uses the group by mistake, drops it, collects, ends."""
+    try:
+        uses = [lambda: group.all_reduce(ONES), lambda: group.empty(1, "f32"), group.barrier]
+        for use in uses:
+            with pytest.raises(landbridge.ForkedProcess):
+                use()
+        group.close()
+        group = under_way = None
+        gc.collect()
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        names = [os.readlink(link) for link in links if os.path.islink(link)]
+        return any(name.startswith("socket:") for name in names)
+    except BaseException:
+        return 3
+
+
+def test_a_trainer_that_dies_is_gone_though_its_forked_children_live(own_lab):
+    """A child that kept the socket open would keep the rank attached."""
+    script = f"""
+import numpy, os, sys, landbridge
+group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+read, write = os.pipe()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    os.read(read, 1)
+os.read(read, 1)
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])}
+    trainer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env)
+    with landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB") as east:
+        child = int(trainer.stdout.readline())
+        under_way = east.all_reduce_async(ONES)
+        trainer.kill()
+        trainer.wait()
+        try:
+            assert isinstance(failure_of(under_way), landbridge.RankLost)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            trainer.stdout.close()
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab):
+    with attached(own_lab) as (east, west):
+        under_way = east.all_reduce_async(ONES, "sum")
+        pressed = []
+
+        def press():
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        for wait in (under_way.wait, under_way.wait_free, east.barrier):
+            timer = threading.Timer(0.3, press)
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+            assert time.monotonic() - pressed[-1] < 5, "of thirty minutes"
+            timer.join()
+        assert west.all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2
+        west.barrier()
+
+
+def test_a_callback_that_raises_harms_nobody_else(own_lab, caplog):
+    with attached(own_lab) as groups:
+
+        def step(group):
+            operation = group.all_reduce_async(ONES, "sum")
+            operation.add_done_callback(lambda op: 1 / 0)
+            operation.wait_free(DEADLINE_S)
+            return group.all_reduce(ONES, "sum")[0]
+
+        assert on_all(groups, step) == [2, 2]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_thousand_steps_leak_nothing(own_lab):
+    with attached(own_lab) as groups:
+        array = numpy.ones(4096, "float32")
+
+        def steps(group, count):
+            for _ in range(count):
+                operation = group.all_reduce_async(array)
+                out = group.empty(4096, "float32")
+                operation.add_done_callback(lambda op: op.wait())
+                group.all_reduce_async(array, out=out).wait(DEADLINE_S)
+                operation.wait(DEADLINE_S)
+            group.barrier()
+
+        on_all(groups, lambda group: steps(group, 100))
+        gc.collect()
+        before = usage()
+        on_all(groups, lambda group: steps(group, 1000))
+        gc.collect()
+        after = usage()
+        on_all(
+            groups, lambda group: group._state.wait_until(lambda: not group._state.entries, None)
+        )
+        assert after["descriptors"] == before["descriptors"]
+        assert after["threads"] == before["threads"]
+        # 2,000 results of 16 KiB for each rank, had they stayed, were 64 MB.
+        assert after["rss"] - before["rss"] < 4 << 20
+        assert [group._arena.used_bytes for group in groups] == [0, 0]
+
+
+def test_attaching_and_closing_leak_nothing(own_lab):
+    def once():
+        with attached(own_lab, "1 MiB") as groups:
+            on_all(groups, lambda group: group.all_reduce(ONES))
+
+    once()
+    gc.collect()
+    before = usage()
+    for _ in range(10):
+        once()
+    gc.collect()
+    after = usage()
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+
+
+def usage():
+    deadline = time.monotonic() + 5
+    # A reader that was told to end may not have done so yet.
+    while time.monotonic() < deadline and threading.active_count() > 3:
+        threading.Event().wait(0.01)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "rss": pages * os.sysconf("SC_PAGE_SIZE"),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }
+
+
+def test_a_group_that_is_dropped_detaches_and_one_with_work_under_way_does_not(own_lab):
+    with attached(own_lab) as groups:
+        west = groups.pop()
+        under_way = west.all_reduce_async(ONES, "sum")
+        del west
+        gc.collect()
+        assert groups[0].all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2

@@ -1,0 +1,285 @@
+"""All-reduces over real gateways of two regions."""
+
+import threading
+import time
+
+import pytest
+
+import landbridge
+from conftest import attached, on_all
+from landbridge._lab import Lab
+
+numpy = pytest.importorskip("numpy")
+
+
+def test_every_rank_gets_the_same_bits_of_every_operation(groups):
+    rng = numpy.random.default_rng(1)
+    inputs = [rng.standard_normal(1000).astype("float32") for _ in groups]
+    expected = {
+        "sum": sum(i.astype("float64") for i in inputs),
+        "avg": sum(i.astype("float64") for i in inputs) / 3,
+        "min": numpy.minimum.reduce(inputs),
+        "max": numpy.maximum.reduce(inputs),
+        "prod": inputs[0].astype("float64") * inputs[1] * inputs[2],
+    }
+    for op, wanted in expected.items():
+        results = on_all(groups, lambda group, op=op: group.all_reduce(inputs[group.rank], op))
+        assert len({result.tobytes() for result in results}) == 1
+        numpy.testing.assert_allclose(results[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float64", "float16", "int32", "int64", "uint8"])
+def test_every_dtype(groups, name):
+    results = on_all(
+        groups, lambda group: group.all_reduce(numpy.full((3, 5), group.rank + 1, name), "sum")
+    )
+    assert all((result == 6).all() and result.dtype == name for result in results)
+
+
+def test_an_average_counts_ranks_by_their_weight(groups):
+    results = on_all(
+        groups,
+        lambda group: group.all_reduce(
+            numpy.full(10, float(group.rank), "float64"), "avg", weight=[1, 0, 3][group.rank]
+        ),
+    )
+    assert all((result == 1.5).all() for result in results)
+
+
+def test_the_result_goes_where_it_is_wanted(groups):
+    def step(group):
+        array = numpy.full(5, group.rank + 1, "float32")
+        other = numpy.zeros(5, "float32")
+        fresh = group.all_reduce(array, "sum")
+        assert fresh is not array and array[0] == group.rank + 1
+        assert group.all_reduce(array, "sum", out=other) is other
+        assert group.all_reduce(array, "sum", out=array) is array
+        return fresh[0], other[0], array[0]
+
+    assert on_all(groups, step) == [(6, 6, 6)] * 3
+
+
+def test_arrays_in_the_arena_are_not_copied(groups):
+    def step(group):
+        array, out = group.empty(1000, "float32"), group.empty(1000, "float32")
+        before = group._arena.used_bytes
+        array[:] = group.rank
+        operation = group.all_reduce_async(array, "sum", out=out)
+        assert group._arena.used_bytes == before, "no other slots"
+        assert operation.wait() is not None and (out == 3).all()
+        operation.wait_free()
+        assert (array == group.rank).all(), "the contribution is as it was"
+        in_place = group.all_reduce(array, "sum", out=array)
+        return in_place[0], array[0]
+
+    assert on_all(groups, step) == [(3, 3)] * 3
+
+
+def test_many_at_once_complete_in_any_order_of_waiting(groups):
+    def step(group):
+        under_way = [
+            group.all_reduce_async(numpy.full(100 + i, i, "float32"), "sum") for i in range(300)
+        ]
+        return [operation.wait(30)[0] for operation in reversed(under_way)]
+
+    assert on_all(groups, step) == [[3 * i for i in reversed(range(300))]] * 3
+
+
+def test_an_operation_is_ready_before_it_is_free(groups):
+    def step(group):
+        seen = []
+        operation = group.all_reduce_async(numpy.ones(1 << 18, "float32"))
+        operation.add_done_callback(lambda op: seen.append((op.is_ready(), op.wait()[0])))
+        result = operation.wait(30)
+        assert operation.is_ready() and operation.wait() is result
+        operation.wait_free(30)
+        assert operation.is_free() and operation.failure is None
+        operation.add_done_callback(lambda op: seen.append("late"))
+        timing = operation.timing
+        assert timing.posted_ns <= timing.ready_ns <= time.monotonic_ns()
+        return seen
+
+    assert on_all(groups, step) == [[(True, 1.0), "late"]] * 3
+
+
+def test_a_broadcast_is_exact(groups):
+    pattern = numpy.array([0x7FC12345, 0x80000000, 0xFFFFFFFF, 1], "uint32").view("float32")
+
+    def step(group):
+        mine = pattern if group.rank == 1 else numpy.ones(4, "float32")
+        given = group.broadcast(mine, 1)
+        group.broadcast(mine, 1, out=mine)
+        return given.tobytes(), mine.tobytes()
+
+    assert on_all(groups, step) == [(pattern.tobytes(),) * 2] * 3
+
+
+def test_a_barrier_holds_until_all_are_there(groups):
+    arrived = threading.Event()
+
+    def step(group):
+        if group.rank == 2:
+            arrived.set()
+        group.barrier()
+        return arrived.is_set()
+
+    assert on_all(groups, step) == [True] * 3
+
+
+def test_batches_are_shared_by_speed(groups):
+    assert [group.batch_share(16) for group in groups] == [4, 4, 8]
+    assert groups[0].batch_shares(17) == [4, 4, 9]
+    assert (groups[1].rank, groups[1].world_size, groups[1].fabric) == (1, 3, "lab")
+
+
+def test_ranks_that_disagree_are_told_field_and_values(groups):
+    def step(group):
+        with pytest.raises(landbridge.RanksDisagree) as told:
+            group.all_reduce(numpy.ones(10 + (group.rank == 1), "float32"))
+        assert told.value.fault == "caller" and told.value.code == 1
+        # The next collective is not harmed.
+        assert group.all_reduce(numpy.ones(1, "float32"), "sum")[0] == 3
+        return str(told.value)
+
+    for text in on_all(groups, step):
+        assert "length" in text and "rank 1 (east) posted 11" in text and "posted 10" in text
+
+
+def test_a_layout_that_differs_is_a_disagreement(groups):
+    def step(group):
+        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+            group.all_reduce(numpy.ones(4, "float32"), layout=group.rank == 0)
+
+    on_all(groups, step)
+
+
+def test_waiting_for_ranks_ends_by_the_callers_timeout(groups):
+    array = numpy.ones(4, "float32")
+    with pytest.raises(landbridge.RanksTimedOut) as told:
+        groups[0].all_reduce(array, timeout=0.2)
+    assert "rank" in str(told.value) and isinstance(told.value, TimeoutError)
+    late = on_all(groups[1:], failure_of)
+    assert all(isinstance(failure, landbridge.RanksTimedOut) for failure in late)
+    assert on_all(groups, lambda group: group.all_reduce(array, "sum")[0]) == [3] * 3
+
+
+def failure_of(group):
+    with pytest.raises(landbridge.CollectiveFailed) as told:
+        group.all_reduce(numpy.ones(4, "float32"))
+    return told.value
+
+
+def test_a_wait_may_end_before_the_collective(groups):
+    array = numpy.ones(4, "float32")
+    operation = groups[0].all_reduce_async(array)
+    with pytest.raises(landbridge.WaitTimeout):
+        operation.wait(0.05)
+    with pytest.raises(landbridge.WaitTimeout):
+        operation.wait_free(0)
+    on_all(groups[1:], lambda group: group.all_reduce(array))
+    assert operation.wait(30)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"array": [1.0]}, landbridge.UnsupportedArray, "list is no array"),
+        ({"array": numpy.ones(2, "int32")}, landbridge.UnsupportedArray, "no average of i32"),
+        ({"op": "mean"}, ValueError, "sum, avg, min"),
+        ({"weight": -1.0}, landbridge.ConfigError, "weight"),
+        ({"weight": float("nan")}, landbridge.ConfigError, "weight"),
+        ({"out": numpy.ones(3, "float32")}, landbridge.UnsupportedArray, r"shape \(3,\)"),
+        ({"out": numpy.ones(2, "float64")}, landbridge.UnsupportedArray, "f64"),
+        ({"out": b"12345678"}, landbridge.UnsupportedArray, "writable"),
+        ({"array": numpy.ones(1 << 22, "float32")}, landbridge.ArenaFull, "larger `arena`"),
+    ],
+)
+def test_what_cannot_be_posted_is_refused_here(groups, arguments, error, words):
+    arguments = {"array": numpy.ones(2, "float32"), **arguments}
+    state = groups[0]._state
+    state.wait_until(lambda: not state.entries, None)  # of having met
+    with pytest.raises(error, match=words):
+        groups[0].all_reduce_async(**arguments)
+    assert state.entries == {}
+
+
+def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):
+    """Six results of 1 MiB each, of which three fit twice into 8 MiB with what is under way."""
+
+    def step(group):
+        array = numpy.ones(1 << 18, "float32")
+        kept = [group.all_reduce_async(array, "sum") for _ in range(6)]
+        for operation in kept:
+            operation.wait_free(30)
+        assert group._arena.used_bytes == 6 << 20
+        with pytest.raises(landbridge.ArenaFull, match="results not fetched"):
+            group.empty(3 << 18, "float32")
+        total = sum(operation.wait()[0] for operation in kept)
+        assert group._arena.used_bytes == 0
+        return total
+
+    assert on_all(groups, step) == [18] * 3
+
+
+def test_a_result_slot_in_use_is_waited_for(groups):
+    def step(group):
+        out = group.empty(1 << 16, "float32")
+        array = numpy.ones(1 << 16, "float32")
+        for _ in range(20):
+            group.all_reduce_async(array, "sum", out=out)
+        return group.all_reduce_async(array, "sum", out=out).wait(30)[7]
+
+    assert on_all(groups, step) == [3] * 3
+
+
+def test_jobs_do_not_meet():
+    with Lab(ranks=(1, 1), jobs=("train", "zoo")) as lab:
+
+        def attach(who):
+            rank, job = who
+            return landbridge.connect(
+                config=lab.config_of(rank), rank=rank, job=job, arena="1 MiB", timeout=60
+            )
+
+        every = on_all([(0, "train"), (1, "train"), (0, "zoo"), (1, "zoo")], attach)
+        results = on_all(
+            list(enumerate(every)),
+            lambda pair: pair[1].all_reduce(numpy.full(4, 10.0 ** pair[0]), "sum")[0],
+        )
+        assert results == [11, 11, 1100, 1100]
+        for group in every:
+            group.close()
+
+
+def test_a_wrong_token_is_refused(lab, tmp_path):
+    text = lab.config("east").read_text().replace('"keys/train.token"', '"other.token"')
+    for name in ("fabric.toml", "east.sock", "keys"):
+        (tmp_path / name).symlink_to(lab.folder / name)
+    (tmp_path / "east.toml").write_text(text)
+    (tmp_path / "other.token").write_text("00" * 32)
+    with pytest.raises(landbridge.Refused, match="no such job, or a wrong token"):
+        landbridge.connect(config=tmp_path / "east.toml", rank=0, arena=4096)
+
+
+def test_a_rank_of_another_region_is_refused(lab):
+    with pytest.raises(landbridge.Refused, match="rank 2 is not served here"):
+        landbridge.connect(config=lab.config("east"), rank=2, arena=4096)
+
+
+def test_ranks_that_do_not_come_are_named(lab):
+    with pytest.raises(landbridge.RanksTimedOut, match="rank"):
+        landbridge.connect(config=lab.config("west"), rank=2, arena=4096, timeout=0.3)
+
+
+def test_a_closed_group_says_so(lab):
+    with attached(lab) as groups:
+        operation = groups[0].all_reduce_async(numpy.ones(4, "float32"))
+        kept = groups[0].empty(4, "float32")
+        groups[0].close()
+        with pytest.raises(landbridge.GatewayLost, match="was closed"):
+            operation.wait(5)
+        with pytest.raises(landbridge.Closed):
+            groups[0].all_reduce(numpy.ones(4, "float32"))
+        with pytest.raises(landbridge.Closed):
+            groups[0].recover(operation.failure)
+        kept[:] = 1  # still memory
