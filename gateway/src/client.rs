@@ -276,6 +276,11 @@ impl Client {
         self.inner.lock().epoch
     }
 
+    /// Why the connection to the gateway ended, once it has: attach again.
+    pub fn lost(&self) -> Option<String> {
+        self.inner.lock().ended.clone()
+    }
+
     /// Reserves a contribution and a result slot.
     ///
     /// # Errors

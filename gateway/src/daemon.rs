@@ -44,6 +44,9 @@ pub struct GatewaySpec {
     pub jobs: Vec<Job>,
     /// The gateway's own memory.
     pub memory: ByteCount,
+    /// Segments of this size instead of the plan's own choice, so that a simulation has many
+    /// of them in a small buffer.
+    pub segment: Option<ByteCount>,
 }
 
 /// A gateway that cannot start.
@@ -78,7 +81,8 @@ impl Gateway {
         door: Box<dyn Door>,
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
     ) -> Result<Self, StartError> {
-        let plan = plan::plan(&spec.fabric)?;
+        let mut plan = plan::plan(&spec.fabric)?;
+        plan.segment = spec.segment.unwrap_or(plan.segment);
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let peers = peer_links(&host, &spec, &observed.0);
@@ -137,6 +141,11 @@ impl Gateway {
     /// other parts end then too, and with them every connection.
     pub async fn broken(&self) {
         self.shutdown.cancelled().await;
+    }
+
+    /// Closes a lane as if it had died, for simulations of what follows.
+    pub async fn lose_lane(&self, peer: GatewayId, lane: u16) {
+        let _ = self.events.send(Event::LoseLane { peer, lane }).await;
     }
 
     /// Ends the epoch, tells peers and trainers, and stops.

@@ -71,6 +71,13 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Close a lane; see [`Gateway::lose_lane`](crate::daemon::Gateway::lose_lane).
+    LoseLane {
+        /// Who is at its other end.
+        peer: GatewayId,
+        /// Which lane.
+        lane: u16,
+    },
     /// A control message.
     Message {
         /// The peer.
@@ -243,6 +250,7 @@ impl Engine {
             Event::DialFailed { peer, lane, why } => {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
+            Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
             Event::Message { from, id, group, message } => {
                 if self.shared.peers.is_current(from, id) {
                     self.handle_message((from, id), group, message, now);

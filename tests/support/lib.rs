@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod data;
+pub mod faults;
 pub mod papers;
 
 use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
@@ -78,6 +79,7 @@ impl Shape {
         Arc::new(Fabric::new("sim", self.mtu, regions, vec![link]).expect("a valid fabric"))
     }
 
+    /// One direction of its link.
     fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
         let spec = LinkSpec::new(self.rate, delay).expect("a valid link");
@@ -119,6 +121,38 @@ pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
 }
 
+/// The jobs of a shape.
+fn jobs(shape: &Shape) -> Vec<Job> {
+    let job = |(name, weight): &(&str, u32)| Job {
+        name: (*name).to_owned(),
+        token: TOKEN,
+        memory: ByteCount::new(16 << 30),
+        weight: NonZeroU32::new(*weight).expect("a weight"),
+    };
+    shape.jobs.iter().map(job).collect()
+}
+
+/// What a simulated gateway is made of.
+fn deployment(
+    fabric: &Arc<Fabric>,
+    me: GatewayId,
+    papers: Papers,
+    (jobs, memory): (Vec<Job>, ByteCount),
+) -> GatewaySpec {
+    let others = fabric.gateway_ids().filter(|id| *id != me);
+    GatewaySpec {
+        fabric: Arc::clone(fabric),
+        identity: papers.fabric_identity(),
+        me,
+        listen: address(me),
+        addresses: others.map(|id| (id, address(id))).collect(),
+        credentials: papers.credentials(fabric, me),
+        jobs,
+        memory,
+        segment: None,
+    }
+}
+
 /// Runs a future to its end under a paused clock.
 pub fn simulate<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -143,13 +177,7 @@ impl Lab {
         let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
         net.connect(east, west, shape.link(), shape.link(), seed);
         let memory = shape.memory;
-        let jobs = shape.jobs.iter().map(|(name, weight)| Job {
-            name: (*name).to_owned(),
-            token: TOKEN.into(),
-            memory: ByteCount::new(16 << 30),
-            weight: NonZeroU32::new(*weight).expect("a weight"),
-        });
-        let jobs = jobs.collect();
+        let jobs = jobs(shape);
         let mut lab = Self { net, host, fabric, gateways: vec![], memory, jobs, doors: vec![] };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
             lab.add_gateway(id, papers).await;
@@ -176,19 +204,9 @@ impl Lab {
     }
 
     async fn add_gateway(&mut self, me: GatewayId, papers: Papers) {
-        let others = self.fabric.gateway_ids().filter(|id| *id != me);
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
-        let spec = GatewaySpec {
-            fabric: Arc::clone(&self.fabric),
-            identity: papers.fabric_identity(),
-            me,
-            listen: address(me),
-            addresses: others.map(|id| (id, address(id))).collect(),
-            credentials: papers.credentials(&self.fabric, me),
-            jobs: self.jobs.clone(),
-            memory: self.memory,
-        };
+        let spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
         let observed = (Arc::new(Metrics::new()), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");

@@ -146,6 +146,23 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_blackhole(cut))
     }
 
+    /// Loses everything from and to the socket at `address`, or lets it through again. What
+    /// is under way arrives.
+    pub fn set_muted(&self, address: SocketAddr, muted: bool) {
+        let mut state = self.lock();
+        if muted {
+            state.muted.insert(address);
+        } else {
+            state.muted.remove(&address);
+        }
+    }
+
+    /// Loses everything that is under way from `from` to `to`.
+    pub fn drop_under_way(&self, from: IpAddr, to: IpAddr) {
+        let now = self.now();
+        self.lock().drop_under_way(now, from, to);
+    }
+
     /// What vanished without meeting a link's impairments, by cause.
     pub fn undelivered(&self) -> Undelivered {
         self.lock().undelivered
@@ -209,6 +226,10 @@ pub struct Undelivered {
     pub no_link: u64,
     /// A link, but no socket at its end when it was sent.
     pub no_socket: u64,
+    /// From or to a muted socket.
+    pub muted: u64,
+    /// On its way when everything was dropped.
+    pub dropped: u64,
     /// The socket already held [`INBOX_BYTES_MAX`].
     pub inbox_full: u64,
     /// Transmits, all segments together, of more than a kernel takes: it refuses these

@@ -138,6 +138,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
+        segment: None,
         fabric,
     })
 }

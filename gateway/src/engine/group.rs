@@ -123,7 +123,9 @@ impl Group {
 
     /// Carries out everything the session asks for.
     pub fn act(&mut self, shared: &Shared) {
-        while let Some(action) = self.session.poll_action() {
+        loop {
+            self.metrics.uses_scratch(self.memory.scratch_bytes());
+            let Some(action) = self.session.poll_action() else { return };
             self.carry_out(action, shared);
         }
     }

@@ -14,9 +14,16 @@ pub(super) struct Memory {
     posted: BTreeMap<Buffer, MemSlice>,
     scratch: BTreeMap<ScratchId, MemSlice>,
     spare: Vec<MemSlice>,
+    /// Bytes of scratch in use.
+    bytes: u64,
 }
 
 impl Memory {
+    /// Bytes of scratch in use: partials, and segments that landed before they were added.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// A rank's slots for one collective.
     pub fn post(
         &mut self,
@@ -40,8 +47,11 @@ impl Memory {
         let buffer = match view.buffer {
             Buffer::Scratch(scratch) => {
                 let bytes = view.range.end;
-                let spare = &mut self.spare;
-                self.scratch.entry(scratch).or_insert_with(|| allocate(spare, bytes))
+                let (spare, used) = (&mut self.spare, &mut self.bytes);
+                self.scratch.entry(scratch).or_insert_with(|| {
+                    *used += bytes;
+                    allocate(spare, bytes)
+                })
             }
             posted => self.posted.get_mut(&posted).expect("the session names only posted buffers"),
         };
@@ -50,10 +60,9 @@ impl Memory {
 
     /// The scratch is free, once the last stream that still reads it is done.
     pub fn release(&mut self, scratch: ScratchId) {
-        if let Some(slice) = self.scratch.remove(&scratch)
-            && self.spare.len() < SPARE_MAX
-            && !slice.is_empty()
-        {
+        let Some(slice) = self.scratch.remove(&scratch) else { return };
+        self.bytes -= slice.len();
+        if self.spare.len() < SPARE_MAX && !slice.is_empty() {
             self.spare.push(slice);
         }
     }

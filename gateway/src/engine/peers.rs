@@ -131,6 +131,12 @@ impl Peers {
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.accuse(why));
     }
 
+    pub fn lose(&self, peer: GatewayId, lane: u16) {
+        if let Some(handle) = self.peers.get(&peer).and_then(|peer| peer.lanes.get(&lane)) {
+            handle.retire("lost on purpose");
+        }
+    }
+
     /// Control goes over one lane at a time, so that it arrives in order.
     pub fn send(&self, to: GatewayId, group: GroupId, message: &Message) {
         if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {

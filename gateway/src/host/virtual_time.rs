@@ -1,6 +1,9 @@
 //! Virtual time: tokio's paused clock and an in-memory network, all on one thread.
 
+mod process;
+
 use super::{BoxFuture, Host, Job, LaneStart};
+use process::{Process, QuicRuntime};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,22 +12,46 @@ use tokio::time::Instant;
 use units::{Span, TimeNs};
 use wan_sim::VirtualNet;
 
-/// A host inside the simulation. Use it under a current-thread runtime whose clock is paused;
-/// compute takes no time.
+/// A process inside the simulation. Use it under a current-thread runtime whose clock is
+/// paused; compute takes no time.
 #[derive(Debug)]
 pub struct VirtualHost {
     net: VirtualNet,
     origin: Instant,
     random: AtomicU64,
+    process: Arc<Process>,
 }
 
 /// So that no instant is zero, which stands for "not yet".
 const ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 
 impl VirtualHost {
-    /// A host on `net`; everything random comes from `seed`.
+    /// A process on `net`, whose clock begins now; everything random comes from `seed`.
     pub fn new(net: VirtualNet, seed: u64) -> Self {
-        Self { net, origin: Instant::now(), random: AtomicU64::new(seed) }
+        let process = Process::new("simulation");
+        Self { net, origin: Instant::now(), random: AtomicU64::new(seed), process }
+    }
+
+    /// Another process on the same network and clock, with a name in logs.
+    pub fn beside(&self, name: &str, seed: u64) -> Self {
+        let process = Process::new(name);
+        Self { net: self.net.clone(), origin: self.origin, random: AtomicU64::new(seed), process }
+    }
+
+    /// Stops its tasks where they stand, as SIGSTOP does; its sockets go on receiving.
+    pub fn stop(&self) {
+        self.process.stop();
+    }
+
+    /// Lets its tasks go on.
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    /// Ends it without a word, as SIGKILL does. Its addresses are free at once, its tasks are
+    /// gone when the runtime comes round to them.
+    pub fn kill(&self) {
+        self.process.kill();
     }
 }
 
@@ -39,11 +66,11 @@ impl Host for VirtualHost {
     }
 
     fn spawn(&self, task: BoxFuture<()>) {
-        tokio::spawn(task);
+        self.process.spawn(task);
     }
 
     fn spawn_lane(&self, _name: String, start: LaneStart) -> io::Result<()> {
-        tokio::spawn(start());
+        self.process.spawn(start());
         Ok(())
     }
 
@@ -56,11 +83,11 @@ impl Host for VirtualHost {
         address: SocketAddr,
         _buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        self.net.bind(address).map_err(io::Error::other)
+        self.process.own(self.net.bind(address).map_err(io::Error::other)?)
     }
 
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
-        Arc::new(quinn::TokioRuntime)
+        Arc::new(QuicRuntime(Arc::clone(&self.process)))
     }
 
     fn random(&self) -> [u8; 32] {

@@ -89,6 +89,8 @@ struct DropLabel {
 pub struct Metrics {
     registry: Registry,
     epoch: Family<JobLabel, Gauge>,
+    scratch_bytes: Family<JobLabel, Gauge>,
+    scratch_bytes_max: Family<JobLabel, Gauge>,
     awaited_seconds: Family<RankLabel, RealGauge>,
     /// Segments in place.
     pub segments: Counter,
@@ -110,6 +112,10 @@ pub struct JobMetrics {
     job: String,
     /// The epoch under way; 0 while there is none.
     pub epoch: Gauge,
+    /// Memory of the gateway in use for partials and for segments that landed early, in bytes.
+    pub scratch_bytes: Gauge,
+    /// The most that it ever was.
+    pub scratch_bytes_max: Gauge,
     awaited_seconds: Family<RankLabel, RealGauge>,
     collectives: Family<CollectiveLabel, Counter>,
     seconds: Family<OpLabel, Histogram>,
@@ -148,6 +154,8 @@ impl Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("landbridge"),
             epoch: Family::default(),
+            scratch_bytes: Family::default(),
+            scratch_bytes_max: Family::default(),
             awaited_seconds: Family::default(),
             segments: Counter::default(),
             collectives: Family::default(),
@@ -169,13 +177,15 @@ impl Metrics {
 
     /// The counters of one job; the same ones at each call.
     pub fn job(&self, job: &str) -> JobMetrics {
-        let job = job.to_owned();
+        let label = JobLabel { job: job.to_owned() };
         JobMetrics {
-            epoch: self.epoch.get_or_create_owned(&JobLabel { job: job.clone() }),
+            epoch: self.epoch.get_or_create_owned(&label),
+            scratch_bytes: self.scratch_bytes.get_or_create_owned(&label),
+            scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
             awaited_seconds: self.awaited_seconds.clone(),
             collectives: self.collectives.clone(),
             seconds: self.seconds.clone(),
-            job,
+            job: label.job,
         }
     }
 
@@ -213,6 +223,11 @@ impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("epoch", "Epoch under way, 0 while there is none", self.epoch.clone());
+        let help = "Memory of the gateway in use for a job";
+        registry.register_with_unit("scratch", help, Unit::Bytes, self.scratch_bytes.clone());
+        let help = "The most memory of the gateway that was ever in use for a job";
+        let most = self.scratch_bytes_max.clone();
+        registry.register_with_unit("scratch_max", help, Unit::Bytes, most);
         let help = "How long the post of a rank has been awaited";
         let awaited = self.awaited_seconds.clone();
         registry.register_with_unit("awaited", help, Unit::Seconds, awaited);
@@ -239,6 +254,14 @@ impl Metrics {
 }
 
 impl JobMetrics {
+    /// How much of the gateway's memory is in use now.
+    pub fn uses_scratch(&self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        if self.scratch_bytes.set(bytes) < bytes && self.scratch_bytes_max.get() < bytes {
+            self.scratch_bytes_max.set(bytes);
+        }
+    }
+
     /// Collectives of an operation that ended so.
     pub fn collectives(&self, op: &'static str, outcome: Outcome) -> Counter {
         let label = CollectiveLabel { job: self.job.clone(), op, outcome: outcome.name() };

@@ -4,10 +4,10 @@ use super::{INBOX_BYTES_MAX, Undelivered};
 use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -17,6 +17,8 @@ pub(super) struct State {
     /// Datagrams that have left their link for an address with a port. They enter it in
     /// order of time, once that time has come.
     arriving: BTreeMap<IpAddr, Arriving>,
+    /// Sockets that nothing reaches or leaves.
+    pub(super) muted: BTreeSet<SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
     pub(super) trace: TraceHash,
@@ -73,6 +75,11 @@ impl State {
     /// Sends a datagram at `now` through its sender's port and its link.
     pub(super) fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
         let (from, to) = (datagram.source.ip(), destination.ip());
+        if self.muted.contains(&datagram.source) || self.muted.contains(&destination) {
+            self.trace.add(&record(now, destination, &datagram));
+            self.undelivered.muted += 1;
+            return;
+        }
         let Some(link) = self.links.get_mut(&(from, to)) else {
             let record = record(now, destination, &datagram);
             self.trace.add(&record);
@@ -92,6 +99,24 @@ impl State {
                 self.put(at, destination, datagram);
             }
         }
+    }
+
+    /// Loses what is on its way at `now` between two addresses.
+    pub(super) fn drop_under_way(&mut self, now: TimeNs, from: IpAddr, to: IpAddr) {
+        let mut dropped = 0;
+        if let Some(arriving) = self.arriving.get_mut(&to) {
+            let lost = arriving.extract_if(.., |_, (_, datagram)| datagram.source.ip() == from);
+            dropped += lost.count();
+        }
+        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
+            let after = (now + Span::from_ns(1), 0)..;
+            let lost = inbox.datagrams.extract_if(after, |_, d| d.source.ip() == from);
+            for (_, datagram) in lost {
+                inbox.bytes -= datagram.payload.len();
+                dropped += 1;
+            }
+        }
+        self.undelivered.dropped += dropped as u64;
     }
 
     /// Lets what has come to the port of `ip` by `now` through it. Returns whoever waits for

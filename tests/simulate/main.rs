@@ -1,0 +1,194 @@
+//! `cargo xtask simulate`: faults in virtual time, over many seeds or one.
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use scenarios::faults::{RANDOM, Scenario, THREAD, Told, named, replay, run};
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+use units::Span;
+
+/// Run whole gateways and ranks in virtual time while things go wrong, and judge what every
+/// rank sees. One seed prints what happened; many print what came of them.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:
+  cargo xtask simulate --seeds 10000
+  cargo xtask simulate --seed 17
+  cargo xtask simulate --scenario gateway-killed --seed 3
+
+Exit codes: 0 all as it must be, 1 something is not, 64 usage")]
+struct Command {
+    /// Replay one seed and tell what happened
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// How many seeds to run
+    #[arg(long, value_name = "N", default_value = "1000")]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "K", default_value = "0")]
+    from: u64,
+    /// A named scenario instead of faults drawn from the seed
+    #[arg(long, value_name = "NAME", default_value = RANDOM)]
+    scenario: String,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "J")]
+    jobs: Option<usize>,
+    /// Stop at the first seed at which something is wrong
+    #[arg(long)]
+    first: bool,
+    /// Show the names of the scenarios
+    #[arg(long)]
+    list: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A wrong command line.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    if command.list {
+        for (name, faults) in named() {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            println!("{name:34}{}", faults.join("; "));
+        }
+        return ExitCode::SUCCESS;
+    }
+    if Scenario::named(&command.scenario, 0).is_none() {
+        eprintln!("no scenario `{}`; see --list", command.scenario);
+        return ExitCode::from(USAGE);
+    }
+    match command.seed {
+        Some(seed) => command.tell(seed),
+        None => command.sweep(),
+    }
+}
+
+impl Command {
+    fn scenario(&self, seed: u64) -> Scenario {
+        Scenario::named(&self.scenario, seed).expect("checked")
+    }
+
+    /// One seed, all that happened.
+    fn tell(&self, seed: u64) -> ExitCode {
+        let scenario = self.scenario(seed);
+        let (told, timeline) = replay(&scenario);
+        if self.json {
+            let wrong = if told.wrong.is_empty() { vec![] } else { vec![(seed, told.clone())] };
+            println!("{}", self.report(1, &told, &wrong, 0.0));
+        } else {
+            println!("{scenario}{timeline}\n\n{}", table(&told));
+            told.wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
+        }
+        exit(&told)
+    }
+
+    /// Many seeds, what came of them.
+    fn sweep(&self) -> ExitCode {
+        let begun = Instant::now();
+        let (total, wrong, runs) = self.run(self.from..self.from.saturating_add(self.seeds));
+        let seconds = begun.elapsed().as_secs_f64();
+        if self.json {
+            println!("{}", self.report(runs, &total, &wrong, seconds));
+            return exit(&total);
+        }
+        println!("{}", table(&total));
+        for (seed, told) in &wrong {
+            println!("seed {seed}:");
+            told.wrong.iter().take(SHOWN).for_each(|wrong| println!("  WRONG: {wrong}"));
+            println!("  replay: {}", self.scenario(*seed).replay());
+        }
+        println!("{runs} seeds in {seconds:.1} s, {} of them with something wrong", wrong.len());
+        exit(&total)
+    }
+
+    fn run(&self, seeds: Range<u64>) -> (Told, Vec<(u64, Told)>, u64) {
+        let bar = if self.json { ProgressBar::hidden() } else { progress(seeds.end - seeds.start) };
+        let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+        let results = Mutex::new((Told::default(), Vec::new(), 0));
+        let work = || {
+            while !stop.load(Ordering::Relaxed) {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= seeds.end {
+                    return;
+                }
+                let told = run(&self.scenario(seed));
+                let mut results = results.lock().expect("no panic inside");
+                results.0.add(&told);
+                results.2 += 1;
+                if !told.wrong.is_empty() {
+                    stop.fetch_or(self.first, Ordering::Relaxed);
+                    bar.println(format!("seed {seed}: {}", told.wrong[0]));
+                    results.1.push((seed, told));
+                }
+                bar.inc(1);
+            }
+        };
+        let cores = || std::thread::available_parallelism().map_or(2, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.unwrap_or_else(cores).max(1) {
+                let thread = std::thread::Builder::new().name(THREAD.to_owned());
+                thread.spawn_scoped(scope, work).expect("a thread");
+            }
+        });
+        bar.finish_and_clear();
+        let (total, mut wrong, runs) = results.into_inner().expect("no panic inside");
+        wrong.sort_by_key(|(seed, _)| *seed);
+        (total, wrong, runs)
+    }
+
+    fn report(
+        &self,
+        runs: u64,
+        total: &Told,
+        wrong: &[(u64, Told)],
+        seconds: f64,
+    ) -> serde_json::Value {
+        let wrong = wrong.iter().map(|(seed, told)| {
+            let replay = self.scenario(*seed).replay();
+            serde_json::json!({ "seed": seed, "wrong": told.wrong, "replay": replay })
+        });
+        serde_json::json!({
+            "scenario": self.scenario,
+            "seeds": runs,
+            "seconds": seconds,
+            "outcomes": total.outcomes,
+            "longest_wait_seconds": total.longest_wait.as_secs_f64(),
+            "least_margin_seconds": total.least_margin.map(Span::as_secs_f64),
+            "wrong": wrong.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Wrong things shown of each seed.
+const SHOWN: usize = 5;
+
+fn exit(told: &Told) -> ExitCode {
+    if told.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn progress(seeds: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} seeds, {eta} to go");
+    ProgressBar::new(seeds).with_style(style.expect("a template"))
+}
+
+fn table(told: &Told) -> String {
+    let outcomes = told.outcomes.iter();
+    let mut rows: Vec<_> =
+        outcomes.map(|(name, count)| (name.clone(), count.to_string())).collect();
+    let margin = told.least_margin.map_or("no long wait".to_owned(), |margin| margin.to_string());
+    rows.push(("longest wait".to_owned(), told.longest_wait.to_string()));
+    rows.push(("least time left before a deadline".to_owned(), margin));
+    rows.insert(0, ("OUTCOME FOR A RANK".to_owned(), "COUNT".to_owned()));
+    rows.iter().map(|(name, value)| format!("{name:36}{value:>16}\n")).collect()
+}

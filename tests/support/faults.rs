@@ -1,0 +1,19 @@
+//! Faults as data, run in virtual time: whole gateways, trainers that come back, a link that
+//! does what links do, and an oracle that judges what every rank sees.
+//!
+//! A run is a [`Scenario`]: deployment, load and a list of [`Fault`]s, drawn from a seed or
+//! named in `tests/scenarios.toml`. `cargo xtask simulate` runs them.
+
+mod fault;
+mod meeting;
+mod oracle;
+mod run;
+mod scenario;
+mod timeline;
+mod trainer;
+mod world;
+
+pub use fault::{Direction, Fault, GATEWAYS, Place, What};
+pub use oracle::{Told, VERDICT_WITHIN};
+pub use run::{HEALED_WITHIN, THREAD, replay, run};
+pub use scenario::{JOBS, Load, RANDOM, Scenario, named};

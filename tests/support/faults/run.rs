@@ -1,0 +1,113 @@
+//! One scenario from beginning to end.
+
+use super::Fault;
+use super::oracle::{Told, VERDICT_WITHIN};
+use super::scenario::Scenario;
+use super::timeline::Timeline;
+use super::world::World;
+use crate::simulate;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+use units::{Span, TimeNs};
+
+/// After the last fault everybody must have met again by then: a silent peer is noticed within
+/// 15 s, a dial in vain takes 10 s, the next one comes within 5 s, a trainer's within 2 s.
+pub const HEALED_WITHIN: Span = Span::from_secs(15 + 10 + 5 + 2 + 13);
+
+/// Rounds that no fault holds up take at most this long.
+const QUIET: Span = Span::from_secs(120);
+
+/// Runs a scenario; says what came of it.
+pub fn run(scenario: &Scenario) -> Told {
+    guarded(scenario, false).0
+}
+
+/// Runs a scenario; says what came of it, and tells all that happened.
+pub fn replay(scenario: &Scenario) -> (Told, String) {
+    guarded(scenario, true)
+}
+
+thread_local! {
+    /// Panics of this thread: tokio keeps those of tasks to itself.
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn guarded(scenario: &Scenario, recording: bool) -> (Told, String) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let simulating = std::thread::current().name() == Some(THREAD);
+            PANICS.with_borrow_mut(|panics| panics.push(panic.to_string()));
+            if !simulating {
+                usual(panic);
+            }
+        }));
+    });
+    PANICS.take();
+    let outcome = catch_unwind(AssertUnwindSafe(|| simulate(play(scenario, recording))));
+    let (mut told, text) = outcome.unwrap_or_default();
+    told.wrong.extend(PANICS.take().into_iter().map(|panic| panic.replace('\n', " ")));
+    (told, text)
+}
+
+/// Name of threads on which panics are kept for the verdict instead of shown.
+pub const THREAD: &str = "simulation";
+
+async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
+    let timeline = if recording { Timeline::on() } else { Timeline::off() };
+    let _logs = recording.then(|| timeline.listen());
+    let world = World::start(scenario, timeline.clone()).await;
+    world.start_ranks();
+    let begin = world.now();
+    go_wrong(&world, &scenario.faults, begin).await;
+    let healed = begin + scenario.healed();
+    let over = |world: &World| world.meetings.iter().all(|meeting| meeting.is_over());
+    let rounds_done =
+        |world: &World| world.meetings.iter().all(|meeting| meeting.has_done_its_rounds());
+    let quiet_by = healed + HEALED_WITHIN + QUIET;
+    wait_until(&world, rounds_done, quiet_by).await;
+    world.sleep_until(healed + HEALED_WITHIN).await;
+    world.meetings.iter().for_each(|meeting| meeting.probe());
+    let horizon = world.now() + scenario.load.timeout + VERDICT_WITHIN + QUIET;
+    wait_until(&world, over, horizon).await;
+    for meeting in world.meetings.iter().filter(|meeting| !meeting.is_over()) {
+        world.oracle.wrong(format!("hangs: {}", meeting.standing()));
+    }
+    if over(&world) {
+        world.judge_memory();
+    }
+    timeline.say("END", || "");
+    (world.oracle.told(), timeline.text())
+}
+
+/// Begins and ends the faults.
+async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
+    let mut instants: Vec<(Span, bool, usize)> = Vec::new();
+    for (index, fault) in faults.iter().enumerate() {
+        instants.push((fault.at, false, index));
+        instants.push((fault.end(), true, index));
+    }
+    instants.sort_unstable();
+    let mut active: Vec<usize> = Vec::new();
+    for (at, ends, index) in instants {
+        world.sleep_until(begin + at).await;
+        let fault = faults[index];
+        let text = if ends { format!("over: {}", fault) } else { fault.to_string() };
+        if ends {
+            active.retain(|other| *other != index);
+        } else {
+            active.push(index);
+            world.strike(&fault).await;
+        }
+        let now: Vec<Fault> = active.iter().map(|index| faults[*index]).collect();
+        world.disturb(&now, text).await;
+    }
+}
+
+async fn wait_until(world: &World, done: impl Fn(&World) -> bool, at: TimeNs) {
+    while !done(world) && world.now() < at {
+        world.sleep_until(world.now() + Span::from_ms(100)).await;
+    }
+}

@@ -1,0 +1,124 @@
+//! What happened, in order, by the simulation's clock.
+
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// See the module. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    /// Lines, while they are wanted.
+    lines: Option<Arc<Mutex<Vec<String>>>>,
+    origin: Instant,
+}
+
+/// Names are padded to this many characters.
+const NAME_WIDTH: usize = 16;
+
+impl Timeline {
+    /// One that keeps nothing, which costs nothing.
+    pub fn off() -> Self {
+        Self { lines: None, origin: Instant::now() }
+    }
+
+    /// One that begins now.
+    pub fn on() -> Self {
+        Self { lines: Some(Arc::default()), origin: Instant::now() }
+    }
+
+    /// Somebody does or hears something now.
+    pub fn say<T: fmt::Display>(&self, who: impl fmt::Display, what: impl FnOnce() -> T) {
+        if let Some(lines) = &self.lines {
+            let ms = self.origin.elapsed().as_secs_f64() * 1000.0;
+            let who = who.to_string();
+            let line = format!("{ms:11.3} ms  {who:NAME_WIDTH$}  {}", what());
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    }
+
+    /// What was said so far.
+    pub fn text(&self) -> String {
+        let lines = self.lines.as_ref();
+        lines.map_or_else(String::new, |lines| {
+            lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+        })
+    }
+
+    /// Lets what the gateways log on this thread be part of it, until the guard is dropped.
+    pub fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        let logs = Logs { timeline: self.clone(), spans: Mutex::default() };
+        tracing::subscriber::set_default(logs)
+    }
+}
+
+/// Logs become lines; the span that a process runs in names it.
+struct Logs {
+    timeline: Timeline,
+    spans: Mutex<Spans>,
+}
+
+#[derive(Default)]
+struct Spans {
+    names: Vec<String>,
+    entered: Vec<u64>,
+}
+
+impl Subscriber for Logs {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.target().starts_with("gateway")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut name = Text::default();
+        span.record(&mut name);
+        let mut spans = self.spans();
+        spans.names.push(name.0);
+        Id::from_u64(spans.names.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let name = {
+            let spans = self.spans();
+            let entered = spans.entered.last();
+            entered.map_or_else(String::new, |id| spans.names[*id as usize - 1].clone())
+        };
+        self.timeline.say(name, || text.0);
+    }
+
+    fn enter(&self, span: &Id) {
+        self.spans().entered.push(span.into_u64());
+    }
+
+    fn exit(&self, _: &Id) {
+        self.spans().entered.pop();
+    }
+}
+
+impl Logs {
+    fn spans(&self) -> std::sync::MutexGuard<'_, Spans> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The message of an event, or the name of a process.
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_str(&mut self, _: &Field, value: &str) {
+        self.0.push_str(value);
+    }
+
+    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+        let _ = write!(self.0, "{value:?}");
+    }
+}

@@ -1,0 +1,207 @@
+//! A trainer: attaches, posts what the rendezvous says, checks what it gets, starts again when
+//! its gateway is gone.
+
+use super::meeting::{Attempt, Order};
+use super::oracle::Tag;
+use super::world::World;
+use crate::TOKEN;
+use crate::data::Dice;
+use gateway::client::{Attach, Client, Operation, PostError, Way};
+use gateway::host::{Host, VirtualHost};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use units::Span;
+
+/// One process of a rank.
+pub(super) struct Trainer {
+    pub world: Arc<World>,
+    pub host: Arc<VirtualHost>,
+    pub job: usize,
+    pub rank: u32,
+    pub dice: Dice,
+}
+
+/// How long a trainer waits for the gateways to meet before it attaches anew.
+const PATIENCE: Span = Span::from_secs(60);
+/// Pauses between attempts to attach: from this, doubling,
+const BACKOFF_MIN: Span = Span::from_ms(50);
+/// to this.
+const BACKOFF_MAX: Span = Span::from_secs(2);
+/// How often a waiting trainer asks what to do.
+const ASK_EVERY: Span = Span::from_ms(20);
+
+impl Trainer {
+    /// Runs until all is done.
+    pub async fn run(mut self) {
+        let mut pause = BACKOFF_MIN;
+        while !self.meeting().is_over() {
+            match self.attach().await {
+                Ok(client) => {
+                    pause = BACKOFF_MIN;
+                    self.work(&client).await;
+                }
+                Err(why) => {
+                    self.say(|| why);
+                    self.sleep(pause).await;
+                    pause = (pause + pause).min(BACKOFF_MAX);
+                }
+            }
+        }
+    }
+
+    async fn attach(&self) -> Result<Client, String> {
+        let way = Way::InProcess(self.world.knocker(self.rank).ok_or("no gateway to attach to")?);
+        let load = self.world.scenario.load;
+        let slots = 2 * u64::from(load.in_flight);
+        let arena = slots * (load.segments_max * load.segment.get() + 64);
+        let job = self.world.scenario.shape.jobs[self.job].0;
+        let attach = Attach { patience: PATIENCE, ..Attach::new(job, TOKEN, self.rank, arena) };
+        let attached = Client::attach(&way, attach).await.map_err(|error| error.to_string())?;
+        self.say(|| format!("attached, epoch {}", attached.epoch()));
+        Ok(attached)
+    }
+
+    /// Takes part until all is done or the connection is lost.
+    async fn work(&mut self, client: &Client) {
+        loop {
+            if let Some(why) = client.lost() {
+                return self.say(|| why);
+            }
+            match self.meeting().ask(self.rank, client.epoch()) {
+                Order::End => return,
+                Order::Wait => self.sleep(ASK_EVERY).await,
+                Order::Go(attempt) => {
+                    let good = self.attempt(client, attempt).await;
+                    self.world.ended((self.job, self.rank), attempt, good);
+                }
+            }
+        }
+    }
+
+    /// Posts all collectives of a round, then waits for all of them.
+    async fn attempt(&mut self, client: &Client, attempt: Attempt) -> bool {
+        let mut under_way: Vec<Waiting<'_>> = Vec::new();
+        let mut all_posted = true;
+        for index in 0..self.world.scenario.load.in_flight {
+            let tag = Tag { job: self.job, attempt: attempt.number, index };
+            let pause = self.pause();
+            self.sleep(pause).await;
+            // Numbers begin anew in another epoch, where this round is made again.
+            if client.epoch() != attempt.epoch {
+                self.say(|| format!("skips the rest: epoch {}", client.epoch()));
+                all_posted = false;
+                break;
+            }
+            match self.post(client, tag).await {
+                Ok((operation, contribution)) => {
+                    let (world, rank) = (Arc::clone(&self.world), self.rank);
+                    let waiting = Outcome { world, rank, tag, contribution };
+                    under_way.push(Box::pin(waiting.wait(operation)));
+                }
+                Err(error) => {
+                    self.say(|| format!("{}: {error}", tag.index));
+                    all_posted = false;
+                    break;
+                }
+            }
+        }
+        all(under_way).await && all_posted
+    }
+
+    async fn post(&self, client: &Client, tag: Tag) -> Result<(Operation, Vec<u8>), PostError> {
+        let oracle = &self.world.oracle;
+        let shape = oracle.shape(tag);
+        let tensor = client.allocate(shape.dtype, shape.elements);
+        let mut tensor = tensor.expect("room for a round; the last one's slots came back");
+        let contribution = oracle.contribution(tag, self.rank);
+        tensor.write(&contribution);
+        oracle.posted(tag, self.rank, self.host.now());
+        let timeout = self.world.scenario.load.timeout;
+        let operation = client.all_reduce_with(tensor, shape.op, 1.0, timeout).await?;
+        self.say(|| {
+            let (op, bytes) = (shape.op, contribution.len());
+            format!("{}: posts {} ({op}, {bytes} bytes)", tag.index, operation.sequence())
+        });
+        Ok((operation, contribution))
+    }
+
+    /// Ranks are seldom ready at the same time.
+    fn pause(&mut self) -> Span {
+        match self.dice.roll() % 10 {
+            0..=5 => Span::ZERO,
+            6..=8 => Span::from_ms(self.dice.roll() % 100),
+            _ => Span::from_ms(self.dice.roll() % 800),
+        }
+    }
+
+    fn meeting(&self) -> &super::meeting::Meeting {
+        &self.world.meetings[self.job]
+    }
+
+    async fn sleep(&self, span: Span) {
+        if span > Span::ZERO {
+            self.host.sleep_until(self.host.now() + span).await;
+        }
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        self.world.say((self.job, self.rank), what);
+    }
+}
+
+type Waiting<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
+/// A posted collective of a rank.
+struct Outcome {
+    world: Arc<World>,
+    rank: u32,
+    tag: Tag,
+    contribution: Vec<u8>,
+}
+
+impl Outcome {
+    /// Waits until the slots are the rank's again; whether it got a result.
+    async fn wait(self, mut operation: Operation) -> bool {
+        let Self { world, rank, tag, contribution } = self;
+        let say = |what: String| {
+            world.say((tag.job, rank), || format!("{}: {what}", tag.index));
+        };
+        let ready = operation.ready().await;
+        let result = match &ready {
+            Ok(_) => Ok(operation.result()),
+            Err(failure) => Err(failure),
+        };
+        world.oracle.heard((tag, rank), result, world.now());
+        match &ready {
+            Ok(_) => say("has its result".to_owned()),
+            Err(failure) => say(failure.to_string()),
+        }
+        if let Ok(mut tensor) = operation.reclaim().await {
+            let intact = tensor.read() == contribution;
+            world.oracle.freed(tag, rank, intact, world.now());
+            say("has its slots back".to_owned());
+            // What a trainer may do from now on.
+            tensor.write(&vec![0xa5; contribution.len()]);
+        }
+        ready.is_ok()
+    }
+}
+
+/// Waits for all of them; true when all are.
+async fn all(mut waiting: Vec<Waiting<'_>>) -> bool {
+    let mut good = true;
+    std::future::poll_fn(|context| {
+        waiting.retain_mut(|one| match one.as_mut().poll(context) {
+            Poll::Ready(one) => {
+                good &= one;
+                false
+            }
+            Poll::Pending => true,
+        });
+        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    good
+}

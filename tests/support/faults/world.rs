@@ -1,0 +1,383 @@
+//! The deployment of a run: two gateways and the ranks of all jobs, each a process that can be
+//! stopped and killed, and the link between the regions.
+
+use super::fault::{Direction, Fault, GATEWAYS, Place, What};
+use super::meeting::{Attempt, Meeting};
+use super::oracle::Oracle;
+use super::scenario::Scenario;
+use super::timeline::Timeline;
+use super::trainer::Trainer;
+use crate::data::Dice;
+use crate::papers::Papers;
+use crate::{address, deployment, jobs};
+use gateway::daemon::Gateway;
+use gateway::host::{Host, VirtualHost};
+use gateway::local::door::{self, Knocker};
+use gateway::observe::metrics::Metrics;
+use gateway::observe::status::StatusDoor;
+use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::topology::Fabric;
+use hier_collectives::{plan, repair};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use units::{Fraction, Span, TimeNs};
+use wan_sim::{LinkSpec, Reorder, VirtualNet};
+
+/// See the module.
+pub struct World {
+    pub(super) scenario: Scenario,
+    pub(super) oracle: Oracle,
+    pub(super) meetings: Vec<Meeting>,
+    timeline: Timeline,
+    net: VirtualNet,
+    clock: VirtualHost,
+    fabric: Arc<Fabric>,
+    seats: Mutex<Vec<Seat>>,
+    ranks: Mutex<BTreeMap<(usize, u32), Process>>,
+    /// Some fault has begun.
+    disturbed: AtomicBool,
+}
+
+/// Where a gateway runs, or does not.
+#[derive(Default)]
+struct Seat {
+    running: Option<Running>,
+    /// Of all its lives.
+    metrics: Vec<Arc<Metrics>>,
+}
+
+struct Running {
+    process: Process,
+    gateway: Gateway,
+    knocker: Knocker,
+    /// Nobody asks, but the engine listens.
+    _status: StatusDoor,
+}
+
+#[derive(Clone)]
+struct Process {
+    host: Arc<VirtualHost>,
+    state: State,
+    /// Counts its lives.
+    life: u64,
+}
+
+/// What a process is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Stopped,
+    Dead,
+}
+
+/// How many copies and overtaking packets disorder makes.
+const DISORDER_PPM: u32 = 20_000;
+
+impl World {
+    /// Starts the gateways, and no rank.
+    pub async fn start(scenario: &Scenario, timeline: Timeline) -> Arc<Self> {
+        let (shape, seed) = (&scenario.shape, scenario.seed);
+        let net = VirtualNet::new();
+        let clock = VirtualHost::new(net.clone(), seed);
+        let [east, west] = ips();
+        net.connect(east, west, shape.link(), shape.link(), seed);
+        let ranks = shape.ranks.0 + shape.ranks.1;
+        let meeting = |job| Meeting::new(job, ranks, scenario.load.rounds, timeline.clone());
+        let world = Arc::new(Self {
+            scenario: scenario.clone(),
+            oracle: Oracle::new(scenario),
+            meetings: (0..shape.jobs.len()).map(meeting).collect(),
+            timeline,
+            net,
+            clock,
+            fabric: shape.fabric(),
+            seats: Mutex::new(GATEWAYS.iter().map(|_| Seat::default()).collect()),
+            ranks: Mutex::default(),
+            disturbed: AtomicBool::new(false),
+        });
+        for id in world.fabric.gateway_ids() {
+            world.start_gateway(id).await;
+        }
+        world
+    }
+
+    /// Starts a process for each rank of each job.
+    pub fn start_ranks(self: &Arc<Self>) {
+        for job in 0..self.meetings.len() {
+            for rank in 0..self.fabric.world_size() {
+                self.start_rank(job, rank);
+            }
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> TimeNs {
+        self.clock.now()
+    }
+
+    /// Lets time pass until then.
+    pub async fn sleep_until(&self, at: TimeNs) {
+        self.clock.sleep_until(at).await;
+    }
+
+    /// A fault begins or ends; `active` are those that last.
+    pub async fn disturb(self: &Arc<Self>, active: &[Fault], text: String) {
+        self.timeline.say("FAULT", || text);
+        self.disturbed.store(true, Ordering::Relaxed);
+        self.oracle.disturbed(self.now());
+        self.shape_link(active);
+        for id in self.fabric.gateway_ids() {
+            self.bring_gateway(id, wanted(active, Place::Gateway(id))).await;
+        }
+        for job in 0..self.meetings.len() {
+            for rank in 0..self.fabric.world_size() {
+                self.bring_rank(job, rank, wanted(active, Place::Rank(job, rank)));
+            }
+        }
+    }
+
+    /// What happens once, when a fault begins.
+    pub async fn strike(&self, fault: &Fault) {
+        let [east, west] = ips();
+        match (fault.what, fault.place) {
+            (What::Kill, Place::Lane(lane)) => {
+                let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
+                let gateway = {
+                    let mut seats = lock(&self.seats);
+                    seats[usize::from(side)].running.take()
+                };
+                if let Some(running) = gateway {
+                    running.gateway.lose_lane(peer, lane).await;
+                    lock(&self.seats)[usize::from(side)].running = Some(running);
+                }
+            }
+            (What::Kill, Place::Link(direction)) => {
+                for (from, to, _) in ways(direction, [east, west]) {
+                    self.net.drop_under_way(from, to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A rank has ended its part of an attempt.
+    pub(super) fn ended(&self, (job, rank): (usize, u32), attempt: Attempt, good: bool) {
+        let Some(over) = self.meetings[job].ended(rank, attempt, good) else { return };
+        self.oracle.forget(job, attempt.number + 1);
+        if !over.good && over.probe {
+            self.oracle.wrong(format!(
+                "job {job}: attempt {} failed though all faults were long over",
+                attempt.number
+            ));
+        } else if !over.good && !self.disturbed.load(Ordering::Relaxed) {
+            self.oracle
+                .wrong(format!("job {job}: attempt {} failed without a fault", attempt.number));
+        }
+    }
+
+    /// Says something of a rank.
+    pub(super) fn say(&self, (job, rank): (usize, u32), what: impl FnOnce() -> String) {
+        self.timeline.say(format_args!("rank {rank} job {job}"), what);
+    }
+
+    /// How to reach the gateway of a rank.
+    pub(super) fn knocker(&self, rank: u32) -> Option<Knocker> {
+        let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
+        let seats = lock(&self.seats);
+        seats[usize::from(id.0)].running.as_ref().map(|running| running.knocker.clone())
+    }
+
+    /// Holds the gateways' memory against what they may use: what the fabric file gives for
+    /// partials, and room for what may land before it is added. At the end all is free.
+    pub fn judge_memory(&self) {
+        let (shape, load) = (&self.scenario.shape, &self.scenario.load);
+        let segment = load.segment.get();
+        let link = &self.fabric.links()[0];
+        let early = plan::bdp(link).get().max(4 * segment);
+        let tail = repair::tail_bytes(link, shape.mtu, segment);
+        let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
+        let limit = partials + 2 * (early + tail);
+        for (name, seat) in GATEWAYS.iter().zip(lock(&self.seats).iter()) {
+            for (life, metrics) in seat.metrics.iter().enumerate() {
+                for (job, _) in &shape.jobs {
+                    let of_job = metrics.job(job);
+                    let most = of_job.scratch_bytes_max.get();
+                    if most > limit as i64 {
+                        let text = format!("{name}: {most} bytes for {job}, {limit} allowed");
+                        self.oracle.wrong(text);
+                    }
+                    let left = of_job.scratch_bytes.get();
+                    if life + 1 == seat.metrics.len() && left != 0 {
+                        self.oracle.wrong(format!("{name}: {left} bytes for {job} never freed"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn shape_link(&self, active: &[Fault]) {
+        for (from, to, way) in ways(Direction::Both, ips()) {
+            let here = |fault: &&Fault| match fault.place {
+                Place::Link(direction) => direction == Direction::Both || direction == way,
+                _ => false,
+            };
+            let mut spec = self.scenario.shape.link();
+            let mut cut = false;
+            for fault in active.iter().filter(here) {
+                match fault.what {
+                    What::Delay(by) => spec = later(spec, by),
+                    What::Disorder => spec = disordered(spec),
+                    _ => cut = true,
+                }
+            }
+            self.net.set_spec(from, to, spec).expect("a link");
+            self.net.set_blackhole(from, to, cut).expect("a link");
+        }
+        for lane in 0..plan::lanes(&self.fabric) {
+            let silent = |f: &Fault| f.what == What::Cut && f.place == Place::Lane(lane);
+            let first = address(GatewayId(0));
+            let socket = SocketAddr::new(first.ip(), first.port() + lane);
+            self.net.set_muted(socket, active.iter().any(silent));
+        }
+    }
+
+    async fn bring_gateway(self: &Arc<Self>, id: GatewayId, wanted: State) {
+        let was = {
+            let mut seats = lock(&self.seats);
+            let running = &mut seats[usize::from(id.0)].running;
+            let was = running.as_ref().map_or(State::Dead, |running| running.process.state);
+            if let Some(running) = running {
+                running.process.bring(wanted);
+            }
+            if wanted == State::Dead {
+                *running = None;
+            }
+            was
+        };
+        if was == State::Dead && wanted != State::Dead {
+            self.start_gateway(id).await;
+            if wanted == State::Stopped
+                && let Some(running) = &mut lock(&self.seats)[usize::from(id.0)].running
+            {
+                running.process.bring(wanted);
+            }
+        }
+    }
+
+    fn bring_rank(self: &Arc<Self>, job: usize, rank: u32, wanted: State) {
+        let was = {
+            let mut ranks = lock(&self.ranks);
+            let process = ranks.get_mut(&(job, rank)).expect("it was started");
+            let was = process.state;
+            process.bring(wanted);
+            was
+        };
+        if was != State::Dead && wanted == State::Dead {
+            self.meetings[job].lost(rank);
+        }
+        if was == State::Dead && wanted != State::Dead {
+            self.start_rank(job, rank);
+            let mut ranks = lock(&self.ranks);
+            ranks.get_mut(&(job, rank)).expect("it was started").bring(wanted);
+        }
+    }
+
+    async fn start_gateway(&self, id: GatewayId) {
+        let index = usize::from(id.0);
+        let life = lock(&self.seats)[index].metrics.len() as u64 + 1;
+        let process = self.process(GATEWAYS[index].to_owned(), 100 + u64::from(id.0), life);
+        let (door, knocker) = door::in_process();
+        let (status, questions) = StatusDoor::new();
+        let metrics = Arc::new(Metrics::new());
+        let shape = &self.scenario.shape;
+        let jobs = jobs(shape);
+        let spec = deployment(&self.fabric, id, Papers::Right, (jobs, shape.memory));
+        let spec =
+            gateway::daemon::GatewaySpec { segment: Some(self.scenario.load.segment), ..spec };
+        let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
+        let observed = (Arc::clone(&metrics), questions);
+        let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
+        let mut seats = lock(&self.seats);
+        seats[index].metrics.push(metrics);
+        seats[index].running = Some(Running { process, gateway, knocker, _status: status });
+        drop(seats);
+        self.timeline.say(GATEWAYS[index], || format!("starts, life {life}"));
+    }
+
+    fn start_rank(self: &Arc<Self>, job: usize, rank: u32) {
+        let life = lock(&self.ranks).get(&(job, rank)).map_or(0, |process| process.life) + 1;
+        let number = 200 + 100 * job as u64 + u64::from(rank);
+        let process = self.process(format!("rank {rank} job {job}"), number, life);
+        let dice = Dice(self.scenario.seed ^ (number << 20) ^ life);
+        let (world, host) = (Arc::clone(self), Arc::clone(&process.host));
+        let trainer = Trainer { world, host: Arc::clone(&host), job, rank, dice };
+        host.spawn(Box::pin(trainer.run()));
+        lock(&self.ranks).insert((job, rank), process);
+        self.say((job, rank), || format!("starts, life {life}"));
+    }
+
+    fn process(&self, name: String, number: u64, life: u64) -> Process {
+        let seed = Dice(self.scenario.seed ^ (number << 32) ^ life).roll();
+        let host = Arc::new(self.clock.beside(&name, seed));
+        Process { host, state: State::Running, life }
+    }
+}
+
+impl Process {
+    fn bring(&mut self, wanted: State) {
+        match (self.state, wanted) {
+            (State::Dead, _) => return,
+            (_, State::Dead) => self.host.kill(),
+            (State::Running, State::Stopped) => self.host.stop(),
+            (State::Stopped, State::Running) => self.host.resume(),
+            _ => {}
+        }
+        self.state = wanted;
+    }
+}
+
+/// What the process at a place is to be under these faults.
+fn wanted(active: &[Fault], place: Place) -> State {
+    let here = || active.iter().filter(|fault| fault.place == place);
+    if here().any(|fault| fault.what == What::Kill) {
+        State::Dead
+    } else if here().any(|fault| fault.what == What::Stop) {
+        State::Stopped
+    } else {
+        State::Running
+    }
+}
+
+fn ips() -> [std::net::IpAddr; 2] {
+    [0, 1].map(|id| address(GatewayId(id)).ip())
+}
+
+/// From, to, and which of the two ways that is.
+fn ways(
+    direction: Direction,
+    [east, west]: [std::net::IpAddr; 2],
+) -> Vec<(std::net::IpAddr, std::net::IpAddr, Direction)> {
+    let mut ways = vec![(east, west, Direction::EastWest), (west, east, Direction::WestEast)];
+    ways.retain(|(_, _, way)| direction == Direction::Both || direction == *way);
+    ways
+}
+
+fn later(spec: LinkSpec, by: Span) -> LinkSpec {
+    let rate = spec.rate().expect("a rate");
+    let slow = LinkSpec::new(rate, spec.delay() + by).expect("a delay below an hour");
+    let slow = slow.with_queue(spec.queue()).with_loss_model(spec.loss());
+    slow.with_jitter(spec.jitter()).expect("jitter below the delay")
+}
+
+fn disordered(spec: LinkSpec) -> LinkSpec {
+    let probability = Fraction::from_ppb(DISORDER_PPM * 1000).expect("at most one");
+    let reorder = Reorder { probability, gap: NonZeroU32::new(2).expect("not zero") };
+    spec.with_duplicate(probability).with_reorder(reorder)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
