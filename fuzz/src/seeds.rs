@@ -107,7 +107,7 @@ pub fn local_request() -> Vec<Vec<u8>> {
         Request::Attach(Attach {
             version: LOCAL_VERSION,
             job: job.to_owned(),
-            token: [0x5a; 32],
+            token: [0x5a; 32].into(),
             rank: RankId(1),
             arena_bytes: 1 << 30,
         })

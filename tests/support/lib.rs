@@ -125,7 +125,7 @@ pub fn ppm(parts: u32) -> Fraction {
 fn jobs(shape: &Shape) -> Vec<Job> {
     let job = |(name, weight): &(&str, u32)| Job {
         name: (*name).to_owned(),
-        token: TOKEN,
+        token: TOKEN.into(),
         memory: ByteCount::new(16 << 30),
         weight: NonZeroU32::new(*weight).expect("a weight"),
     };

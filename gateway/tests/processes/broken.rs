@@ -94,6 +94,7 @@ fn spec() -> GatewaySpec {
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
+        segment: None,
     }
 }
 
