@@ -30,7 +30,7 @@ fn requests() -> Vec<Request> {
     let attach = |rank, job: &str, arena_bytes| Attach {
         version: LOCAL_VERSION,
         job: job.to_owned(),
-        token,
+        token: token.into(),
         rank: RankId(rank),
         arena_bytes,
     };
@@ -89,7 +89,7 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
         Request::Attach(attach) => {
             let fields = json!({
                 "version": attach.version, "rank": attach.rank.0,
-                "arena_bytes": attach.arena_bytes, "token": hex(&attach.token),
+                "arena_bytes": attach.arena_bytes, "token": hex(&attach.token.0),
                 "job": attach.job,
             });
             ("Attach", fields)
