@@ -54,7 +54,7 @@ pub fn lab_file(bytes: &[u8]) {
         Ok(topology) => {
             let again = lab_text(&topology);
             let read = Topology::parse(&path, &again).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(read, topology, "{again}");
+            assert_eq!(read, without_ports_and_schedules(topology), "{again}");
         }
         Err(error) => {
             assert_eq!(error.to_string().lines().count(), 1, "{error:?}");
@@ -65,6 +65,15 @@ pub fn lab_file(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// What [`lab_text`] says of a topology.
+fn without_ports_and_schedules(mut topology: Topology) -> Topology {
+    topology.ports.iter_mut().for_each(|port| (port.egress, port.ingress) = (None, None));
+    for link in &mut topology.links {
+        (link.a_to_b_script, link.b_to_a_script) = Default::default();
+    }
+    topology
 }
 
 fn lab_text(topology: &Topology) -> String {

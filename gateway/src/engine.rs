@@ -117,7 +117,7 @@ pub enum Event {
     Shutdown(oneshot::Sender<()>),
 }
 
-/// [`Arrival`] with memory in place of names.
+/// `Arrival` of the session with memory in place of names.
 #[derive(Debug)]
 pub enum Placement {
     /// Combine with what is here.
