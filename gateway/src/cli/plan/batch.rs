@@ -4,7 +4,7 @@ use crate::cli::table::table;
 use crate::cli::{CommandError, Exit, show, show_json};
 use crate::config::FabricFile;
 use clap::Args;
-use hier_collectives::batch::batch_shares;
+use hier_collectives::batch::batch_shares_within;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -21,6 +21,9 @@ pub(super) struct Batch {
     /// Samples of a step, over all ranks
     #[arg(long, value_name = "N")]
     global_batch: u64,
+    /// The most that a rank's memory holds
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    max_per_rank: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -49,7 +52,8 @@ impl Batch {
         let file = FabricFile::load(&self.fabric)?;
         let regions = file.fabric().regions();
         let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
-        let shares = batch_shares(self.global_batch, &speeds)
+        let limits = vec![self.max_per_rank; speeds.len()];
+        let shares = batch_shares_within(self.global_batch, &speeds, &limits)
             .map_err(|error| CommandError::Usage(error.to_string()))?;
         let makespan = |samples: &mut dyn Iterator<Item = f64>| {
             samples.zip(&speeds).map(|(samples, speed)| samples / speed).fold(0.0, f64::max)
