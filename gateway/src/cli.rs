@@ -5,6 +5,7 @@ mod certs;
 mod check;
 mod doctor;
 mod exit;
+mod plan;
 mod quickstart;
 mod run;
 mod status;
@@ -30,6 +31,7 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     Certs(certs::Certs),
     Check(check::Check),
+    Plan(plan::PlanCommand),
     Run(run::Run),
     Status(status::Status),
     Doctor(doctor::Doctor),
@@ -57,6 +59,7 @@ pub fn main() -> Exit {
         Command::WanSim(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Status(command) => command.run(),
     };

@@ -52,7 +52,7 @@ fn a_wrong_command_line_is_64_and_help_is_0() {
         assert_eq!(code(&output), 64, "{wrong:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
-    for command in ["certs", "check", "doctor", "status"] {
+    for command in ["certs", "check", "doctor", "plan", "status"] {
         let output = landbridge(&[command, "--help"]);
         assert_eq!(code(&output), 0, "{command}");
         let help = String::from_utf8(output.stdout).expect("text");
@@ -148,4 +148,66 @@ fn a_doctor_without_certificates_fails_and_says_what_to_do() {
     let output = landbridge(&["doctor", "--config", &east]);
     let stdout = String::from_utf8(output.stdout).expect("text");
     assert!(stdout.contains("What to do:") && stdout.contains("landbridge certs"), "{stdout}");
+}
+
+#[test]
+fn a_plan_has_its_reason_its_loads_and_a_picture() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let svg = directory.path().join("plan.svg").display().to_string();
+    for (name, algorithm) in
+        [("two-region", "swap"), ("three-regions", "direct"), ("five-regions", "relay")]
+    {
+        let fabric = configs().join(name).join("fabric.toml").display().to_string();
+        let arguments = ["plan", "--fabric", &fabric, "--size", "1GiB", "--svg", &svg];
+        let output = landbridge(&[&arguments[..], &["--json"]].concat());
+        assert_eq!(code(&output), 0, "{name}");
+        let plan = json(&output);
+        assert_eq!(plan["algorithm"], algorithm);
+        assert!(plan["reason"].as_str().is_some_and(|reason| reason.len() > 20));
+        let (predicted, bound) = (&plan["predicted_seconds"], &plan["bound_seconds"]);
+        let eta = bound.as_f64().expect("a number") / predicted.as_f64().expect("a number");
+        assert!((0.97..=1.0).contains(&eta), "{name}: {eta}");
+        let shares = plan["shares"].as_object().expect("by gateway");
+        let sum: f64 = shares.values().filter_map(serde_json::Value::as_f64).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{shares:?}");
+        let links = plan["link_bytes"].as_array().expect("a list");
+        assert!(links.iter().any(|link| link["bytes"].as_u64() > Some(1 << 26)));
+        let picture = std::fs::read_to_string(&svg).expect("written");
+        assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
+        assert_eq!(picture.matches("<title>").count(), links.len());
+        let text = landbridge(&arguments);
+        let text = String::from_utf8(text.stdout).expect("text");
+        assert!(text.contains(plan["reason"].as_str().expect("text")), "{text}");
+    }
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    for wrong in [
+        &["plan"][..],
+        &["plan", "--fabric", &fabric, "--size", "3 B"],
+        &["plan", "--fabric", &fabric, "--root", "east-0"],
+        &["plan", "--fabric", &fabric, "--op", "reduce", "--root", "north-0"],
+    ] {
+        assert_eq!(code(&landbridge(wrong)), 64, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_batch_is_split_by_speed() {
+    let fabric = configs().join("three-regions/fabric.toml").display().to_string();
+    let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "1000", "--json"];
+    let split = json(&landbridge(&batch));
+    let shares = split["shares"].as_array().expect("a list");
+    let samples = |share: &serde_json::Value| share["samples"].as_u64().expect("a number");
+    assert_eq!(shares.iter().map(samples).sum::<u64>(), 1000);
+    assert!(split["makespan_over_ideal"].as_f64().expect("a number") < 1.02);
+    assert!(split["makespan_over_even"].as_f64().expect("a number") < 0.6);
+}
+
+#[test]
+fn traffic_refuses_tensor_parallelism() {
+    let counted = json(&landbridge(&["plan", "traffic", "--json"]));
+    let axes = counted["axes"].as_array().expect("a list");
+    let crossing: Vec<_> = axes.iter().map(|axis| (&axis["axis"], &axis["may_cross"])).collect();
+    let (data, pipeline, tensor) = ("data".into(), "pipeline".into(), "tensor".into());
+    let (yes, no) = (true.into(), false.into());
+    assert_eq!(crossing, [(&data, &yes), (&pipeline, &yes), (&tensor, &no)]);
 }

@@ -26,6 +26,22 @@ pub enum BatchError {
         /// Samples asked for.
         samples: u64,
     },
+    /// Not one limit for each rank.
+    #[error("{limits} limits for {ranks} ranks")]
+    Limits {
+        /// Limits given.
+        limits: usize,
+        /// Ranks.
+        ranks: usize,
+    },
+    /// More samples than the ranks' memory holds together.
+    #[error("a batch of {samples} samples is above the {room} that all ranks hold together")]
+    NoRoom {
+        /// Samples asked for.
+        samples: u64,
+        /// Samples that fit.
+        room: u64,
+    },
 }
 
 /// Samples for each rank, adding up to `global_batch`, in proportion to `speeds` (samples per
@@ -42,21 +58,43 @@ pub enum BatchError {
 /// # Errors
 /// [`BatchError`], naming the first rank at fault.
 pub fn batch_shares(global_batch: u64, speeds: &[f64]) -> Result<Vec<u64>, BatchError> {
-    let total = check(global_batch, speeds)?;
-    let quotas: Vec<f64> =
-        speeds.iter().map(|speed| global_batch as f64 * (speed / total)).collect();
+    batch_shares_within(global_batch, speeds, &vec![u64::MAX; speeds.len()])
+}
+
+/// As [`batch_shares`], no rank getting more than its limit, such as what its memory holds. A
+/// rank whose quota is above its limit gets the limit, and the others share what is left in
+/// proportion to their speeds; no split within the limits ends earlier.
+///
+/// # Errors
+/// [`BatchError`], naming the first rank at fault.
+pub fn batch_shares_within(
+    global_batch: u64,
+    speeds: &[f64],
+    limits: &[u64],
+) -> Result<Vec<u64>, BatchError> {
+    check(global_batch, speeds)?;
+    if limits.len() != speeds.len() {
+        return Err(BatchError::Limits { limits: limits.len(), ranks: speeds.len() });
+    }
+    let room = limits.iter().fold(0u64, |sum, limit| sum.saturating_add(*limit));
+    if room < global_batch {
+        return Err(BatchError::NoRoom { samples: global_batch, room });
+    }
+    let quotas = quotas(global_batch, speeds, limits);
     let mut left = global_batch;
-    let whole_part = |quota: &f64| {
-        let whole = (*quota as u64).min(left);
+    let whole_part = |(quota, limit): (&f64, &u64)| {
+        let whole = (*quota as u64).min(left).min(*limit);
         left -= whole;
         whole
     };
-    let mut shares: Vec<u64> = quotas.iter().map(whole_part).collect();
-    let makespan = least_makespan(shares.clone(), left, speeds);
+    let mut shares: Vec<u64> = quotas.iter().zip(limits).map(whole_part).collect();
+    let makespan = least_makespan(shares.clone(), left, speeds, limits);
     for _ in 0..left {
         let missing = |rank: usize| quotas[rank] - shares[rank] as f64;
-        let in_time =
-            (0..speeds.len()).filter(|&rank| time_of_next(&shares, speeds, rank) <= makespan);
+        let fits = |rank: &usize| {
+            shares[*rank] < limits[*rank] && time_of_next(&shares, speeds, *rank) <= makespan
+        };
+        let in_time = (0..speeds.len()).filter(fits);
         // `max_by` would take the last of equals.
         let next = in_time.rev().max_by(|&a, &b| missing(a).total_cmp(&missing(b)));
         shares[next.expect("a split with this makespan exists")] += 1;
@@ -64,7 +102,30 @@ pub fn batch_shares(global_batch: u64, speeds: &[f64]) -> Result<Vec<u64>, Batch
     Ok(shares)
 }
 
-fn check(global_batch: u64, speeds: &[f64]) -> Result<f64, BatchError> {
+/// What each rank would do of divisible samples, so that all below their limit end together.
+fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
+    let mut full = vec![false; speeds.len()];
+    loop {
+        let held = |rank: &usize| full[*rank];
+        let at_limit: u64 = (0..speeds.len()).filter(held).map(|rank| limits[rank]).sum();
+        let left = (global_batch - at_limit) as f64;
+        let total: f64 = speeds.iter().zip(&full).filter(|(_, full)| !**full).map(|(v, _)| v).sum();
+        let quota = |rank: usize| match full[rank] {
+            true => limits[rank] as f64,
+            false => left * (speeds[rank] / total),
+        };
+        let quotas: Vec<f64> = (0..speeds.len()).map(quota).collect();
+        let over =
+            (0..speeds.len()).filter(|rank| !full[*rank] && quotas[*rank] > limits[*rank] as f64);
+        let over: Vec<usize> = over.collect();
+        if over.is_empty() {
+            return quotas;
+        }
+        over.into_iter().for_each(|rank| full[rank] = true);
+    }
+}
+
+fn check(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if speeds.is_empty() {
         return Err(BatchError::NoRank);
     }
@@ -77,16 +138,17 @@ fn check(global_batch: u64, speeds: &[f64]) -> Result<f64, BatchError> {
         }
     }
     let total: f64 = speeds.iter().sum();
-    if total.is_finite() { Ok(total) } else { Err(BatchError::Sum) }
+    if total.is_finite() { Ok(()) } else { Err(BatchError::Sum) }
 }
 
 /// The makespan when each of the `left` samples goes where it is done first. Whole parts of
 /// quotas fit into every makespan, so starting from them loses nothing.
-fn least_makespan(mut shares: Vec<u64>, left: u64, speeds: &[f64]) -> f64 {
+fn least_makespan(mut shares: Vec<u64>, left: u64, speeds: &[f64], limits: &[u64]) -> f64 {
     for _ in 0..left {
         let time = |rank: usize| time_of_next(&shares, speeds, rank);
-        let first = (0..speeds.len()).min_by(|&a, &b| time(a).total_cmp(&time(b)));
-        shares[first.expect("there is a rank")] += 1;
+        let free = (0..speeds.len()).filter(|rank| shares[*rank] < limits[*rank]);
+        let first = free.min_by(|&a, &b| time(a).total_cmp(&time(b)));
+        shares[first.expect("the batch fits")] += 1;
     }
     let times = shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed);
     times.fold(0.0, f64::max)
@@ -108,10 +170,12 @@ mod tests {
 
     /// The least makespan by counting: some rank ends exactly at it, so it is one of the times
     /// at which a rank ends a sample.
-    fn optimum(batch: u64, speeds: &[f64]) -> f64 {
+    fn optimum(batch: u64, speeds: &[f64], limits: &[u64]) -> f64 {
         let fits = |time: f64| {
-            let within = |speed: &f64| (0..=batch).rev().find(|n| *n as f64 / speed <= time);
-            speeds.iter().filter_map(within).sum::<u64>() >= batch
+            let within = |(speed, limit): (&f64, &u64)| {
+                (0..=batch.min(*limit)).rev().find(|n| *n as f64 / speed <= time)
+            };
+            speeds.iter().zip(limits).filter_map(within).sum::<u64>() >= batch
         };
         let times = speeds.iter().flat_map(|speed| (0..=batch).map(move |n| n as f64 / speed));
         times.filter(|time| fits(*time)).fold(f64::INFINITY, f64::min)
@@ -136,6 +200,8 @@ mod tests {
         }
         assert!(matches!(batch_shares(1, &[f64::NAN]), Err(BatchError::Speed { rank: 0, .. })));
         assert_eq!(batch_shares(1, &[f64::MAX; 2]), Err(BatchError::Sum));
+        let short = batch_shares_within(1, &[1.0; 2], &[1]);
+        assert_eq!(short, Err(BatchError::Limits { limits: 1, ranks: 2 }));
         let samples = BATCH_MAX + 1;
         assert_eq!(batch_shares(samples, &[1.0]), Err(BatchError::TooLarge { samples }));
     }
@@ -168,7 +234,29 @@ mod tests {
         #[test]
         fn no_split_ends_earlier(batch in 0..60_u64, speeds in speeds()) {
             let shares = batch_shares(batch, &speeds).unwrap();
-            prop_assert_eq!(makespan(&shares, &speeds), optimum(batch, &speeds));
+            let unlimited = vec![u64::MAX; speeds.len()];
+            prop_assert_eq!(makespan(&shares, &speeds), optimum(batch, &speeds, &unlimited));
+        }
+
+        #[test]
+        fn no_split_within_the_limits_ends_earlier(
+            batch in 0..60_u64,
+            speeds in speeds(),
+            limits in prop::collection::vec(0..20_u64, 20),
+        ) {
+            let limits = &limits[..speeds.len()];
+            match batch_shares_within(batch, &speeds, limits) {
+                Ok(shares) => {
+                    prop_assert_eq!(shares.iter().sum::<u64>(), batch);
+                    prop_assert!(shares.iter().zip(limits).all(|(share, limit)| share <= limit));
+                    let least = optimum(batch, &speeds, limits);
+                    prop_assert_eq!(makespan(&shares, &speeds), least);
+                }
+                Err(error) => {
+                    let room = limits.iter().sum::<u64>();
+                    prop_assert!(room < batch, "{error}");
+                }
+            }
         }
 
         #[test]

@@ -2,5 +2,6 @@
 
 mod fabrics;
 mod optimum;
+mod page;
 mod proved;
 mod shapes;

@@ -155,3 +155,16 @@ fn the_same_fabric_gives_the_same_plan() {
         assert_eq!(one.map(|plan| plan.hash()), other.map(|plan| plan.hash()), "seed {seed}");
     }
 }
+
+#[test]
+#[ignore = "takes minutes: cargo test -p hier-collectives --test plan -- --ignored"]
+fn thousands_of_fabrics_of_up_to_64_regions() {
+    for seed in 0..3000 {
+        let mut dice = Dice(seed);
+        let regions = usize::try_from(dice.range(1, 64)).expect("small");
+        let missing = dice.range(0, 99);
+        let fabric = wild(&mut dice, regions, missing);
+        let checked = std::panic::catch_unwind(|| check(&fabric));
+        assert!(checked.is_ok(), "seed {seed}");
+    }
+}

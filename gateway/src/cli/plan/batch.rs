@@ -1,0 +1,100 @@
+//! `landbridge plan batch`.
+
+use crate::cli::table::table;
+use crate::cli::{CommandError, Exit, show, show_json};
+use crate::config::FabricFile;
+use clap::Args;
+use hier_collectives::batch::batch_shares_within;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Split a global batch in whole samples, so that ranks of unequal speed end together.
+///
+/// Average with weights: each rank's number of samples is its weight.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge plan batch \
+    --fabric configs/three-regions/fabric.toml --global-batch 512")]
+pub(super) struct Batch {
+    /// The fabric file: its `speeds` are used
+    #[arg(long, value_name = "FILE")]
+    fabric: PathBuf,
+    /// Samples of a step, over all ranks
+    #[arg(long, value_name = "N")]
+    global_batch: u64,
+    /// The most that a rank's memory holds
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    max_per_rank: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Split {
+    global_batch: u64,
+    shares: Vec<Share>,
+    /// When the last rank ends, over the time if samples could be divided.
+    makespan_over_ideal: f64,
+    /// When the last rank ends, over that of an even split.
+    makespan_over_even: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Share {
+    rank: u32,
+    region: String,
+    speed: f64,
+    samples: u64,
+}
+
+impl Batch {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let file = FabricFile::load(&self.fabric)?;
+        let regions = file.fabric().regions();
+        let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
+        let limits = vec![self.max_per_rank; speeds.len()];
+        let shares = batch_shares_within(self.global_batch, &speeds, &limits)
+            .map_err(|error| CommandError::Usage(error.to_string()))?;
+        let makespan = |samples: &mut dyn Iterator<Item = f64>| {
+            samples.zip(&speeds).map(|(samples, speed)| samples / speed).fold(0.0, f64::max)
+        };
+        let ours = makespan(&mut shares.iter().map(|share| *share as f64));
+        let ranks = speeds.len() as f64;
+        let even = (self.global_batch as f64 / ranks).ceil();
+        let even = makespan(&mut std::iter::repeat(even));
+        let ideal = self.global_batch as f64 / speeds.iter().sum::<f64>();
+        let over = |other: f64| if other > 0.0 { ours / other } else { 1.0 };
+        let share = |(rank, samples): (u32, &u64)| {
+            let region = regions.iter().find(|region| region.ranks.contains(&rank));
+            let region = region.map_or_else(String::new, |region| region.name.clone());
+            Share { rank, region, speed: speeds[rank as usize], samples: *samples }
+        };
+        let split = Split {
+            global_batch: self.global_batch,
+            makespan_over_ideal: over(ideal),
+            makespan_over_even: over(even),
+            shares: (0..).zip(&shares).map(share).collect(),
+        };
+        if self.json {
+            show_json(&split);
+        } else {
+            show(&describe(&split));
+        }
+        Ok(Exit::Good)
+    }
+}
+
+fn describe(split: &Split) -> String {
+    let row = |share: &Share| {
+        let rank = share.rank.to_string();
+        [rank, share.region.clone(), share.speed.to_string(), share.samples.to_string()]
+    };
+    let rows: Vec<[String; 4]> = split.shares.iter().map(row).collect();
+    format!(
+        "{}the last rank ends after {:.3} of the time of divisible samples, {:.3} of that of an \
+         even split\n",
+        table(["rank", "region", "speed", "samples"], &rows),
+        split.makespan_over_ideal,
+        split.makespan_over_even
+    )
+}

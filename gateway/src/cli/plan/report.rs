@@ -1,0 +1,232 @@
+//! A plan in numbers.
+
+use crate::cli::table::table;
+use hier_collectives::bound;
+use hier_collectives::descriptor::Dtype;
+use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::plan::{self, Operation, Plan, Tree};
+use hier_collectives::shard;
+use hier_collectives::topology::Fabric;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use units::{ByteCount, Span};
+
+/// What `landbridge plan` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    fabric: String,
+    operation: &'static str,
+    dtype: String,
+    size_bytes: u64,
+    algorithm: &'static str,
+    reason: String,
+    /// Of the plan that running gateways agree on.
+    plan_hash: String,
+    segment_bytes: u64,
+    pub(super) predicted_seconds: f64,
+    bound_seconds: f64,
+    /// Bound over prediction.
+    eta: f64,
+    min_cut_bits_per_second: u64,
+    /// The part of the buffer at whose top each gateway stands.
+    pub(super) shares: BTreeMap<String, f64>,
+    pub(super) link_bytes: Vec<LinkRow>,
+    gateways: Vec<GatewayRow>,
+    trees: Vec<TreeRow>,
+}
+
+/// One direction of a link.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkRow {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    window_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct GatewayRow {
+    gateway: String,
+    wan_out_bytes: u64,
+    wan_in_bytes: u64,
+    lan_out_bytes: u64,
+    held_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct TreeRow {
+    bytes: u64,
+    express: bool,
+    crown: Vec<String>,
+    parents: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// Forecasts a plan for an operation.
+    pub(super) fn new(
+        fabric: &Fabric,
+        plan: &Plan,
+        operation: Operation,
+        size: ByteCount,
+        dtype: Dtype,
+    ) -> Self {
+        let forecast = plan.forecast(fabric, operation, size);
+        let held = plan.held_for(operation);
+        let carried = if operation.has_data() { size.get() } else { 0 };
+        let parts = shard::parts(&held, carried);
+        let name = |id: GatewayId| fabric.gateway(id).name.clone();
+        let region = |id: RegionId| fabric.region(id).name.clone();
+        let gateways = fabric.gateway_ids().zip(&forecast.gateways);
+        let (predicted, bound) = (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
+        Self {
+            fabric: fabric.name().to_owned(),
+            operation: operation.name(),
+            dtype: dtype.to_string(),
+            size_bytes: carried,
+            algorithm: plan.algorithm.name(),
+            reason: plan.reason.clone(),
+            plan_hash: format!("{:016x}", plan.hash()),
+            segment_bytes: plan.segment.get(),
+            predicted_seconds: predicted,
+            bound_seconds: bound,
+            eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
+            min_cut_bits_per_second: bound::min_cut(fabric).bits_per_second(),
+            shares: fabric.gateway_ids().map(name).zip(held.owned(fabric)).collect(),
+            link_bytes: forecast
+                .links
+                .iter()
+                .map(|link| LinkRow {
+                    from: region(link.from),
+                    to: region(link.to),
+                    bytes: link.bytes.get(),
+                    seconds: link.time.as_secs_f64(),
+                    window_bytes: fabric
+                        .link(link.from, link.to)
+                        .map_or(0, |link| plan::bdp(link).get().max(4 * plan.segment.get())),
+                })
+                .collect(),
+            gateways: gateways
+                .map(|(id, load)| GatewayRow {
+                    gateway: name(id),
+                    wan_out_bytes: load.wan_out.get(),
+                    wan_in_bytes: load.wan_in.get(),
+                    lan_out_bytes: load.lan_out.get(),
+                    held_bytes: load.held.get(),
+                })
+                .collect(),
+            trees: held
+                .trees
+                .iter()
+                .zip(&parts)
+                .map(|(tree, part)| row(fabric, tree, part))
+                .collect(),
+        }
+    }
+}
+
+fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part) -> TreeRow {
+    let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
+    TreeRow {
+        bytes: part.range.end - part.range.start,
+        express: tree.is_express(),
+        crown: tree.crown.iter().map(name).collect(),
+        parents: tree.parents.iter().map(|(child, up)| (name(child), name(up))).collect(),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = ByteCount::new(self.size_bytes);
+        writeln!(f, "{} of {size} {} over {}", self.operation, self.dtype, self.fabric)?;
+        writeln!(f, "algorithm  {}", self.algorithm)?;
+        writeln!(f, "reason     {}", self.reason)?;
+        writeln!(f, "plan hash  {}", self.plan_hash)?;
+        writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
+        writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
+        writeln!(f, "bound      {}, eta {:.3}\n", seconds(self.bound_seconds), self.eta)?;
+        let rows: Vec<[String; 6]> = self.gateways.iter().map(|row| self.gateway(row)).collect();
+        let header = ["gateway", "owns", "WAN out", "WAN in", "LAN out", "holds at most"];
+        writeln!(f, "{}", table(header, &rows))?;
+        let links = self.link_bytes.iter().map(|link| {
+            let window = ByteCount::new(link.window_bytes);
+            let part = link.seconds / self.predicted_seconds.max(f64::MIN_POSITIVE);
+            [
+                format!("{} > {}", link.from, link.to),
+                bytes(link.bytes),
+                format!("{:.0} %", 100.0 * part),
+                bytes(window.get()),
+            ]
+        });
+        let links: Vec<[String; 4]> = links.collect();
+        writeln!(f, "{}", table(["link", "payload", "busy", "window"], &links))?;
+        let used: Vec<&TreeRow> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
+        let rows: Vec<[String; 3]> =
+            used.iter().take(TREES_SHOWN).map(|tree| describe(tree)).collect();
+        write!(f, "{}", table(["tree", "payload", "below it"], &rows))?;
+        match used.len().saturating_sub(TREES_SHOWN) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more: see --json"),
+        }
+    }
+}
+
+impl Report {
+    fn gateway(&self, row: &GatewayRow) -> [String; 6] {
+        [
+            row.gateway.clone(),
+            format!("{:.1} %", 100.0 * self.shares.get(&row.gateway).copied().unwrap_or(0.0)),
+            bytes(row.wan_out_bytes),
+            bytes(row.wan_in_bytes),
+            bytes(row.lan_out_bytes),
+            bytes(row.held_bytes),
+        ]
+    }
+}
+
+fn describe(tree: &TreeRow) -> [String; 3] {
+    let below = tree.parents.iter().map(|(child, parent)| {
+        if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
+    });
+    [tree.crown.join(" + "), bytes(tree.bytes), below.collect::<Vec<_>>().join(", ")]
+}
+
+/// Three significant digits: what a person compares.
+pub(super) fn bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+fn seconds(seconds: f64) -> String {
+    let ms = (seconds * 1000.0).round() as u64;
+    if ms < 10 { format!("{:.2} ms", seconds * 1000.0) } else { Span::from_ms(ms).to_string() }
+}
+
+/// Trees that a table holds before it stops being read.
+const TREES_SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        let cases = [(0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1 << 30, "1.00 GiB")];
+        for (size, text) in cases {
+            assert_eq!(bytes(size), text);
+        }
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+}

@@ -1,0 +1,90 @@
+//! docs/algorithms.md says what plans do.
+
+use crate::fabrics::simple;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, EXPRESS_BYTES, Operation, Plan, Tree};
+use hier_collectives::shard;
+use hier_collectives::topology::Fabric;
+use units::ByteCount;
+
+/// Crossings from the last contribution to the last result; one gateway for each region here.
+fn hops(tree: &Tree, operation: Operation) -> usize {
+    let depth = |id: &GatewayId| {
+        let (mut at, mut depth) = (*id, 0);
+        while let Some(parent) = tree.parents.get(&at) {
+            (at, depth) = (*parent, depth + 1);
+        }
+        (at, depth)
+    };
+    let below = |top: &GatewayId| {
+        let deep = tree.parents.keys().map(depth).filter(|(at, _)| at == top);
+        deep.map(|(_, depth)| depth).max().unwrap_or(0)
+    };
+    if !operation.goes_up() || !operation.comes_down() {
+        return below(&tree.crown[0]);
+    }
+    let ready = |top: &GatewayId| {
+        let others = tree.crown.iter().filter(|other| *other != top);
+        others.map(|other| below(other) + 1).max().unwrap_or(0).max(below(top))
+    };
+    tree.crown.iter().map(|top| ready(top) + below(top)).max().unwrap_or(0)
+}
+
+fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String {
+    let plan: Plan = plan::plan(fabric).expect("small");
+    let held = plan.held_for(operation);
+    let carried = if operation.has_data() { bytes } else { 0 };
+    let used = held.trees.iter().zip(shard::parts(&held, carried));
+    let used: Vec<&Tree> =
+        used.filter(|(_, part)| part.segments() > 0).map(|(tree, _)| tree).collect();
+    let hops = used.iter().map(|tree| hops(tree, operation)).max().unwrap_or(0);
+    let express = if used[0].is_express() { ", express" } else { "" };
+    let forecast = plan.forecast(fabric, operation, ByteCount::new(bytes));
+    let times = |bytes: u64, of: u64| {
+        let text = format!("{:.2}", bytes as f64 / of as f64);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let out: Vec<u64> = forecast.gateways.iter().map(|load| load.wan_out.get()).collect();
+    let each: Vec<String> = out.iter().map(|sent| times(*sent, bytes)).collect();
+    let links: u64 = forecast.links.iter().map(|link| link.bytes.get()).sum();
+    assert_eq!(links, out.iter().sum::<u64>(), "{name}");
+    format!(
+        "| {name} | {} | {}{express} | {hops} | {} | {} |",
+        operation.name(),
+        plan.algorithm.name(),
+        each.join(", "),
+        times(links, bytes)
+    )
+}
+
+#[test]
+fn the_page_on_algorithms_is_what_plans_do() {
+    let all = |ports: &[u64]| simple(ports, 60, |_, _| Some(10_000));
+    let star = simple(&[300, 900, 300, 300], 60, |a, b| (a == 1 || b == 1).then_some(300));
+    let chain = simple(&[300; 4], 60, |a, b| (b == a + 1).then_some(300));
+    let gap = simple(&[400, 300, 300, 250, 250], 60, |a, b| ((a, b) != (3, 4)).then_some(1000));
+    let (two, three, uneven) = (all(&[500; 2]), all(&[500; 3]), all(&[400, 250, 100, 100]));
+    let (up, down) = (GatewayId(0), GatewayId(0));
+    let large = 3 << 40;
+    let rows = [
+        row("two equal regions", &two, Operation::AllReduce, large),
+        row("three equal regions", &three, Operation::AllReduce, large),
+        row("ports 400, 250, 100, 100", &uneven, Operation::AllReduce, large),
+        row("a star of four regions", &star, Operation::AllReduce, large),
+        row("a chain of four regions", &chain, Operation::AllReduce, large),
+        row(
+            "ports 400, 300, 300, 250, 250, the last two not linked",
+            &gap,
+            Operation::AllReduce,
+            large,
+        ),
+        row("three equal regions", &three, Operation::AllReduce, EXPRESS_BYTES),
+        row("three equal regions", &three, Operation::Reduce { to: up }, large),
+        row("three equal regions", &three, Operation::Broadcast { from: down }, large),
+        row("three equal regions", &three, Operation::Barrier, large),
+    ];
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/algorithms.md");
+    let page = std::fs::read_to_string(path).expect("readable");
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "not in docs/algorithms.md:\n{missing:#?}");
+}
