@@ -1,6 +1,6 @@
 //! Strangers on the long haul: without a certificate of the CA, or with one and nothing to say.
 
-use super::{Deployment, LAYOUT, Team, beside};
+use super::{Deployment, LAYOUT, PATIENCE, Team, beside};
 use gateway::wan::tls::Credentials;
 use quinn::{ClientConfig, Connection, Endpoint};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -18,8 +18,8 @@ fn stranger(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
     endpoint
 }
 
-async fn dial(endpoint: &Endpoint, deployment: &Deployment, lane: u16) -> Option<Connection> {
-    let at = SocketAddr::new(deployment.west.ip(), deployment.west.port() + lane);
+async fn dial(endpoint: &Endpoint, west: SocketAddr, lane: u16) -> Option<Connection> {
+    let at = SocketAddr::new(west.ip(), west.port() + lane);
     endpoint.connect(at, "west-0.two.landbridge").expect("valid").await.ok()
 }
 
@@ -38,13 +38,13 @@ fn who_has_no_certificate_or_says_no_hello_keeps_no_peer_out() {
             let _ = noise.send_to(&bytes, deployment.west);
         }
         for number in 0..300 {
-            if let Some(connection) = dial(&outsider, deployment, number % LANES).await {
+            if let Some(connection) = dial(&outsider, deployment.west, number % LANES).await {
                 connection.closed().await;
             }
         }
         let mut mute = Vec::new();
         for number in 0..100 * LANES {
-            mute.extend(dial(&insider, deployment, number % LANES).await);
+            mute.extend(dial(&insider, deployment.west, number % LANES).await);
         }
         let kept = mute.iter().filter(|connection| connection.close_reason().is_none()).count();
         println!("{} certificates of the CA said no hello, {kept} of them are kept", mute.len());
@@ -67,15 +67,27 @@ fn a_peer_that_starts_again_finds_a_seat_among_strangers() {
         drop(team);
         let keys = |file: &str| deployment.path("keys").join(file);
         let insider = stranger(keys("east-0.pem"), keys("east-0.key"), keys("ca.pem"));
-        let mut mute = Vec::new();
-        for number in 0..100 * LANES {
-            mute.extend(dial(&insider, &deployment, number % LANES).await);
-        }
         let mut east = deployment.gateways.remove(0);
         east.process.kill().expect("killed");
         east.process.wait().expect("ended");
+        let mut mute = Vec::new();
+        for number in 0..100 * LANES {
+            mute.extend(dial(&insider, deployment.west, number % LANES).await);
+        }
+        let west = deployment.west;
+        let crowd = tokio::spawn(async move {
+            for number in 0.. {
+                mute.extend(dial(&insider, west, number % LANES).await);
+                mute.drain(..mute.len().saturating_sub(1000));
+            }
+        });
         deployment.run_gateway("east");
-        let team = Team::attach(&deployment, &LAYOUT, "train").await;
-        team.sum(&[1, 2, 3], 1000).await.expect("a sum");
+        let met = async {
+            let team = Team::attach(&deployment, &LAYOUT, "train").await;
+            team.sum(&[1, 2, 3], 1000).await.expect("a sum");
+        };
+        tokio::time::timeout(PATIENCE, met).await.expect("no hang");
+        assert!(!crowd.is_finished(), "strangers still come");
+        crowd.abort();
     });
 }

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use units::{ByteCount, TimeNs};
 
 /// A host whose compute brings down whoever asks for it, once it is cursed.
@@ -121,7 +122,8 @@ fn an_engine_that_dies_takes_the_gateway_with_it() {
             let tensor = client.allocate(Dtype::F32, 100).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
         }
-        gateway.broken().await;
+        let broken = tokio::time::timeout(Duration::from_secs(60), gateway.broken());
+        broken.await.expect("no hang");
         for mut operation in operations {
             let failure = operation.ready().await.expect_err("nobody reduces");
             assert_eq!(failure.code, FailureCode::GatewayLost);
