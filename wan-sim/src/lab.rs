@@ -115,6 +115,7 @@ impl Lab {
                 life: pump_life,
                 under_way: BTreeMap::new(),
                 sent: 0,
+                spare: Vec::new(),
             };
             let name = format!("wan-sim {}", topology.sites[site]);
             let thread = std::thread::Builder::new().name(name).spawn(move || pump.run())?;

@@ -54,6 +54,8 @@ pub(super) struct Pump {
     pub(super) life: UnixStream,
     pub(super) under_way: BTreeMap<(TimeNs, u64), Outgoing>,
     pub(super) sent: u64,
+    /// Memory for large buffers: new pages cost more than packets.
+    pub(super) spare: Vec<Vec<u8>>,
 }
 
 pub(super) struct Outgoing {
@@ -105,7 +107,7 @@ impl Pump {
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         // Ahead of the programs under test, where allowed.
         let _ = rustix::process::setpriority_process(None, -20);
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut buffer = Vec::new();
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.
         self.life.write_all(&[0])?;
@@ -125,10 +127,12 @@ impl Pump {
                 accounted = now;
             }
             for _ in 0..READS_MAX {
+                buffer.resize(BUFFER_BYTES, 0);
                 let Some(len) = self.tuns[self.site].read(&mut buffer)? else {
                     break;
                 };
-                self.accept(&buffer[..len]);
+                buffer.truncate(len);
+                self.accept(&mut buffer);
             }
         }
     }
@@ -156,6 +160,9 @@ impl Pump {
                 Err(_) => state.fidelity.dropped(outgoing.packets),
             }
             drop(state);
+            if outgoing.buffer.capacity() >= BUFFER_BYTES && self.spare.len() < SPARE_MAX {
+                self.spare.push(outgoing.buffer);
+            }
             // Writing includes the receiver's work, so it takes time.
             now = self.now();
         }
@@ -178,7 +185,7 @@ impl Pump {
 
     /// Offers each segment of a buffer to its port and its link, and keeps those that will
     /// arrive.
-    fn accept(&mut self, buffer: &[u8]) {
+    fn accept(&mut self, buffer: &mut Vec<u8>) {
         // Neighbour discovery and the like have no place between sites.
         let Some(frame) = Frame::parse(buffer) else {
             return;
@@ -201,7 +208,16 @@ impl Pump {
             let Some(at) = at else { continue };
             runs.add(segment, link.offer(at, packet, &self.recorder));
         }
-        self.keep(&frame, to, runs);
+        drop(state);
+        if buffer.len() >= ADOPTED_BYTES_MIN
+            && let Some(run) = runs.whole(frame.segments())
+        {
+            let empty = self.spare.pop().unwrap_or_default();
+            let buffer = std::mem::replace(buffer, empty);
+            self.send(to, run, buffer);
+        } else {
+            self.keep(&frame, to, runs);
+        }
     }
 
     /// Offers what has come off its link to the port of its site.
@@ -224,13 +240,17 @@ impl Pump {
     }
 
     fn keep(&mut self, frame: &Frame<'_>, to: usize, runs: Runs) {
-        for Run { start, end, damage, due, at_port, .. } in runs.done.into_iter().chain(runs.last) {
-            let buffer = frame.emit(start..end, damage);
-            let packets = (end - start) as u64;
-            self.sent += 1;
-            let outgoing = Outgoing { to, packets, buffer, at_port };
-            self.under_way.insert((due, self.sent), outgoing);
+        for run in runs.done.into_iter().chain(runs.last) {
+            let buffer = frame.emit(run.start..run.end, run.damage);
+            self.send(to, run, buffer);
         }
+    }
+
+    fn send(&mut self, to: usize, run: Run, buffer: Vec<u8>) {
+        let Run { start, end, due, at_port, .. } = run;
+        let packets = (end - start) as u64;
+        self.sent += 1;
+        self.under_way.insert((due, self.sent), Outgoing { to, packets, buffer, at_port });
     }
 }
 
@@ -259,6 +279,14 @@ struct Run {
 impl Runs {
     fn new(before_port: bool) -> Self {
         Self { done: Vec::new(), last: None, before_port }
+    }
+
+    /// The one run, where all segments arrive together and unharmed.
+    fn whole(&mut self, segments: usize) -> Option<Run> {
+        let whole = |run: &mut Run| {
+            run.start == 0 && run.end == segments && run.damage == Damage::default()
+        };
+        if self.done.is_empty() { self.last.take_if(whole) } else { None }
     }
 
     fn add(&mut self, segment: usize, offered: Offered) {
@@ -318,6 +346,10 @@ const RUN_SPAN_MAX: Span = Span::from_ns(100_000);
 const HEARTBEAT: Span = Span::from_ms(10);
 /// Buffers read before deliveries have their turn.
 const READS_MAX: usize = 32;
+/// Below this, a copy costs less than the rest of the buffer is worth.
+const ADOPTED_BYTES_MIN: usize = 16 << 10;
+/// Large buffers kept for reuse.
+const SPARE_MAX: usize = 512;
 /// A virtio header and the longest IP packet.
 const BUFFER_BYTES: usize = super::vnet::HEADER_BYTES + 65_535;
 pub(super) const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

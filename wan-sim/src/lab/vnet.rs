@@ -88,23 +88,25 @@ impl<'a> Frame<'a> {
     pub(super) fn emit(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
         let mut header = self.header;
         let whole = run == (0..self.segments.count);
-        let mut packet = if whole {
-            self.packet.to_vec()
-        } else {
-            let headers = &self.packet[..self.segments.headers_bytes];
-            [headers, self.payload(run.clone())].concat()
-        };
+        let headers = if whole { 0 } else { self.segments.headers_bytes };
+        let payload = if whole { self.packet } else { self.payload(run.clone()) };
+        let mut buffer = Vec::with_capacity(HEADER_BYTES + headers + payload.len());
+        buffer.extend_from_slice(&[0; HEADER_BYTES]);
+        buffer.extend_from_slice(&self.packet[..headers]);
+        buffer.extend_from_slice(payload);
+        let packet = &mut buffer[HEADER_BYTES..];
         if !whole {
-            self.put_right(&mut packet, &run, &mut header);
+            self.put_right(packet, &run, &mut header);
         }
         if damage.marked {
-            mark(&mut packet);
+            mark(packet);
         }
         if let Some(bit) = damage.corrupt_bit {
-            header = complete_checksum(&mut packet, header);
-            flip(&mut packet, bit);
+            header = complete_checksum(packet, header);
+            flip(packet, bit);
         }
-        [&header.bytes()[..], &packet].concat()
+        buffer[..HEADER_BYTES].copy_from_slice(&header.bytes());
+        buffer
     }
 
     fn payload(&self, run: Range<usize>) -> &'a [u8] {

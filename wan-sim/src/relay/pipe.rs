@@ -29,6 +29,14 @@ pub(super) struct Batch {
     closed: bool,
 }
 
+/// What one read returned: datagrams of one size, the last one perhaps shorter.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) buffer: Vec<u8>,
+    pub(super) len: usize,
+    pub(super) segment_bytes: usize,
+}
+
 /// One client of one forward. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlowId(pub(super) u64);
@@ -55,10 +63,9 @@ impl Pipe {
             return false;
         }
         let mut data = self.spare.pop().unwrap_or_default();
+        data.clear();
         append(&mut data, datagram, bit);
-        // At the end, except where packets overtake.
-        let place = self.batches.iter().rposition(|batch| batch.due <= at).map_or(0, |p| p + 1);
-        let batch = Batch {
+        self.insert(Batch {
             flow,
             ecn,
             segment_bytes: datagram.len(),
@@ -67,9 +74,51 @@ impl Pipe {
             first_due: at,
             last: name,
             closed: datagram.is_empty(),
-        };
-        self.batches.insert(place, batch);
+        });
         true
+    }
+
+    /// Takes a whole buffer of datagrams at once, in exchange for an empty one, where all of
+    /// them arrive together and unharmed and a copy is worth avoiding. Returns whether it did.
+    pub(super) fn adopt(
+        &mut self,
+        flow: FlowId,
+        ecn: Option<EcnCodepoint>,
+        read: &mut Read,
+        arrivals: &[(PacketName, Delivery)],
+    ) -> bool {
+        let [(_, first), .., (last, latest)] = arrivals else { return false };
+        let whole = arrivals.len() == read.len.div_ceil(read.segment_bytes)
+            && arrivals.len() <= BATCH_SEGMENTS_MAX
+            && (ADOPTED_BYTES_MIN..=BATCH_BYTES_MAX).contains(&read.len)
+            && latest.at.since(first.at) <= BATCH_SPAN_MAX
+            && arrivals.is_sorted_by_key(|(_, delivery)| delivery.at)
+            && arrivals.iter().all(|(name, delivery)| {
+                !name.copy && !delivery.marked && delivery.corrupt_bit.is_none()
+            });
+        if !whole {
+            return false;
+        }
+        let empty = self.spare.pop().unwrap_or_default();
+        let mut data = std::mem::replace(&mut read.buffer, empty);
+        data.truncate(read.len);
+        self.insert(Batch {
+            flow,
+            ecn,
+            segment_bytes: read.segment_bytes,
+            data,
+            due: latest.at,
+            first_due: first.at,
+            last: *last,
+            closed: true,
+        });
+        true
+    }
+
+    fn insert(&mut self, batch: Batch) {
+        // At the end, except where packets overtake.
+        let before = self.batches.iter().rposition(|other| other.due <= batch.due);
+        self.batches.insert(before.map_or(0, |place| place + 1), batch);
     }
 
     /// The next batch that has arrived by `now`.
@@ -98,9 +147,7 @@ impl Pipe {
     /// Takes back a sent batch's memory.
     pub(super) fn recycle(&mut self, batch: Batch) {
         if self.spare.len() < SPARE_MAX {
-            let mut data = batch.data;
-            data.clear();
-            self.spare.push(data);
+            self.spare.push(batch.data);
         }
     }
 }
@@ -142,6 +189,9 @@ const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 /// What one send takes: UDP's longest payload, and the kernel's limit on segments.
 const BATCH_BYTES_MAX: usize = 65_507;
 const BATCH_SEGMENTS_MAX: usize = 64;
+
+/// Below this, a copy costs less than the rest of the buffer is worth.
+const ADOPTED_BYTES_MIN: usize = 16 << 10;
 
 /// Buffers kept for reuse, each of at most [`BATCH_BYTES_MAX`].
 const SPARE_MAX: usize = 512;
@@ -219,6 +269,31 @@ mod tests {
         let second = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!(second.data, [8, 0]);
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(500 * US)));
+    }
+
+    #[test]
+    fn a_whole_buffer_is_taken_only_where_all_of_it_arrives_together() {
+        let mut pipe = Pipe::default();
+        let read = || Read { buffer: vec![5; 65_536], len: 19_500, segment_bytes: 1000 };
+        let arrivals: Vec<_> = (0..20).map(|i| (name(i), delivery(i * 5 * US))).collect();
+        let mut adopt =
+            |read: &mut Read, arrivals: &[_]| pipe.adopt(FlowId(1), None, read, arrivals);
+        assert!(adopt(&mut read(), &arrivals));
+        let mut lost = arrivals.clone();
+        lost.remove(3);
+        let mut late = arrivals.clone();
+        late[19].1 = delivery(101 * US);
+        let mut marked = arrivals.clone();
+        marked[2].1.marked = true;
+        let mut swapped = arrivals.clone();
+        swapped.swap(1, 2);
+        for other in [lost, late, marked, swapped, Vec::new()] {
+            assert!(!adopt(&mut read(), &other));
+        }
+        let mut small = Read { len: 2000, ..read() };
+        assert!(!adopt(&mut small, &arrivals[..2]));
+        let batch = pipe.pop_due(TimeNs::from_ns(95 * US)).unwrap();
+        assert_eq!((batch.data.len(), batch.segment_bytes), (19_500, 1000));
     }
 
     #[test]

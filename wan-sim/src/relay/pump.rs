@@ -1,14 +1,14 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
-use super::pipe::{FlowId, Pipe};
+use super::pipe::{FlowId, Pipe, Read};
 use super::socket::{Destination, Outgoing, Port};
 use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
-use crate::Packet;
 use crate::clock::{RunClock, thread_cpu};
+use crate::{Delivery, Packet, PacketName};
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read as _, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
@@ -26,7 +26,9 @@ pub(super) struct Pump {
     flows_made: u64,
     forward: Pipe,
     backward: Pipe,
-    memory: Vec<u8>,
+    reads: Vec<Read>,
+    /// Of the datagrams of one read.
+    arrivals: Vec<(PacketName, Delivery)>,
 }
 
 /// One client address at one listener, with a socket of its own towards the target.
@@ -62,7 +64,8 @@ impl Pump {
             flows_made: 0,
             forward: Pipe::default(),
             backward: Pipe::default(),
-            memory: vec![0; quinn_udp::BATCH_SIZE * DATAGRAMS_BYTES_MAX],
+            arrivals: Vec::new(),
+            reads: (0..quinn_udp::BATCH_SIZE).map(|_| Read::default()).collect(),
         }
     }
 
@@ -174,10 +177,15 @@ impl Pump {
 
     /// Takes what has arrived at `source`, but not so much that deliveries would be late.
     fn receive(&mut self, source: Source) {
-        let mut memory = std::mem::take(&mut self.memory);
-        let mut buffers: Vec<_> =
-            memory.chunks_mut(DATAGRAMS_BYTES_MAX).map(IoSliceMut::new).collect();
+        let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
+        let mut buffers: Vec<_> = reads
+            .iter_mut()
+            .map(|read| {
+                read.buffer.resize(DATAGRAMS_BYTES_MAX, 0);
+                IoSliceMut::new(&mut read.buffer)
+            })
+            .collect();
         let port = match source {
             Source::Listener(index) => &self.listeners[index].0,
             Source::Flow(id) => &self.flows[&id].upstream,
@@ -185,26 +193,26 @@ impl Pump {
         // An error belongs to a packet sent earlier, and is gone when read.
         let taken = port.receive(&mut buffers, &mut metas).unwrap_or(0);
         let now = self.now();
-        for (buffer, meta) in buffers.iter().zip(&metas).take(taken) {
-            self.accept(now, source, meta, &buffer[..meta.len]);
+        for (read, meta) in reads.iter_mut().zip(&metas).take(taken) {
+            (read.len, read.segment_bytes) = (meta.len, meta.stride.max(1));
+            self.accept(now, source, meta, read);
         }
-        drop(buffers);
-        self.memory = memory;
+        self.reads = reads;
     }
 
-    /// Offers each datagram of `data` to the link, and keeps those that will arrive.
-    fn accept(&mut self, now: TimeNs, source: Source, meta: &RecvMeta, data: &[u8]) {
-        let datagrams = data.len().div_ceil(meta.stride.max(1)).max(1) as u64;
+    /// Offers each datagram of `read` to the link, and keeps those that will arrive.
+    fn accept(&mut self, now: TimeNs, source: Source, meta: &RecvMeta, read: &mut Read) {
+        let datagrams = read.len.div_ceil(read.segment_bytes).max(1);
         let id = match source {
             Source::Flow(id) if self.flows[&id].target == meta.addr => id,
             Source::Flow(_) => {
-                lock(&self.shared).own.foreign += datagrams;
+                lock(&self.shared).own.foreign += datagrams as u64;
                 return;
             }
             Source::Listener(index) => match self.flow(index, meta) {
                 Some(id) => id,
                 None => {
-                    lock(&self.shared).own.no_flow += datagrams;
+                    lock(&self.shared).own.no_flow += datagrams as u64;
                     return;
                 }
             },
@@ -213,22 +221,33 @@ impl Pump {
             return;
         };
         flow.used = now;
-        let mut shared = lock(&self.shared);
         let (direction, pipe) = match source {
             Source::Listener(_) => (FORWARD, &mut self.forward),
             Source::Flow(_) => (BACKWARD, &mut self.backward),
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
-        for datagram in 0..datagrams as usize {
-            let from = datagram * meta.stride;
-            let datagram = &data[from..data.len().min(from + meta.stride)];
+        let (len, segment_bytes) = (read.len, read.segment_bytes);
+        let part = |index: usize| {
+            let from = index * segment_bytes;
+            from..len.min(from + segment_bytes)
+        };
+        self.arrivals.clear();
+        let mut shared = lock(&self.shared);
+        let first = shared.links[direction].counters().packets;
+        for index in 0..datagrams {
             // A datagram is at most 64 KiB.
-            let ip_bytes = datagram.len() as u32 + headers;
+            let ip_bytes = part(index).len() as u32 + headers;
             let packet = Packet { ip_bytes, ecn_capable: meta.ecn.is_some() };
-            for arrival in shared.offer(direction, now, packet).deliveries() {
-                let began = pipe.push(id, meta.ecn, datagram, arrival);
-                flow.batches_under_way += u32::from(began);
-            }
+            self.arrivals.extend(shared.offer(direction, now, packet).deliveries());
+        }
+        if pipe.adopt(id, meta.ecn, read, &self.arrivals) {
+            flow.batches_under_way += 1;
+            return;
+        }
+        for (name, delivery) in &self.arrivals {
+            let datagram = &read.buffer[part((name.number - first) as usize)];
+            let began = pipe.push(id, meta.ecn, datagram, (*name, *delivery));
+            flow.batches_under_way += u32::from(began);
         }
     }
 

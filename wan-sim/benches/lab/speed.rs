@@ -1,0 +1,31 @@
+//! How fast the emulator can go, against a plain cable on the same machine.
+
+use crate::site::World;
+use crate::spread::Spread;
+
+const ROUNDS: usize = 5;
+
+/// One TCP flow without a rate.
+pub fn measure() {
+    let labs = ["delay 0ms limit none", "delay 20ms limit none"];
+    // Alternating, so that a busy spell of the machine meets all.
+    let rounds: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let cable = World::cable().tcp(3, 1).0;
+            let labs = labs.map(|words| World::start(words).expect("a lab").tcp(3, 2).0);
+            (cable, labs)
+        })
+        .collect();
+    println!(
+        "| one TCP flow, no rate, {ROUNDS} rounds | Mbit/s | of the veth pair's | wanted |\n\
+         |---|---|---|---|"
+    );
+    println!("| veth pair | {:.0} | | |", Spread::new(rounds.iter().map(|(cable, _)| *cable)));
+    for (lab, (name, wanted)) in
+        [("TUN, 0 ms", 0.5), ("TUN, 20 ms one way", 0.35)].iter().enumerate()
+    {
+        let ratios = Spread::new(rounds.iter().map(|(cable, labs)| labs[lab] / cable));
+        let speed = Spread::new(rounds.iter().map(|(_, labs)| labs[lab]));
+        println!("| {name} | {speed:.0} | {ratios:.2} | {wanted} |");
+    }
+}
