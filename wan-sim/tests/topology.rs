@@ -152,3 +152,11 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nnetem = 'delay 1ms seed 7'", 0, &["seed", "top"]),
     ("mtu = 1", 3, &["mtu"]),
 ];
+
+#[test]
+fn an_error_is_one_line_whatever_the_names_are() {
+    for text in ["[site.\"a\\nb\"]", "fabric = 'x'\n[site.\"\\u001b[2J\"]", "fabric = \"x\\ny\""] {
+        let line = load(text).unwrap_err().to_string();
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+}

@@ -5,6 +5,7 @@ use super::preset;
 use super::raw::{LinkError, RawLink};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub struct Host {
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", one_line(.path.display()))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -45,7 +46,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// It is not as such a file must be.
-    #[error("{path}:{line}: {message}")]
+    #[error("{}:{line}: {}", one_line(.path.display()), one_line(.message))]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -55,7 +56,7 @@ pub enum FileError {
         message: String,
     },
     /// What it says cannot be.
-    #[error("{path}: {key}: {message}")]
+    #[error("{}: {}: {}", one_line(.path.display()), one_line(.key), one_line(.message))]
     Impossible {
         /// The file.
         path: PathBuf,
@@ -64,6 +65,12 @@ pub enum FileError {
         /// What is wrong and what would be accepted.
         message: String,
     },
+}
+
+/// Names come from the file: none of them breaks the line or speaks to the terminal.
+fn one_line(text: impl fmt::Display) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.to_string().chars().map(escaped).collect()
 }
 
 #[derive(Deserialize)]
