@@ -9,7 +9,7 @@ use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 use wan_sim::QueueSize;
 use wan_sim::netem::{Netem, NetemError};
 use wan_sim::recording::{ReplayError, replay};
-use wan_sim::topology::{FileError, Topology};
+use wan_sim::topology::{FileError, Topology, presets};
 
 /// A text as every kind of quantity.
 pub fn quantities(bytes: &[u8]) {
@@ -49,6 +49,8 @@ pub fn netem_words(bytes: &[u8]) {
 /// A lab or fabric file, beside the example labs.
 pub fn lab_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // Read once, when first needed: not what this file takes.
+    presets().count();
     let path = Path::new(FOLDER).join("lab.toml");
     match FILE.hold(bytes, || Topology::parse(&path, text)) {
         Ok(topology) => {
@@ -57,7 +59,7 @@ pub fn lab_file(bytes: &[u8]) {
             assert_eq!(read, without_ports_and_schedules(topology), "{again}");
         }
         Err(error) => {
-            assert_eq!(error.to_string().lines().count(), 1, "{error:?}");
+            assert!(!error.to_string().contains(char::is_control), "{error:?}");
             if let FileError::Wrong { path: of, line, .. } = error
                 && of == path
             {
@@ -98,7 +100,7 @@ fn lab_text(topology: &Topology) -> String {
 /// A recording. One whose fates were changed replays once they are put right.
 pub fn recording(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
     for _ in 0..REPAIRS_MAX {
         let text = lines.join("\n");
         match FILE.hold(text.as_bytes(), || replay(text.as_bytes())) {
@@ -108,11 +110,11 @@ pub fn recording(bytes: &[u8]) {
                 return;
             }
             Err(ReplayError::Different { line, recorded, replayed }) => {
-                assert_eq!(lines[line - 1], recorded, "another line than {line}");
+                assert_eq!(lines[line - 1].trim_end_matches('\r'), recorded.trim_end_matches('\r'));
                 lines[line - 1] = replayed;
             }
             Err(ReplayError::Malformed { line, text, .. }) => {
-                assert_eq!(lines.get(line - 1).map_or("", String::as_str), text);
+                assert_eq!(lines[line - 1].trim_end_matches('\r'), text.trim_end_matches('\r'));
                 return;
             }
             Err(ReplayError::Unreadable(error)) => panic!("text is readable: {error}"),
@@ -121,7 +123,7 @@ pub fn recording(bytes: &[u8]) {
 }
 
 /// An error holds the text; a number is spelled anew.
-const WORD: Bound = Bound { fixed: 256, per_byte: 4 };
+const WORD: Bound = Bound { fixed: 256, per_byte: 8 };
 /// A word of two bytes is 16 in the list of words.
 const WORDS: Bound = Bound { fixed: 512, per_byte: 16 };
 /// A link of a few bytes is a few hundred, held several times over.

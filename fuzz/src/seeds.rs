@@ -8,6 +8,7 @@ use hier_collectives::ids::{
 };
 use hier_collectives::plan::{Algorithm, Plan, Tree};
 use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::repair::parity_max;
 use hier_collectives::wire::{Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{ByteCount, Span, TimeNs};
 
@@ -25,17 +26,23 @@ fn of_a_group(body: &[u8]) -> Vec<u8> {
     [&GroupId::of("train").0.to_be_bytes(), body].concat()
 }
 
-/// Segments of a sum and of an average, the first and the last.
+/// Segments of a sum and of an average, the first and the last, with parity and without.
 pub fn segment_header() -> Vec<Vec<u8>> {
-    let header = |weight, bytes, segment| SegmentHeader {
+    let header = |weight, bytes, segment, parity| SegmentHeader {
         epoch: Epoch(3),
         key: SegmentKey { segment: SegmentIndex(segment), ..KEY },
         bytes,
         digest: DESCRIPTOR.digest(),
         weight,
-        parity: if bytes > 0 { 9 } else { 0 },
+        parity,
     };
-    let headers = [header(1.0, 1 << 20, 0), header(2.5, 64, 7), header(0.0, 0, u32::MAX)];
+    let most = parity_max(1 << 20);
+    let headers = [
+        header(1.0, 1 << 20, 0, 0),
+        header(2.5, 64, 7, 1),
+        header(0.0, 0, u32::MAX, 0),
+        header(1.0, 1 << 20, 9, most),
+    ];
     headers.iter().map(|header| of_a_group(&header.encode())).collect()
 }
 

@@ -232,3 +232,11 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s', rat = '1 Gbit/s' }]", 5, &["`rat`"]),
     ("[link.a-b]\nnetem = 'delay 1ms'\nchanges = [{ at = '1 s', loss = '1 %' }]", 0, &["netem"]),
 ];
+
+#[test]
+fn an_error_is_one_line_whatever_the_names_are() {
+    for text in ["[site.\"a\\nb\"]", "fabric = 'x'\n[site.\"\\u001b[2J\"]", "fabric = \"x\\ny\""] {
+        let line = load(text).unwrap_err().to_string();
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+}

@@ -62,17 +62,23 @@ impl IntoIterator for Faults {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        let mut line = self.file.display().to_string();
+        if let Some(number) = self.line {
+            line += &format!(":{number}");
         }
         if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
+            line += &format!(": {}", self.key);
         }
         if let Some(value) = &self.value {
-            write!(f, " = {value}")?;
+            line += &format!(" = {value}");
         }
-        write!(f, ": {}; accepted: {}", self.problem, self.accepted)
+        line += &format!(": {}; accepted: {}", self.problem, self.accepted);
+        // Names come from the file: none of them breaks the line or speaks to the terminal.
+        let escaped = |c: char| match c.is_control() {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        };
+        f.write_str(&line.chars().map(escaped).collect::<String>())
     }
 }
 

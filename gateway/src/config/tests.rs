@@ -214,6 +214,15 @@ fn a_file_that_is_not_there_is_a_fault() {
 }
 
 #[test]
+fn a_fault_is_one_line_whatever_the_names_are() {
+    let faults = fabric("\"a\\nb\" = 1\n[region.\"\\u001b[2J\"]\n").expect_err("no names");
+    for fault in faults {
+        let line = fault.to_string();
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+}
+
+#[test]
 fn two_syntax_errors_are_both_reported() {
     let faults = fabric("name = \nmtu = [1\nregion = 2020-13-45\n").expect_err("no TOML");
     assert!(faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2, "{faults}");

@@ -90,7 +90,9 @@ impl LinkSpec {
     pub fn with_queue(self, queue: impl Into<QueueSize>) -> Self {
         let in_time = |time: Span, thousandths: u32| {
             let rate = u128::from(self.rate_bits_per_second.map_or(0, NonZeroU64::get));
-            let bits = rate * u128::from(time.ns()) * u128::from(thousandths) / (NS * 1000);
+            // Saturated, it is far more than 64 bits hold: the most that a queue can be.
+            let bits = (rate * u128::from(time.ns())).saturating_mul(u128::from(thousandths));
+            let bits = bits / (NS * 1000);
             ByteCount::new(u64::try_from(bits / 8).unwrap_or(u64::MAX))
         };
         let queue = match queue.into() {
@@ -123,6 +125,8 @@ impl LinkSpec {
         if reach > self.delay {
             return Err(SpecError::JitterAboveDelay { reach, delay: self.delay });
         }
+        // Without a spread there is neither shape nor order: equal links compare as equal.
+        let jitter = if jitter.spread == Span::ZERO { Jitter::NONE } else { jitter };
         Ok(Self { jitter, ..self })
     }
 

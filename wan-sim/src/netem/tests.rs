@@ -41,6 +41,11 @@ fn units_are_those_of_tc() {
         ("delay 1ms reorder 5%", "delay 1ms reorder 5% gap 1"),
         ("delay 1ms", "delay 1ms limit 1000"),
         ("delay 2ms 1ms", "delay 2ms 1ms order free"),
+        ("delay 2ms 0ms", "delay 2ms"),
+        (
+            "delay 1ms rate 10000000tbit queue 1000000h",
+            "delay 1ms rate 10000000tbit queue 18446744073709551615B",
+        ),
         ("delay 2ms 1ms rate 1gbit", "delay 2ms 1ms rate 1gbit order kept"),
     ] {
         assert_eq!(link(one), link(other), "{one}");

@@ -8,6 +8,7 @@ use super::schedule;
 use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub struct Host {
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", one_line(.path.display()))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -51,7 +52,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// It is not as such a file must be.
-    #[error("{path}:{line}: {message}")]
+    #[error("{}:{line}: {}", one_line(.path.display()), one_line(.message))]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -61,7 +62,7 @@ pub enum FileError {
         message: String,
     },
     /// What it says cannot be.
-    #[error("{path}: {key}: {message}")]
+    #[error("{}: {}: {}", one_line(.path.display()), one_line(.key), one_line(.message))]
     Impossible {
         /// The file.
         path: PathBuf,
@@ -70,6 +71,12 @@ pub enum FileError {
         /// What is wrong and what would be accepted.
         message: String,
     },
+}
+
+/// Names come from the file: none of them breaks the line or speaks to the terminal.
+fn one_line(text: impl fmt::Display) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    text.to_string().chars().map(escaped).collect()
 }
 
 #[derive(Deserialize)]
