@@ -466,6 +466,9 @@ impl Session {
                 let message = Message::Fail { epoch, sequence, failure: failure.clone() };
                 self.core.actions.push_back(Action::Message { to, message });
             }
+            // The memory that it gave back may be all that others wait for.
+            self.start_locals(now);
+            self.send_everywhere(now);
         }
         self.core.actions.push_back(Action::Note(Note::Failed { sequence, op, failure }));
         self.settle(sequence, now);

@@ -396,6 +396,64 @@ fn receipts_of_a_finished_collective_that_a_lane_took_with_it_are_repeated() {
     world.assert_clean();
 }
 
+/// One end notices that the lane is dead before the other does, whose answers go into it.
+#[test]
+fn receipts_are_repeated_when_the_lane_is_noticed_late() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 100);
+    }
+    let deaf = |world: &mut World| {
+        loop {
+            if let Some(queue) = world.messages.get_mut(&(second, first)) {
+                queue.retain(|message| !matches!(message, Message::Receipt { .. }));
+            }
+            if !world.step() {
+                break;
+            }
+        }
+    };
+    deaf(&mut world);
+    world.session(first).handle_lane_lost(second);
+    world.collect(first);
+    deaf(&mut world);
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
+    world.session(second).handle_lane_lost(first);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+    world.assert_clean();
+}
+
+/// Memory for partials that a failed collective gives back goes to the next one.
+#[test]
+fn what_waits_for_the_memory_of_a_failed_collective_starts() {
+    let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+    let mut world = World::new(&[2, 1], plan, 3, SEGMENT_BYTES);
+    for sequence in 0..2 {
+        for rank in 0..3 {
+            world.post(RankId(rank), sequence, 16);
+        }
+    }
+    loop {
+        world.streams.retain(|stream| stream.header.key.sequence != Sequence(0));
+        if !world.step() {
+            break;
+        }
+    }
+    let ready = |e: &RankEvent| matches!(e, RankEvent::ResultReady { .. });
+    assert_eq!(world.count(0, ready), 0, "the memory is in use");
+    let now = world.now;
+    let failure = Failure::new(FailureCode::Stalled, "t");
+    world.session(GatewayId(0)).fail(Sequence(0), failure, None, now);
+    world.run();
+    for rank in 0..3 {
+        assert_eq!(failure_of(&world, rank), Some(FailureCode::Stalled));
+        assert_eq!(world.count(rank, ready), 1);
+    }
+    world.assert_clean();
+}
+
 /// A stream of the old epoch still writes when the next one begins: its number is not used
 /// again while it lives.
 #[test]

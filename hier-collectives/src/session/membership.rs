@@ -131,7 +131,9 @@ impl Session {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
-        if epoch <= peer.ready {
+        // Said again, it means that a lane was lost over there, and with it perhaps the answers
+        // to what we said last.
+        if epoch < peer.ready {
             return;
         }
         peer.ready = epoch;
