@@ -5,12 +5,12 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, outcomes, post_all};
 use scenarios::{Lab, Shape, simulate};
-use units::Span;
+use units::{BitRate, Span};
 
 const CASE: Case = Case {
     op: ReduceOp::Sum,
     dtype: Dtype::F32,
-    elements: 16 << 20,
+    elements: 4 << 20,
     seed: 5,
     values: scenarios::batch::Values::Any,
 };
@@ -28,12 +28,13 @@ fn arrived(lab: &Lab) -> [u64; 2] {
     [at(EAST, WEST), at(WEST, EAST)]
 }
 
-/// Cuts an exchange of 64 MiB over 1 Gbit/s and 80 ms, `after` its posts, for `cut`.
+/// Cuts an exchange of 16 MiB over 200 Mbit/s and 80 ms, `after` its posts, for `cut`.
 fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
     simulate(async {
-        let shape = Shape::new(2, 1);
+        let rate = BitRate::from_bits_per_second(200_000_000);
+        let shape = Shape { rate, ..Shape::new(2, 1) };
         let lab = Lab::start(&shape, seed).await;
-        let clients = lab.clients(160 << 20).await;
+        let clients = lab.clients(40 << 20).await;
         let mut operations = post_all(&clients, &CASE).await;
         lab.sleep(after).await;
         ways.iter().for_each(|from| lab.cut_from(*from, true));

@@ -48,6 +48,8 @@ pub fn settings(
         .send_window(bdp.max(3 * bdp / lanes) + 2 * stream)
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BYTES)
+        // Segment by segment, so that the first are whole soon, also of what is sent again.
+        .send_fairness(false)
         .initial_rtt(link.rtt.duration().max(Duration::from_millis(1)))
         .initial_mtu(datagram)
         .min_mtu(datagram)
@@ -55,7 +57,7 @@ pub fn settings(
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds")))
         .ack_frequency_config(None::<AckFrequencyConfig>)
-        .congestion_controller_factory(Arc::new(Watching(Arc::new(LinkShare::new(link)))));
+        .congestion_controller_factory(Arc::new(Watching(Arc::new(LinkShare::new(link, lanes)))));
     transport
 }
 
