@@ -230,7 +230,8 @@ impl Engine {
     }
 
     fn tell_if_drained(&mut self) {
-        if self.draining.is_some() && self.groups.values().all(|group| group.session.is_drained())
+        if self.draining.is_some()
+            && self.groups.values().all(|group| group.session.is_drained())
             && let Some(done) = self.draining.take()
         {
             let _ = done.send(());

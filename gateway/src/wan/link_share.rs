@@ -143,7 +143,8 @@ mod tests {
     use super::*;
 
     fn controller() -> State {
-        let config = LinkShare { window_bytes: 1 << 20, repair_bytes: 256 << 10, loss_limit: 0.031 };
+        let config =
+            LinkShare { window_bytes: 1 << 20, repair_bytes: 256 << 10, loss_limit: 0.031 };
         State { config, in_flight: 0, acked: 0, lost: 0, repair: 0, share: 1.0 }
     }
 

@@ -124,7 +124,8 @@ impl Controller for Watched {
 
     fn window(&self) -> u64 {
         let slack = self.watch.slack.load(Ordering::Relaxed);
-        let probe = if slack == 0 { 0 } else { self.watch.in_flight.load(Ordering::Relaxed) + slack };
+        let probe =
+            if slack == 0 { 0 } else { self.watch.in_flight.load(Ordering::Relaxed) + slack };
         self.inner.window().max(probe)
     }
 
