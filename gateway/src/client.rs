@@ -22,10 +22,10 @@ use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
 use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
-use hier_collectives::ids::{Epoch, RankId, Sequence};
-use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use slots::Slots;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -145,6 +145,10 @@ struct State {
     epoch: Epoch,
     next: Sequence,
     operations: BTreeMap<Sequence, Entry>,
+    /// Commits that wait for their answers, in order.
+    commits: VecDeque<(Step, oneshot::Sender<Result<(), Failure>>)>,
+    /// The last step known to be complete in every region.
+    committed: Option<Step>,
     /// Why the connection ended.
     ended: Option<String>,
 }
@@ -226,8 +230,14 @@ impl Client {
             other => return Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
         };
         let (reader, writer) = tokio::io::split(stream);
-        let state =
-            State { epoch: Epoch(0), next: Sequence(0), operations: BTreeMap::new(), ended: None };
+        let state = State {
+            epoch: Epoch(0),
+            next: Sequence(0),
+            operations: BTreeMap::new(),
+            commits: VecDeque::new(),
+            committed: None,
+            ended: None,
+        };
         let listening = CancellationToken::new();
         let left = listening.clone();
         let inner = Arc::new(Inner {
@@ -340,6 +350,48 @@ impl Client {
             self.inner.end(&error.to_string());
         }
         Ok(Operation { sequence, result, ready, outcome: None, done })
+    }
+
+    /// Waits, at most [`DEFAULT_TIMEOUT`], until every region has all collectives that this
+    /// rank has posted since its last commit, with results on all ranks. `step` is the
+    /// caller's number for them, and the same on all ranks.
+    ///
+    /// # Errors
+    /// See [`Client::commit_with`].
+    pub async fn commit(&self, step: Step) -> Result<(), Failure> {
+        self.commit_with(step, DEFAULT_TIMEOUT).await
+    }
+
+    /// As [`Client::commit`], with a timeout of the caller's.
+    ///
+    /// # Errors
+    /// [`Failure`]: it is not known here whether every region has them; the text says which
+    /// region completed what. After a change of epoch [`Client::committed`] says whether some
+    /// region knows. What failed is not covered by the next commit.
+    pub async fn commit_with(&self, step: Step, timeout: Span) -> Result<(), Failure> {
+        // In the writer's order, in which the answers come.
+        let mut writer = self.inner.writer.lock().await;
+        let (epoch, answered) = {
+            let mut state = self.inner.lock();
+            if let Some(why) = &state.ended {
+                return Err(lost(why));
+            }
+            let (answer, answered) = oneshot::channel();
+            state.commits.push_back((step, answer));
+            (state.epoch, answered)
+        };
+        let request = Request::Commit(Commit { epoch, step, timeout });
+        if let Err(error) = write_message(&mut *writer, &request.encode()).await {
+            self.inner.end(&error.to_string());
+        }
+        drop(writer);
+        answered.await.unwrap_or_else(|_| Err(lost("the client was dropped")))
+    }
+
+    /// The last step known to be complete in every region: one that this rank committed, or,
+    /// as the epoch began, one that some region knew of.
+    pub fn committed(&self) -> Option<Step> {
+        self.inner.lock().committed
     }
 
     async fn register(
@@ -461,8 +513,8 @@ impl Inner {
     fn handle(&self, event: RankEvent) {
         let mut state = self.lock();
         match event {
-            RankEvent::EpochBegan { epoch, next } => {
-                (state.epoch, state.next) = (epoch, next);
+            RankEvent::EpochBegan { epoch, next, committed } => {
+                (state.epoch, state.next, state.committed) = (epoch, next, committed);
                 self.epoch.send_replace(Some(epoch));
             }
             RankEvent::ResultReady { sequence, timing } => {
@@ -475,6 +527,11 @@ impl Inner {
             RankEvent::Failed { sequence, failure } => {
                 finish(&mut state, sequence, Some(failure));
             }
+            RankEvent::Committed { step } => {
+                state.committed = Some(step);
+                answer(&mut state, step, Ok(()));
+            }
+            RankEvent::CommitFailed { step, failure } => answer(&mut state, step, Err(failure)),
         }
         drop(state);
         self.changed.notify_waiters();
@@ -488,6 +545,9 @@ impl Inner {
         for sequence in under_way {
             finish(&mut state, sequence, Some(lost(why)));
         }
+        for (_, answer) in std::mem::take(&mut state.commits) {
+            let _ = answer.send(Err(lost(why)));
+        }
         drop(state);
         self.epoch.send_modify(|_| {});
         self.changed.notify_waiters();
@@ -500,6 +560,13 @@ fn finish(state: &mut State, sequence: Sequence, failure: Option<Failure>) {
         let _ = ready.send(Err(failure));
     }
     let _ = entry.done.send(entry.tensor);
+}
+
+fn answer(state: &mut State, step: Step, outcome: Result<(), Failure>) {
+    let waits = state.commits.iter().position(|(waiting, _)| *waiting == step);
+    if let Some((_, answer)) = waits.and_then(|at| state.commits.remove(at)) {
+        let _ = answer.send(outcome);
+    }
 }
 
 /// A trainer's memory, and how it is handed over.

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use units::{BitRate, ByteCount};
+use units::{BitRate, ByteCount, Span};
 
 /// The part of the link's rate that first-sent payload is held to, after loss: the rest is for
 /// acknowledgements and for what a queue needs in order not to grow.
@@ -146,6 +146,15 @@ impl Gateway {
     /// Closes a lane as if it had died, for simulations of what follows.
     pub async fn lose_lane(&self, peer: GatewayId, lane: u16) {
         let _ = self.events.send(Event::LoseLane { peer, lane }).await;
+    }
+
+    /// Takes nothing new, finishes what is posted and the commits that wait, and leaves the
+    /// epochs, all within `bound`; then [`Gateway::shut_down`] is due.
+    pub async fn drain(&self, bound: Span) {
+        let (done, is_done) = oneshot::channel();
+        if self.events.send(Event::Drain(bound, done)).await.is_ok() {
+            let _ = is_done.await;
+        }
     }
 
     /// Ends the epoch, tells peers and trainers, and stops.

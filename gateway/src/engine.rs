@@ -18,7 +18,7 @@ use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader};
@@ -113,6 +113,10 @@ pub enum Event {
     },
     /// A reduction or copy is done.
     JobDone(GroupId, JobId),
+    /// Nothing of a cancelled collective is being sent any more.
+    Cancelled(GroupId, Sequence),
+    /// Finish what is posted within a time, then leave the epochs; says so once it is done.
+    Drain(Span, oneshot::Sender<()>),
     /// End the epochs and tell the peers.
     Shutdown(oneshot::Sender<()>),
 }
@@ -161,6 +165,8 @@ pub struct Engine {
     metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<StatusRequest>,
+    /// Who waits for the end of a drain.
+    draining: Option<oneshot::Sender<()>>,
 }
 
 impl Engine {
@@ -182,7 +188,7 @@ impl Engine {
         let groups = groups.collect();
         let peers = Peers::new(Arc::clone(&fabric), links);
         let shared = Shared { host, peers, events };
-        Self { fabric, me, groups, shared, metrics, inbox, questions }
+        Self { fabric, me, groups, shared, metrics, inbox, questions, draining: None }
     }
 
     /// Runs until everybody who could send an event is gone, or a shutdown.
@@ -206,6 +212,7 @@ impl Engine {
                 }
                 () = sleep_until(&host, deadline) => {
                     self.each(host.now(), Session::handle_timeout);
+                    self.tell_if_drained();
                     continue;
                 }
             };
@@ -218,6 +225,16 @@ impl Engine {
                 Some(event) => self.handle(event, host.now()),
                 None => return,
             }
+            self.tell_if_drained();
+        }
+    }
+
+    fn tell_if_drained(&mut self) {
+        if self.draining.is_some()
+            && self.groups.values().all(|group| group.session.is_drained())
+            && let Some(done) = self.draining.take()
+        {
+            let _ = done.send(());
         }
     }
 
@@ -272,6 +289,13 @@ impl Engine {
             }
             Event::JobDone(group, job) => {
                 self.with(group, |group| group.session.handle_job_done(job, now));
+            }
+            Event::Cancelled(group, sequence) => {
+                self.with(group, |group| group.session.handle_cancelled(sequence, now));
+            }
+            Event::Drain(bound, done) => {
+                self.draining = Some(done);
+                self.each(now, |session, now| session.handle_drain(bound, now));
             }
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }

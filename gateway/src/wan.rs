@@ -10,6 +10,7 @@ mod parity;
 pub mod probe;
 pub mod rate;
 mod segment;
+mod silence;
 pub mod tls;
 mod transport;
 

@@ -38,6 +38,10 @@ number!(
     Sequence(u64)
 );
 number!(
+    /// A training step, numbered by the trainers.
+    Step(u64)
+);
+number!(
     /// A tree of the plan.
     TreeIndex(u16)
 );

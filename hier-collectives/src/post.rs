@@ -1,7 +1,7 @@
 //! What passes between a rank and the session: posts one way, events the other.
 
 use crate::descriptor::Descriptor;
-use crate::ids::{Epoch, Sequence};
+use crate::ids::{Epoch, Sequence, Step};
 use units::{Span, TimeNs};
 
 /// A rank's request for one collective.
@@ -19,6 +19,28 @@ pub struct Post {
     pub timeout: Span,
 }
 
+/// A rank's request to hear when a step is complete in every region: all collectives that the
+/// rank posted since its last commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit {
+    /// The epoch the rank believes in.
+    pub epoch: Epoch,
+    /// The rank's number for the step.
+    pub step: Step,
+    /// How long the rank is ready to wait for the other regions.
+    pub timeout: Span,
+}
+
+/// A step whose collectives are known to be complete in every region. The greater is the
+/// later: collectives are numbered on through all epochs, steps as the trainers like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Committed {
+    /// One past its last collective.
+    pub below: Sequence,
+    /// The step.
+    pub step: Step,
+}
+
 /// What a rank is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RankEvent {
@@ -28,6 +50,9 @@ pub enum RankEvent {
         epoch: Epoch,
         /// The first collective's number.
         next: Sequence,
+        /// The last step that some gateway knows to be complete in every region, also when
+        /// this rank's commit failed.
+        committed: Option<Step>,
     },
     /// The result is in the rank's result slot, to be read; the gateway may still forward
     /// it from there.
@@ -47,6 +72,19 @@ pub enum RankEvent {
         /// The collective.
         sequence: Sequence,
         /// Why.
+        failure: Failure,
+    },
+    /// Every region has the step's collectives, on all its ranks.
+    Committed {
+        /// The step.
+        step: Step,
+    },
+    /// It is not known here whether every region has the step's collectives. The next epoch
+    /// says whether some gateway knows.
+    CommitFailed {
+        /// The step.
+        step: Step,
+        /// Why, and which region completed what.
         failure: Failure,
     },
 }

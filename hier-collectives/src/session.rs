@@ -9,26 +9,34 @@ mod advance;
 mod ahead;
 mod arrival;
 mod collective;
+mod commit;
+mod deadline;
+mod drain;
 mod finish;
 mod membership;
 mod outbound;
 mod segment;
+mod spans;
 mod start;
 mod status;
 
 pub use action::{
     Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
 };
-pub use status::{CollectiveStatus, PeerStatus, SessionStatus};
+pub use commit::COMMITS_MAX;
+pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
 
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence};
+use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step};
 use crate::plan::{self, Plan, Role};
-use crate::post::{Failure, FailureCode, Post, RankEvent};
+use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use collective::{Collective, Phase};
-use std::collections::{BTreeMap, VecDeque};
+use commit::Pending;
+use membership::{EpochStart, Join};
+use spans::Spans;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
 
@@ -74,6 +82,10 @@ pub struct Session {
     finished: BTreeMap<Sequence, Descriptor>,
     /// Why the last epoch ended, for peers that have not heard.
     ended: Option<Failure>,
+    /// The last step known to be complete in every region, in this epoch or before.
+    committed: Option<Committed>,
+    /// When a drain ends at the latest, once one has begun.
+    draining: Option<TimeNs>,
     core: Core,
 }
 
@@ -86,7 +98,7 @@ struct Core {
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
     /// Bytes of partials of several local ranks.
     partial_bytes: u64,
-    /// When a segment, receipt, grant or post last moved something.
+    /// When a segment, receipt or grant last moved something.
     progress: TimeNs,
 }
 
@@ -105,6 +117,11 @@ struct Active {
     boots: Vec<BootId>,
     /// The number of the epoch's first collective.
     first: Sequence,
+    /// What all local ranks have the results of.
+    done: Spans,
+    /// From which collective on a gateway that shuts down posts nothing any more, and the
+    /// failure that says so.
+    closed: Option<(Sequence, Failure)>,
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +130,7 @@ struct Peer {
     /// The last epoch it said it is ready for.
     ready: Epoch,
     /// Its request to enter the next epoch, as the first gateway sees it.
-    joined: Option<(BootId, Epoch, Sequence)>,
+    joined: Option<Join>,
     /// Segments sent to it beyond its grants, not receipted yet.
     early_out: BTreeMap<SegmentKey, u64>,
     /// Segments with parity sent to it, not receipted yet: they land before they are added, in
@@ -121,6 +138,13 @@ struct Peer {
     tail_out: BTreeMap<SegmentKey, u64>,
     /// Bytes from it beyond our grants or with parity, not consumed yet.
     early_in: u64,
+    /// What all its ranks have the results of, as far as it has said.
+    done: Spans,
+    /// What it asked for and was not told yet.
+    asked: BTreeSet<(Sequence, Sequence)>,
+    /// The last that it was asked for, and was told.
+    ask_sent: Option<(Sequence, Sequence)>,
+    done_sent: Option<(Sequence, Sequence)>,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +154,12 @@ struct LocalRank {
     posted: bool,
     /// The sequence it posts next.
     next: Sequence,
+    /// The first that none of its commits covers.
+    covered: Sequence,
+    /// Whether it committed anything in this epoch.
+    commits_here: bool,
+    /// Its commits that wait, in order.
+    commits: VecDeque<Pending>,
 }
 
 impl Session {
@@ -148,6 +178,8 @@ impl Session {
             failures: BTreeMap::new(),
             finished: BTreeMap::new(),
             ended: None,
+            committed: None,
+            draining: None,
             core: Core::default(),
             config,
         }
@@ -168,7 +200,8 @@ impl Session {
             let text = format!("{} attached again", self.rank_name(rank));
             self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
         } else if self.active.is_some() {
-            let event = RankEvent::EpochBegan { epoch: self.epoch, next: local.next };
+            let committed = self.committed.map(|committed| committed.step);
+            let event = RankEvent::EpochBegan { epoch: self.epoch, next: local.next, committed };
             self.core.actions.push_back(Action::Notify { rank, event });
         }
     }
@@ -179,6 +212,7 @@ impl Session {
             return;
         };
         local.attached = false;
+        local.commits.clear();
         let waiting: Vec<Sequence> = self
             .live
             .iter()
@@ -220,12 +254,9 @@ impl Session {
         local.next = Sequence(local.next.0 + 1);
         local.posted = true;
         self.next = self.next.max(local.next);
-        self.core.progress = now;
         let collective =
             self.live.entry(post.sequence).or_insert_with(|| Collective::new(self.epoch));
-        if collective.posts.is_empty() {
-            collective.begun = now;
-        }
+        collective.begun.get_or_insert(now);
         collective.posts.insert(rank, post.weight);
         if let Some(failure) = collective.failure.clone() {
             if collective.phase == Phase::Failed {
@@ -234,12 +265,16 @@ impl Session {
             }
             return self.forget_if_told(post.sequence);
         }
+        if let Some(failure) = self.closed_for(post.sequence) {
+            return self.fail(post.sequence, failure, None, now);
+        }
         if let Err(text) = acceptable(&post) {
             let text = format!("{}: {text}", self.rank_name(rank));
             let failure = Failure::new(FailureCode::BadPost, text);
             return self.fail(post.sequence, failure, None, now);
         }
         let expiry = now + post.timeout;
+        let collective = self.collective(post.sequence);
         collective.expiry = Some(collective.expiry.map_or(expiry, |at| at.min(expiry)));
         let first_here = collective.posts.len() == 1;
         if self.agree(post.sequence, rank, post.descriptor, now) {
@@ -265,22 +300,26 @@ impl Session {
             return Err(PeerError::Stranger(from));
         }
         match message {
-            Message::Join { boot, last, next } => self.on_join(from, (boot, last, next), now),
-            Message::Begin { epoch, next, boots, plan } => {
-                self.on_begin(from, (epoch, next), boots, plan, now)
+            Message::Join { boot, last, next, committed } => {
+                self.on_join(from, Join { boot, last, next, committed }, now)
+            }
+            Message::Begin { epoch, next, boots, plan, committed } => {
+                let start = EpochStart { epoch, next, boots, plan, committed };
+                self.on_begin(from, start, now)
             }
             Message::Ready { epoch } => {
                 self.on_ready(from, epoch, now);
                 Ok(())
             }
             Message::End { epoch, failure } => {
-                if self.active.is_some() && epoch == self.epoch {
+                if self.is_current(epoch) {
                     self.end_epoch(failure, Some(from), now);
                 }
                 Ok(())
             }
             Message::Announce { epoch, sequence, rank, descriptor } => {
                 if self.admits(epoch, sequence)? {
+                    self.collective(sequence).begun.get_or_insert(now);
                     if self.agree(sequence, rank, descriptor, now) {
                         self.fail_if_rank_lost(sequence, now);
                     }
@@ -295,64 +334,50 @@ impl Session {
                     let granted = grants.entry((from, tree)).or_default();
                     *granted = (*granted).max(limit);
                     self.core.progress = now;
+                    self.note_if_complete(sequence, now);
                     self.send_what_may_go(from, now);
                 }
                 Ok(())
             }
             Message::Receipt { epoch, key } => {
-                if self.active.is_some() && epoch == self.epoch {
+                if self.is_current(epoch) {
                     self.on_receipt(from, key, now);
                 }
                 Ok(())
             }
             Message::Fail { epoch, sequence, failure } => {
-                if self.active.is_some() && epoch == self.epoch && self.is_good(sequence) {
+                if self.is_current(epoch) && self.is_good(sequence) {
                     self.part_over(from, sequence, now);
                 } else if self.admits(epoch, sequence)? {
                     self.fail(sequence, failure, Some(from), now);
                 }
                 Ok(())
             }
+            Message::Done { epoch, from: start, below } if self.is_current(epoch) => {
+                self.on_done(from, start..below)
+            }
+            Message::Ask { epoch, from: start, below } if self.is_current(epoch) => {
+                self.on_ask(from, start..below)
+            }
+            Message::Drain { epoch, from: start } if self.is_current(epoch) => {
+                self.close(from, start, now);
+                Ok(())
+            }
+            Message::Done { .. } | Message::Ask { .. } | Message::Drain { .. } => Ok(()),
         }
     }
 
-    /// When to call [`Session::handle_timeout`] next.
-    pub fn poll_timeout(&self) -> Option<TimeNs> {
-        let stall = self.core.progress + self.stall_span();
-        let at = |c: &Collective| match c.phase {
-            Phase::Waiting => c.expiry,
-            Phase::Running if self.everybody_posted(c) => Some(stall),
-            Phase::Running => c.expiry,
-            _ => None,
-        };
-        self.live.values().filter_map(at).min()
-    }
-
-    /// Time passed.
-    pub fn handle_timeout(&mut self, now: TimeNs) {
-        let stalled = now >= self.core.progress + self.stall_span();
-        let mut late = Vec::new();
-        for (sequence, collective) in &self.live {
-            let moving = matches!(collective.phase, Phase::Waiting | Phase::Running);
-            if !moving {
-                continue;
-            }
-            if collective.phase == Phase::Running && self.everybody_posted(collective) {
-                if stalled {
-                    late.push((*sequence, self.stall_failure(*sequence, collective)));
-                }
-            } else if collective.expiry.is_some_and(|at| now >= at) {
-                late.push((*sequence, self.expiry_failure(*sequence, collective)));
-            }
-        }
-        for (sequence, failure) in late {
-            self.fail(sequence, failure, None, now);
-        }
+    fn is_current(&self, epoch: Epoch) -> bool {
+        self.active.is_some() && epoch == self.epoch
     }
 
     /// Whether a message about a collective is of this epoch and not about one long done.
     fn admits(&self, epoch: Epoch, sequence: Sequence) -> Result<bool, PeerError> {
-        if self.active.is_none() || epoch != self.epoch || self.is_finished(sequence) {
+        let of_another = |c: &Collective| c.epoch != self.epoch;
+        if !self.is_current(epoch)
+            || self.is_finished(sequence)
+            || self.live.get(&sequence).is_some_and(of_another)
+        {
             return Ok(false);
         }
         if sequence.0 >= self.oldest().0 + MAX_AHEAD {
@@ -455,9 +480,9 @@ impl Session {
         collective.phase = Phase::Failing;
         let epoch = collective.epoch;
         let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
-        self.core.actions.push_back(Action::Cancel(sequence));
+        self.cancel(sequence);
         self.release_memory(sequence);
-        if epoch == self.epoch && self.active.is_some() {
+        if self.is_current(epoch) {
             self.failures.insert(sequence, failure.clone());
             if self.failures.len() as u64 > MAX_AHEAD {
                 self.failures.pop_first();
@@ -470,6 +495,7 @@ impl Session {
             self.start_locals(now);
             self.send_everywhere(now);
         }
+        self.fail_commits_of(sequence, &failure);
         self.core.actions.push_back(Action::Note(Note::Failed { sequence, op, failure }));
         self.settle(sequence, now);
     }
@@ -545,5 +571,11 @@ fn acceptable(post: &Post) -> Result<(), String> {
 }
 
 #[cfg(test)]
+#[path = "session_end_tests.rs"]
+mod end_tests;
+#[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "session_world.rs"]
+mod world;

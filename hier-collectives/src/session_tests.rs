@@ -3,14 +3,7 @@
 
 use super::*;
 use crate::descriptor::{Dtype, ReduceOp};
-use crate::plan::{Algorithm, Tree};
-use crate::topology::{LinkSpec, RegionSpec, WanPort};
 use proptest::prelude::*;
-use units::{BitRate, Fraction};
-
-#[path = "session_world.rs"]
-mod world;
-
 use world::*;
 
 proptest! {
@@ -95,21 +88,7 @@ proptest! {
         for _ in 0..after {
             world.step();
         }
-        let (a, b, now) = (GatewayId(0), GatewayId(1), world.now);
-        // The connection takes its streams and messages with it.
-        let open: Vec<_> =
-            world.streams.drain(..).filter_map(|s| lease_of(&s).map(|l| (s.to, l))).collect();
-        world.messages.clear();
-        for (me, other) in [(a, b), (b, a)] {
-            world.session(me).handle_peer_down(other, "test", now);
-            world.collect(me);
-        }
-        for (to, lease) in open {
-            world.end_lease(to, lease);
-        }
-        for (me, other) in [(a, b), (b, a)] {
-            world.session(me).handle_peer_up(other, now);
-        }
+        world.lose_connection(GatewayId(0), GatewayId(1));
         world.run();
         for rank in 0..4 {
             let ended = |e: &RankEvent| {
@@ -129,13 +108,6 @@ proptest! {
         }
         prop_assert!(world.sessions.iter().all(|session| session.live.is_empty()));
     }
-}
-
-fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
-    world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
-        RankEvent::Failed { failure, .. } => Some(failure.code),
-        _ => None,
-    })
 }
 
 #[test]
@@ -242,7 +214,8 @@ fn what_breaks_the_protocol_is_refused() {
         session.handle_message(GatewayId(0), far, now),
         Err(PeerError::TooFarAhead { .. })
     ));
-    let join = Message::Join { boot: BootId(1), last: Epoch(0), next: Sequence(0) };
+    let (boot, last, next) = (BootId(1), Epoch(0), Sequence(0));
+    let join = Message::Join { boot, last, next, committed: None };
     assert!(matches!(
         session.handle_message(GatewayId(0), join.clone(), now),
         Err(PeerError::NotYours(_))

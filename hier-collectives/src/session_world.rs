@@ -2,6 +2,11 @@
 //! any order, streams cut at random, memory that is checked.
 
 use super::*;
+use crate::descriptor::{Dtype, ReduceOp};
+use crate::plan::{Algorithm, Tree};
+use crate::post::Commit;
+use crate::topology::{LinkSpec, RegionSpec, WanPort};
+use units::{BitRate, Fraction};
 
 pub(super) const SEGMENT_BYTES: u64 = 128;
 
@@ -36,11 +41,17 @@ pub(super) struct World {
     pub(super) messages: BTreeMap<(GatewayId, GatewayId), VecDeque<Message>>,
     pub(super) streams: Vec<Stream>,
     pub(super) jobs: Vec<(GatewayId, Action)>,
+    /// Collectives whose streams out are to be stopped.
+    pub(super) stopping: Vec<(GatewayId, Sequence)>,
     pub(super) events: BTreeMap<RankId, Vec<RankEvent>>,
     pub(super) cuts_left: u32,
-    /// Gateways on which something failed: there, a job under way may outlive the release
-    /// of its scratch, as it does in the shell, which counts references.
-    pub(super) failed: std::collections::BTreeSet<GatewayId>,
+    /// Gateways on which something failed: there, a job or a stream under way may outlive the
+    /// release of its scratch, as it does in the shell, which counts references.
+    pub(super) failed: BTreeSet<GatewayId>,
+    /// Scratch that was released there.
+    pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
+    /// What commits cover, by rank and step, from the asking on.
+    pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
 }
 
 pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
@@ -101,10 +112,13 @@ impl World {
             messages: BTreeMap::new(),
             streams: Vec::new(),
             jobs: Vec::new(),
+            stopping: Vec::new(),
             events: (0..fabric.world_size()).map(|rank| (RankId(rank), Vec::new())).collect(),
             fabric,
             cuts_left: 20,
-            failed: std::collections::BTreeSet::new(),
+            failed: BTreeSet::new(),
+            released: BTreeMap::new(),
+            steps: BTreeMap::new(),
         };
         for rank in 0..world.fabric.world_size() {
             let gateway = world.gateway_of(RankId(rank));
@@ -130,7 +144,7 @@ impl World {
 
     pub(super) fn epoch_of(&self, rank: RankId) -> (Epoch, Sequence) {
         let began = self.events[&rank].iter().rev().find_map(|event| match event {
-            RankEvent::EpochBegan { epoch, next } => Some((*epoch, *next)),
+            RankEvent::EpochBegan { epoch, next, .. } => Some((*epoch, *next)),
             _ => None,
         });
         began.expect("an epoch began")
@@ -163,6 +177,16 @@ impl World {
         self.collect(gateway);
     }
 
+    /// A rank commits what it posted, from collective `from` to below `below`.
+    pub(super) fn commit(&mut self, rank: RankId, step: u64, range: std::ops::Range<u64>) {
+        let (epoch, _) = self.epoch_of(rank);
+        let (step, timeout) = (Step(step), Span::from_secs(60));
+        self.steps.insert((rank, step), range);
+        let (gateway, now) = (self.gateway_of(rank), self.now);
+        self.session(gateway).handle_commit(rank, Commit { epoch, step, timeout }, now);
+        self.collect(gateway);
+    }
+
     pub(super) fn collect(&mut self, me: GatewayId) {
         while let Some(action) = self.session(me).poll_action() {
             match action {
@@ -179,7 +203,9 @@ impl World {
                 Action::Cancel(sequence) => self.cancel(me, sequence),
                 Action::CancelLease(lease) => self.end_lease(me, lease),
                 Action::Release(scratch) => {
-                    self.memory[usize::from(me.0)].remove(&Buffer::Scratch(scratch));
+                    let buffer = Buffer::Scratch(scratch);
+                    let data = self.memory[usize::from(me.0)].remove(&buffer);
+                    self.released.insert((me, buffer), data.unwrap_or_default());
                 }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
                 Action::Receipted { .. } | Action::Note(_) => {}
@@ -198,7 +224,7 @@ impl World {
                     let theirs = Self::contribution(RankId(other), sequence.0, elements);
                     sum.iter_mut().zip(theirs).for_each(|(sum, value)| *sum += value);
                 }
-                assert_eq!(*result, sum, "rank {rank} collective {sequence}");
+                assert!(*result == sum, "rank {rank} collective {sequence}: a wrong sum");
             }
             // From here on both slots are the rank's, and it writes something else there.
             RankEvent::ContributionFree { sequence } => {
@@ -206,24 +232,86 @@ impl World {
                 memory.get_mut(&slot).expect("posted").fill(-9);
                 memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
             }
+            RankEvent::Failed { sequence, .. } => {
+                let slot = Buffer::Contribution(*sequence, rank);
+                if let Some(contribution) = memory.get_mut(&slot) {
+                    let elements = u64::try_from(contribution.len()).expect("small");
+                    let posted = Self::contribution(rank, sequence.0, elements);
+                    assert_eq!(*contribution, posted, "a failed contribution is intact");
+                    contribution.fill(-9);
+                    memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
+                }
+            }
+            RankEvent::Committed { step } => self.assert_complete(rank, *step),
+            RankEvent::EpochBegan { committed: Some(step), .. } => {
+                self.assert_complete(rank, *step);
+            }
             _ => {}
         }
         self.events.get_mut(&rank).expect("known").push(event);
     }
 
+    /// All ranks have had the results of a step, as far as anybody said what it covers.
+    fn assert_complete(&self, told: RankId, step: Step) {
+        for ((_, _), range) in self.steps.iter().filter(|((_, of), _)| *of == step) {
+            for (rank, events) in &self.events {
+                for sequence in range.clone().map(Sequence) {
+                    let ready = |event: &RankEvent| matches!(event, RankEvent::ResultReady { sequence: of, .. } if *of == sequence);
+                    let has = events.iter().any(ready);
+                    assert!(has, "rank {told} was told of step {step}; {rank} lacks {sequence}");
+                }
+            }
+        }
+    }
+
+    /// Streams in end at once; streams out go on until [`World::stop`].
     pub(super) fn cancel(&mut self, me: GatewayId, sequence: Sequence) {
         self.failed.insert(me);
-        let mut ended = Vec::new();
-        self.streams.retain(|stream| {
-            let of_it = stream.header.key.sequence == sequence;
-            let mine = stream.from == me || stream.to == me;
-            if of_it && mine {
-                ended.extend(lease_of(stream).map(|lease| (stream.to, lease)));
+        self.stopping.push((me, sequence));
+        self.drop_streams(|stream| stream.to == me && stream.header.key.sequence == sequence);
+    }
+
+    pub(super) fn stop(&mut self, me: GatewayId, sequence: Sequence) {
+        self.drop_streams(|stream| stream.from == me && stream.header.key.sequence == sequence);
+        let now = self.now;
+        self.session(me).handle_cancelled(sequence, now);
+        self.collect(me);
+    }
+
+    /// Cuts streams off.
+    pub(super) fn drop_streams(&mut self, which: impl Fn(&Stream) -> bool) {
+        let dropped: Vec<Stream> = self.streams.extract_if(.., |stream| which(stream)).collect();
+        for stream in dropped {
+            if let Some(lease) = lease_of(&stream) {
+                self.end_lease(stream.to, lease);
             }
-            !(of_it && mine)
-        });
-        for (to, lease) in ended {
-            self.end_lease(to, lease);
+        }
+    }
+
+    /// The connection between two gateways is lost with all that is on it, and had again.
+    pub(super) fn lose_connection(&mut self, one: GatewayId, other: GatewayId) {
+        self.drop_connection(one, other);
+        let now = self.now;
+        for (me, peer) in [(one, other), (other, one)] {
+            self.session(me).handle_peer_up(peer, now);
+            self.collect(me);
+        }
+    }
+
+    pub(super) fn drop_connection(&mut self, one: GatewayId, other: GatewayId) {
+        let between = |from, to| (from, to) == (one, other) || (from, to) == (other, one);
+        self.messages.retain(|(from, to), _| !between(*from, *to));
+        let dropped: Vec<Stream> =
+            self.streams.extract_if(.., |stream| between(stream.from, stream.to)).collect();
+        let now = self.now;
+        for (me, peer) in [(one, other), (other, one)] {
+            self.session(me).handle_peer_down(peer, "test", now);
+            self.collect(me);
+        }
+        for stream in dropped {
+            if let Some(lease) = lease_of(&stream) {
+                self.end_lease(stream.to, lease);
+            }
         }
     }
 
@@ -246,7 +334,7 @@ impl World {
         self.now = self.now + Span::from_ns(1000);
         let pairs: Vec<_> =
             self.messages.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
-        let choices = pairs.len() + self.jobs.len() + self.streams.len();
+        let choices = pairs.len() + self.jobs.len() + self.streams.len() + self.stopping.len();
         if choices == 0 {
             return false;
         }
@@ -260,9 +348,13 @@ impl World {
         } else if choice - pairs.len() < self.jobs.len() {
             let (me, action) = self.jobs.swap_remove(choice - pairs.len());
             self.do_job(me, &action);
-        } else {
+        } else if choice - pairs.len() - self.jobs.len() < self.streams.len() {
             let index = choice - pairs.len() - self.jobs.len();
             self.move_stream(index);
+        } else {
+            let index = choice - pairs.len() - self.jobs.len() - self.streams.len();
+            let (me, sequence) = self.stopping.swap_remove(index);
+            self.stop(me, sequence);
         }
         true
     }
@@ -345,14 +437,25 @@ impl World {
         }
         match buffer {
             Some(buffer) => buffer[elements(view)].to_vec(),
-            None if self.failed.contains(&me) => vec![0; elements(view).len()],
+            None if self.failed.contains(&me) => match self.released.get(&(me, view.buffer)) {
+                Some(buffer) if !buffer.is_empty() => buffer[elements(view)].to_vec(),
+                // Named by a job that has not run.
+                _ => vec![0; elements(view).len()],
+            },
             None => panic!("{me} reads {view:?}, which is gone"),
         }
     }
 
     pub(super) fn store(&mut self, me: GatewayId, view: &View, data: &[i64]) {
         let memory = &mut self.memory[usize::from(me.0)];
-        let buffer = memory.entry(view.buffer).or_insert_with(|| vec![0; elements(view).end]);
+        let buffer = match self.released.get_mut(&(me, view.buffer)) {
+            Some(released) => {
+                assert!(self.failed.contains(&me), "{me} writes {view:?}, which is gone");
+                released.resize(elements(view).end, 0);
+                released
+            }
+            None => memory.entry(view.buffer).or_insert_with(|| vec![0; elements(view).end]),
+        };
         buffer[elements(view)][..data.len()].copy_from_slice(data);
     }
 
@@ -406,4 +509,12 @@ pub(super) fn shapes() -> Vec<(usize, Vec<Tree>)> {
         (3, vec![tree(3, &[0], &[(1, 0), (2, 0)]), tree(2, &[2], &[(0, 2), (1, 2)])]),
         (4, vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)]), tree(1, &[2, 3], &[(0, 2), (1, 2)])]),
     ]
+}
+
+/// The last failure a rank was told of.
+pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
+    world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
+        RankEvent::Failed { failure, .. } => Some(failure.code),
+        _ => None,
+    })
 }

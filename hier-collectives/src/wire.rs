@@ -8,9 +8,9 @@ use crate::codec::{
     DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
 };
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
+use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, Step, TreeIndex};
 use crate::plan::{Algorithm, Plan, Tree};
-use crate::post::Failure;
+use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
 use std::collections::BTreeMap;
 use units::ByteCount;
@@ -75,6 +75,8 @@ pub enum Message {
         last: Epoch,
         /// The first sequence it has not seen.
         next: Sequence,
+        /// The last step that it knows to be complete in every region.
+        committed: Option<Committed>,
     },
     /// From the first gateway: an epoch begins.
     Begin {
@@ -86,6 +88,8 @@ pub enum Message {
         boots: Vec<BootId>,
         /// The plan.
         plan: Plan,
+        /// The last step that some member knows to be complete in every region.
+        committed: Option<Committed>,
     },
     /// The sender is in this epoch, and ready for its messages and data.
     Ready {
@@ -136,6 +140,31 @@ pub enum Message {
         epoch: Epoch,
         /// Why.
         failure: Failure,
+    },
+    /// All ranks of the sender's have the results of these collectives.
+    Done {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first of them.
+        from: Sequence,
+        /// One past the last.
+        below: Sequence,
+    },
+    /// A rank of the sender's waits for a `Done` of these collectives.
+    Ask {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first of them.
+        from: Sequence,
+        /// One past the last.
+        below: Sequence,
+    },
+    /// The sender is shutting down in order: its ranks post nothing from `from` on.
+    Drain {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first collective that not all of its ranks have posted.
+        from: Sequence,
     },
 }
 
@@ -219,17 +248,19 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
         match self {
-            Self::Join { boot, last, next } => {
+            Self::Join { boot, last, next, committed } => {
                 out.push(1);
                 [boot.0, last.0, next.0].into_iter().for_each(|n| put_u64(&mut out, n));
+                put_committed(&mut out, *committed);
             }
-            Self::Begin { epoch, next, boots, plan } => {
+            Self::Begin { epoch, next, boots, plan, committed } => {
                 out.push(2);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, next.0);
                 put_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
                 boots.iter().for_each(|boot| put_u64(&mut out, boot.0));
                 put_plan(&mut out, plan);
+                put_committed(&mut out, *committed);
             }
             Self::Ready { epoch } => {
                 out.push(3);
@@ -265,6 +296,18 @@ impl Message {
                 put_u64(&mut out, epoch.0);
                 put_failure(&mut out, failure);
             }
+            Self::Done { epoch, from, below } => {
+                out.push(9);
+                [epoch.0, from.0, below.0].into_iter().for_each(|n| put_u64(&mut out, n));
+            }
+            Self::Ask { epoch, from, below } => {
+                out.push(10);
+                [epoch.0, from.0, below.0].into_iter().for_each(|n| put_u64(&mut out, n));
+            }
+            Self::Drain { epoch, from } => {
+                out.push(11);
+                [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
+            }
         }
         out
     }
@@ -280,12 +323,14 @@ impl Message {
                 boot: BootId(reader.u64()?),
                 last: Epoch(reader.u64()?),
                 next: Sequence(reader.u64()?),
+                committed: reader.committed()?,
             },
             2 => Self::Begin {
                 epoch: Epoch(reader.u64()?),
                 next: Sequence(reader.u64()?),
                 boots: reader.boots()?,
                 plan: reader.plan()?,
+                committed: reader.committed()?,
             },
             3 => Self::Ready { epoch: Epoch(reader.u64()?) },
             4 => Self::Announce {
@@ -307,6 +352,15 @@ impl Message {
                 failure: reader.failure()?,
             },
             8 => Self::End { epoch: Epoch(reader.u64()?), failure: reader.failure()? },
+            9 => {
+                let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
+                Self::Done { epoch, from, below }
+            }
+            10 => {
+                let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
+                Self::Ask { epoch, from, below }
+            }
+            11 => Self::Drain { epoch: Epoch(reader.u64()?), from: Sequence(reader.u64()?) },
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)
@@ -317,6 +371,17 @@ fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
     put_u64(out, key.sequence.0);
     put_u16(out, key.tree.0);
     put_u32(out, key.segment.0);
+}
+
+fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
+    match committed {
+        None => out.push(0),
+        Some(Committed { step, below }) => {
+            out.push(1);
+            put_u64(out, step.0);
+            put_u64(out, below.0);
+        }
+    }
 }
 
 fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
@@ -346,6 +411,8 @@ pub(crate) fn plan_bytes(plan: &Plan) -> Vec<u8> {
 /// Fields of messages between gateways.
 trait Fields {
     fn key(&mut self) -> Result<SegmentKey, DecodeError>;
+    fn committed(&mut self) -> Result<Option<Committed>, DecodeError>;
+    fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError>;
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
     fn plan(&mut self) -> Result<Plan, DecodeError>;
     fn tree(&mut self) -> Result<Tree, DecodeError>;
@@ -355,6 +422,17 @@ impl Fields for Reader<'_> {
     fn key(&mut self) -> Result<SegmentKey, DecodeError> {
         let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
         Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
+    }
+    fn committed(&mut self) -> Result<Option<Committed>, DecodeError> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) })),
+            _ => Err(DecodeError::Unknown("committed")),
+        }
+    }
+    fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError> {
+        let (from, below) = (Sequence(self.u64()?), Sequence(self.u64()?));
+        if from < below { Ok((from, below)) } else { Err(DecodeError::Invalid("range")) }
     }
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
         let count = usize::from(self.u16()?);

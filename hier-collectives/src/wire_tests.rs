@@ -35,6 +35,13 @@ fn keys() -> impl Strategy<Value = SegmentKey> {
     })
 }
 
+fn committed() -> impl Strategy<Value = Option<Committed>> {
+    proptest::option::of(
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(step, below)| Committed { step: Step(step), below: Sequence(below) }),
+    )
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -47,19 +54,27 @@ fn messages() -> impl Strategy<Value = Message> {
         },
     );
     prop_oneof![
-        (any::<u64>(), pair.clone()).prop_map(|(boot, (last, next))| Message::Join {
-            boot: BootId(boot),
-            last,
-            next
+        (any::<u64>(), pair.clone(), committed()).prop_map(|(boot, (last, next), committed)| {
+            Message::Join { boot: BootId(boot), last, next, committed }
         }),
-        (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans()).prop_map(
-            |((epoch, next), boots, plan)| Message::Begin {
+        (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans(), committed())
+            .prop_map(|((epoch, next), boots, plan, committed)| Message::Begin {
                 epoch,
                 next,
                 boots: boots.into_iter().map(BootId).collect(),
-                plan
+                plan,
+                committed
+            }),
+        (pair.clone(), 1..u64::MAX, any::<bool>()).prop_map(|((epoch, from), span, ask)| {
+            let from = Sequence(from.0.min(u64::MAX - span));
+            let below = Sequence(from.0 + span);
+            if ask {
+                Message::Ask { epoch, from, below }
+            } else {
+                Message::Done { epoch, from, below }
             }
-        ),
+        }),
+        pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
         (pair.clone(), any::<u32>(), descriptor).prop_map(|((epoch, sequence), rank, d)| {
             Message::Announce { epoch, sequence, rank: RankId(rank), descriptor: d }

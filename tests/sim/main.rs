@@ -1,7 +1,9 @@
 //! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
 
+mod commit;
 mod correct;
 mod disagree;
+mod heal;
 mod identity;
 mod jobs;
 mod link;

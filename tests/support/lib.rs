@@ -227,10 +227,14 @@ impl Lab {
 
     /// Cuts the link both ways, or joins it again.
     pub fn cut(&self, cut: bool) {
-        let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
-        for (from, to) in [(east, west), (west, east)] {
-            self.net.set_blackhole(from, to, cut).expect("a link");
-        }
+        self.cut_from(GatewayId(0), cut);
+        self.cut_from(GatewayId(1), cut);
+    }
+
+    /// Cuts what goes out from one of the two gateways, or joins it again.
+    pub fn cut_from(&self, from: GatewayId, cut: bool) {
+        let to = address(GatewayId(1 - from.0)).ip();
+        self.net.set_blackhole(address(from).ip(), to, cut).expect("a link");
     }
 
     /// Attaches a rank of [`JOB`], waiting at most `patience` for the gateways to meet.

@@ -18,6 +18,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
+use units::Span;
+
+/// How long what is posted may take after SIGTERM; supervisors commonly kill after 30 s.
+const DRAIN_BOUND: Span = Span::from_secs(25);
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug shows more.
 #[derive(Debug, Args)]
@@ -81,6 +85,15 @@ async fn run(
         never = serve(listener, observed) => match never {},
         never = renew(&gateway, config, papers, hangup) => match never {},
     };
+    if exit == Exit::Good {
+        info!("finishing what is posted, within {DRAIN_BOUND}");
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = gateway.drain(DRAIN_BOUND) => {}
+        }
+    }
     info!("stopping");
     gateway.shut_down().await;
     Ok(exit)

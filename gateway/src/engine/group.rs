@@ -78,6 +78,11 @@ impl Group {
                     self.session.handle_post(rank, post, now);
                 }
             }
+            LocalEvent::Commit { rank, attachment, commit, .. } => {
+                if self.ranks.is_current(rank, attachment) {
+                    self.session.handle_commit(rank, commit, now);
+                }
+            }
             LocalEvent::Detach { rank, attachment, .. } => {
                 if self.ranks.detach(rank, attachment) {
                     info!("job {}: rank {rank} detached", self.name);
@@ -156,9 +161,9 @@ impl Group {
             Action::Release(scratch) => self.memory.release(scratch),
             Action::Receipted { from, key } => peers.receipted(from, self.id, key),
             Action::Cancel(sequence) => {
-                peers.cancel(self.id, sequence);
                 let of_it = self.leases.values().filter(|(other, _)| *other == sequence);
                 of_it.for_each(|(_, cancel)| cancel.cancel());
+                self.cancel(shared, sequence);
             }
             Action::CancelLease(lease) => {
                 if let Some((_, cancel)) = self.leases.get(&lease) {
@@ -175,6 +180,21 @@ impl Group {
             }
             Action::Note(note) => self.note(note),
         }
+    }
+
+    /// Stops what is being sent of a collective, and tells the session once it has stopped.
+    fn cancel(&mut self, shared: &Shared, sequence: Sequence) {
+        let writing = shared.peers.cancel(self.id, sequence);
+        if writing.is_empty() {
+            return self.session.handle_cancelled(sequence, shared.host.now());
+        }
+        let (group, events) = (self.id, shared.events.clone());
+        shared.host.spawn(Box::pin(async move {
+            for released in writing {
+                released.cancelled().await;
+            }
+            let _ = events.send(Event::Cancelled(group, sequence)).await;
+        }));
     }
 
     /// Shows who is awaited, and for how long.

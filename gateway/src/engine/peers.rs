@@ -8,6 +8,7 @@ use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use units::Span;
 
@@ -156,8 +157,10 @@ impl Peers {
         }
     }
 
-    pub fn cancel(&self, group: GroupId, sequence: Sequence) {
-        self.peers.values().for_each(|peer| peer.link.outbox.cancel(group, sequence));
+    /// Stops what is being sent of a collective; returns what fires once nobody writes it.
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
+        let peers = self.peers.values();
+        peers.flat_map(|peer| peer.link.outbox.cancel(group, sequence)).collect()
     }
 
     /// A peer speaks of a group that is not served here: said once.

@@ -6,8 +6,8 @@
 use hier_collectives::codec::{
     DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
 };
-use hier_collectives::ids::{Epoch, RankId, Sequence};
-use hier_collectives::post::{Post, RankEvent, Timing};
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::post::{Commit, Post, RankEvent, Timing};
 use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
@@ -41,6 +41,8 @@ pub enum Request {
     },
     /// No more posts will come; what is posted goes on.
     Detach,
+    /// Say when a step is complete in every region.
+    Commit(Commit),
 }
 
 /// The first request.
@@ -121,6 +123,12 @@ impl Request {
                 put_u64(&mut out, *result_offset);
             }
             Self::Detach => out.push(3),
+            Self::Commit(Commit { epoch, step, timeout }) => {
+                out.push(4);
+                put_u64(&mut out, epoch.0);
+                put_u64(&mut out, step.0);
+                put_u64(&mut out, timeout.ns());
+            }
         }
         out
     }
@@ -151,6 +159,11 @@ impl Request {
                 result_offset: reader.u64()?,
             },
             3 => Self::Detach,
+            4 => Self::Commit(Commit {
+                epoch: Epoch(reader.u64()?),
+                step: Step(reader.u64()?),
+                timeout: Span::from_ns(reader.u64()?),
+            }),
             _ => return Err(DecodeError::Unknown("request")),
         };
         reader.end(request)
@@ -172,10 +185,12 @@ impl Response {
                 out.push(2);
                 put_text(&mut out, why);
             }
-            Self::Event(RankEvent::EpochBegan { epoch, next }) => {
+            Self::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
                 out.push(3);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, next.0);
+                out.push(u8::from(committed.is_some()));
+                put_u64(&mut out, committed.map_or(0, |step| step.0));
             }
             Self::Event(RankEvent::ResultReady { sequence, timing }) => {
                 out.push(4);
@@ -191,6 +206,15 @@ impl Response {
             Self::Event(RankEvent::Failed { sequence, failure }) => {
                 out.push(6);
                 put_u64(&mut out, sequence.0);
+                put_failure(&mut out, failure);
+            }
+            Self::Event(RankEvent::Committed { step }) => {
+                out.push(7);
+                put_u64(&mut out, step.0);
+            }
+            Self::Event(RankEvent::CommitFailed { step, failure }) => {
+                out.push(8);
+                put_u64(&mut out, step.0);
                 put_failure(&mut out, failure);
             }
         }
@@ -210,10 +234,15 @@ impl Response {
                 fabric: reader.text()?,
             },
             2 => Self::Refused(reader.text()?),
-            3 => Self::Event(RankEvent::EpochBegan {
-                epoch: Epoch(reader.u64()?),
-                next: Sequence(reader.u64()?),
-            }),
+            3 => {
+                let (epoch, next) = (Epoch(reader.u64()?), Sequence(reader.u64()?));
+                let committed = match (reader.u8()?, reader.u64()?) {
+                    (0, 0) => None,
+                    (1, step) => Some(Step(step)),
+                    _ => return Err(DecodeError::Unknown("committed")),
+                };
+                Self::Event(RankEvent::EpochBegan { epoch, next, committed })
+            }
             4 => {
                 let sequence = Sequence(reader.u64()?);
                 let timing = Timing {
@@ -231,6 +260,11 @@ impl Response {
             6 => {
                 let (sequence, failure) = (Sequence(reader.u64()?), reader.failure()?);
                 Self::Event(RankEvent::Failed { sequence, failure })
+            }
+            7 => Self::Event(RankEvent::Committed { step: Step(reader.u64()?) }),
+            8 => {
+                let (step, failure) = (Step(reader.u64()?), reader.failure()?);
+                Self::Event(RankEvent::CommitFailed { step, failure })
             }
             _ => return Err(DecodeError::Unknown("response")),
         };
@@ -283,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..3) {
+        fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..4) {
             let op = ReduceOp::ALL[(n[0] % 5) as usize];
             let dtype = Dtype::ALL[(n[1] % 7) as usize];
             let descriptor = Descriptor { op, dtype, elements: n[2], layout_hash: n[3] };
@@ -302,6 +336,11 @@ mod tests {
                     contribution_offset: n[7],
                     result_offset: n[0],
                 },
+                2 => Request::Commit(Commit {
+                    epoch: Epoch(n[0]),
+                    step: Step(n[1]),
+                    timeout: Span::from_ns(n[2]),
+                }),
                 _ => Request::Detach,
             };
             let bytes = request.encode();
@@ -310,7 +349,7 @@ mod tests {
         }
 
         #[test]
-        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..6) {
+        fn responses_survive_the_wire(n: [u64; 5], text in ".{0,300}", kind in 0..8) {
             let sequence = Sequence(n[0]);
             let timing = Timing {
                 posted: TimeNs::from_ns(n[1]),
@@ -321,9 +360,18 @@ mod tests {
             let response = match kind {
                 0 => Response::Attached { version: 1, world_size: 4, fabric: text },
                 1 => Response::Refused(text),
-                2 => Response::Event(RankEvent::EpochBegan { epoch: Epoch(n[1]), next: sequence }),
+                2 => {
+                    let committed = (n[2] % 2 == 0).then_some(Step(n[3]));
+                    let epoch = Epoch(n[1]);
+                    Response::Event(RankEvent::EpochBegan { epoch, next: sequence, committed })
+                }
                 3 => Response::Event(RankEvent::ResultReady { sequence, timing }),
                 4 => Response::Event(RankEvent::ContributionFree { sequence }),
+                5 => Response::Event(RankEvent::Committed { step: Step(n[1]) }),
+                6 => {
+                    let failure = Failure::new(FailureCode::RegionLost, text);
+                    Response::Event(RankEvent::CommitFailed { step: Step(n[1]), failure })
+                }
                 _ => {
                     let failure = Failure::new(FailureCode::Stalled, text);
                     Response::Event(RankEvent::Failed { sequence, failure })

@@ -10,7 +10,7 @@ use crate::crowd::{Seat, Seats, Seldom};
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host};
 use hier_collectives::ids::{GroupId, RankId, Sequence};
-use hier_collectives::post::{Post, RankEvent};
+use hier_collectives::post::{Commit, Post, RankEvent};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -72,6 +72,19 @@ pub enum LocalEvent {
         /// The rank may have another post wait once this is dropped.
         turn: OwnedSemaphorePermit,
     },
+    /// A rank commits a step.
+    Commit {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// What it commits.
+        commit: Commit,
+        /// As for a post.
+        turn: OwnedSemaphorePermit,
+    },
     /// A rank's connection is gone.
     Detach {
         /// The job's group.
@@ -87,9 +100,10 @@ impl LocalEvent {
     /// The group it concerns.
     pub fn group(&self) -> GroupId {
         match self {
-            Self::Attach { group, .. } | Self::Post { group, .. } | Self::Detach { group, .. } => {
-                *group
-            }
+            Self::Attach { group, .. }
+            | Self::Post { group, .. }
+            | Self::Commit { group, .. }
+            | Self::Detach { group, .. } => *group,
         }
     }
 }
@@ -321,7 +335,7 @@ impl Server {
         let (reader, mut writer) = tokio::io::split(stream);
         let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
         let (group, rank) = (*group, *rank);
-        let (queue, told) = mpsc::channel(EVENTS_MAX);
+        let (queue, mut told) = mpsc::channel(EVENTS_MAX);
         let cut_off = CancellationToken::new();
         let events = RankEvents { queue, cut_off: cut_off.clone() };
         let welcome = Response::Attached {
@@ -339,13 +353,18 @@ impl Server {
             biased;
             () = self.shutdown.cancelled() => "gateway shutting down".to_owned(),
             () = cut_off.cancelled() => "it does not read its events".to_owned(),
-            why = tell(told, &mut writer, &posted) => why,
+            why = tell(&mut told, &mut writer, &posted) => why,
             why = self.listen(&attached, reader, &posted) => why,
         };
         debug!("rank {rank}: {why}");
         let refusal = Response::Refused(why).encode();
         // Best effort, for a trainer that still reads.
-        let goodbye = write_message(&mut writer, &refusal);
+        let goodbye = async {
+            while let Ok(event) = told.try_recv() {
+                write_message(&mut writer, &Response::Event(event).encode()).await?;
+            }
+            write_message(&mut writer, &refusal).await
+        };
         tokio::select! {
             biased;
             _ = goodbye => {}
@@ -372,9 +391,21 @@ impl Server {
                 Ok(request) => request,
                 Err(error) => return format!("a request that is none: {error}"),
             };
+            let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
+            let (group, rank) = (*group, *rank);
+            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
+                return "gateway shutting down".to_owned();
+            };
             let (post, slots) = match request {
                 Request::Attach(_) => return "attached twice".to_owned(),
                 Request::Detach => return "detached".to_owned(),
+                Request::Commit(commit) => {
+                    let event = LocalEvent::Commit { group, rank, attachment, commit, turn };
+                    if self.events.send(Event::Local(event)).await.is_err() {
+                        return "gateway shutting down".to_owned();
+                    }
+                    continue;
+                }
                 Request::Post { post, contribution_offset, result_offset } => {
                     let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
                     let slots = slots(&attached.arena, bytes, contribution_offset, result_offset);
@@ -388,11 +419,6 @@ impl Server {
             if let Err(text) = admit_post(posted, &post, &contribution, &result) {
                 return text;
             }
-            let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
-            let (group, rank) = (*group, *rank);
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
-                return "gateway shutting down".to_owned();
-            };
             let event =
                 LocalEvent::Post { group, rank, attachment, post, contribution, result, turn };
             if self.events.send(Event::Local(event)).await.is_err() {
@@ -488,7 +514,7 @@ fn slots(
 
 /// Writes events until the connection ends; returns why.
 async fn tell(
-    mut told: mpsc::Receiver<RankEvent>,
+    told: &mut mpsc::Receiver<RankEvent>,
     writer: &mut WriteHalf<Box<dyn Duplex>>,
     posted: &Posted,
 ) -> String {

@@ -2,7 +2,7 @@
 
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, tls};
+use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
@@ -171,6 +171,7 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
         why = connection.closed() => why.to_string(),
         why = read_control(&spec, seen.peer, id, control_in) => why,
         why = write_control(control_out, queue) => why,
+        why = silence::probe(&*spec.host, &connection) => why,
         why = segment::receive_all(&spec, seen.peer, id, &connection) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Small) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,

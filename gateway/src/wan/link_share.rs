@@ -4,6 +4,10 @@
 //! only loss above 3 % more than expected, or ECN marks, narrow the window. quinn's own pacer
 //! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
 //! controller reports an unlimited window, and above it the bytes in flight.
+//!
+//! What is sent again does not pass the rate limit. Random losses are few, but after a cut all
+//! that was in flight is lost at once, and would overflow the queue once more: until it has
+//! been sent again the window is the lane's part of a BDP, which quinn's pacer spreads.
 
 use hier_collectives::topology::Link;
 use quinn_proto::RttEstimator;
@@ -16,6 +20,10 @@ use std::time::Instant;
 const CONGESTION_LOSS: f64 = 0.03;
 /// Bytes that a loss ratio is computed over, at least.
 const SAMPLE_BYTES: u64 = 256 << 10;
+/// The least window while much is sent again.
+const REPAIR_WINDOW_MIN: u64 = 256 << 10;
+/// What may be sent again at once, as a part of the window for it.
+const REPAIR_BURST_DIVISOR: u64 = 4;
 /// The narrowest window, as a share of the widest.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
@@ -24,6 +32,8 @@ const SHARE_MIN: f64 = 1.0 / 16.0;
 pub struct LinkShare {
     /// Bytes that may be in flight on one lane.
     window_bytes: u64,
+    /// Bytes that may be in flight while much is sent again.
+    repair_bytes: u64,
     /// Loss ratio above which the window narrows.
     loss_limit: f64,
 }
@@ -34,6 +44,8 @@ struct State {
     in_flight: u64,
     acked: u64,
     lost: u64,
+    /// Lost bytes that have not been sent again.
+    repair: u64,
     /// The part of the window in use, from [`SHARE_MIN`] to 1.
     share: f64,
 }
@@ -41,16 +53,20 @@ struct State {
 impl LinkShare {
     /// Twice the link's BDP for each lane, so that any lane can carry what the others lost,
     /// and a little for short paths, where timers weigh more than distance.
-    pub fn new(link: &Link) -> Self {
-        let window_bytes = 2 * hier_collectives::plan::bdp(link).get() + (2 << 20);
-        Self { window_bytes, loss_limit: link.loss.as_f64() + CONGESTION_LOSS }
+    pub fn new(link: &Link, lanes: u64) -> Self {
+        let bdp = hier_collectives::plan::bdp(link).get();
+        Self {
+            window_bytes: 2 * bdp + (2 << 20),
+            repair_bytes: (bdp / lanes).max(REPAIR_WINDOW_MIN),
+            loss_limit: link.loss.as_f64() + CONGESTION_LOSS,
+        }
     }
 }
 
 impl ControllerFactory for LinkShare {
     fn build(self: Arc<Self>, _now: Instant, _mtu: u16) -> Box<dyn Controller> {
         let config = (*self).clone();
-        Box::new(State { config, in_flight: 0, acked: 0, lost: 0, share: 1.0 })
+        Box::new(State { config, in_flight: 0, acked: 0, lost: 0, repair: 0, share: 1.0 })
     }
 }
 
@@ -74,6 +90,7 @@ impl State {
 impl Controller for State {
     fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
         self.in_flight += bytes;
+        self.repair = self.repair.saturating_sub(bytes);
     }
 
     fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
@@ -89,6 +106,7 @@ impl Controller for State {
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         self.lost += lost_bytes;
+        self.repair += lost_bytes;
         if lost_bytes == 0 {
             self.share = (self.share * 0.9).max(SHARE_MIN);
         }
@@ -98,7 +116,13 @@ impl Controller for State {
     fn on_mtu_update(&mut self, _new_mtu: u16) {}
 
     fn window(&self) -> u64 {
-        if self.in_flight < self.limit() { u64::MAX } else { self.in_flight }
+        if self.repair > self.config.repair_bytes / REPAIR_BURST_DIVISOR {
+            self.config.repair_bytes
+        } else if self.in_flight < self.limit() {
+            u64::MAX
+        } else {
+            self.in_flight
+        }
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
@@ -119,8 +143,9 @@ mod tests {
     use super::*;
 
     fn controller() -> State {
-        let config = LinkShare { window_bytes: 1 << 20, loss_limit: 0.031 };
-        State { config, in_flight: 0, acked: 0, lost: 0, share: 1.0 }
+        let config =
+            LinkShare { window_bytes: 1 << 20, repair_bytes: 256 << 10, loss_limit: 0.031 };
+        State { config, in_flight: 0, acked: 0, lost: 0, repair: 0, share: 1.0 }
     }
 
     fn round(state: &mut State, acked: u64, lost: u64) {
@@ -146,6 +171,20 @@ mod tests {
             round(&mut state, 1_000_000, 1);
         }
         assert_eq!(state.limit(), 1 << 20);
+    }
+
+    #[test]
+    fn much_that_is_lost_at_once_is_sent_again_slowly() {
+        let (mut state, now) = (controller(), Instant::now());
+        state.on_sent(now, 800 << 10, 0);
+        state.on_congestion_event(now, now, false, 60 << 10);
+        assert_eq!(state.window(), u64::MAX, "random loss");
+        state.on_congestion_event(now, now, false, 700 << 10);
+        assert_eq!(state.window(), 256 << 10);
+        state.on_sent(now, 640 << 10, 0);
+        assert_eq!(state.window(), 256 << 10);
+        state.on_sent(now, 60 << 10, 0);
+        assert_eq!(state.window(), u64::MAX, "nearly all of it is sent again");
     }
 
     #[test]

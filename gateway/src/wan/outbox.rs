@@ -29,6 +29,8 @@ pub struct Outgoing {
     pub again: bool,
     /// Stops the stream.
     pub cancel: CancellationToken,
+    /// Whoever writes the stream is done with it: it is handed over, reset, or lost.
+    pub released: CancellationToken,
 }
 
 /// Which kind of segment a puller wants.
@@ -88,8 +90,8 @@ impl Outbox {
 
     /// Queues a segment.
     pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice) {
-        let cancel = CancellationToken::new();
-        self.lock().put(Outgoing { group, header, payload, again: false, cancel });
+        let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
+        self.lock().put(Outgoing { group, header, payload, again: false, cancel, released });
         self.arrived.notify_waiters();
     }
 
@@ -108,10 +110,19 @@ impl Outbox {
     }
 
     /// The segment's stream is written whole.
-    pub fn written(&self, key: Key, connection: ConnectionId, stream: quinn::SendStream) {
+    pub fn written(
+        &self,
+        key: Key,
+        connection: ConnectionId,
+        mut stream: quinn::SendStream,
+        cancel: &CancellationToken,
+    ) {
         let mut state = self.lock();
         match state.flights.get_mut(&key) {
             Some(flight) if flight.connection == connection => flight.stream = Some(stream),
+            _ if cancel.is_cancelled() => {
+                let _ = stream.reset(super::CANCELLED.into());
+            }
             // Receipted already, or another lane's by now.
             _ => {}
         }
@@ -129,16 +140,20 @@ impl Outbox {
         }
     }
 
-    /// Nothing more of this collective may leave.
-    pub fn cancel(&self, group: GroupId, sequence: Sequence) {
+    /// Nothing more of this collective may leave. Returns what fires once those who are just
+    /// writing streams of it have stopped: until then the memory is read.
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let mut state = self.lock();
         state.forget(group, |queued| queued.sequence == sequence);
         let of_it = |key: &Key| key.0 == group && key.1.sequence == sequence;
         let ended: Vec<_> = state.flights.extract_if(.., |key, _| of_it(key)).collect();
         drop(state);
+        let writing = ended.iter().filter(|(_, flight)| flight.stream.is_none());
+        let writing = writing.map(|(_, flight)| flight.outgoing.released.clone()).collect();
         for (_, flight) in ended {
             flight.stop();
         }
+        writing
     }
 
     /// A lane is gone: what it had not delivered goes again. Returns how many bytes.
@@ -149,8 +164,8 @@ impl Outbox {
         let mut bytes = 0;
         for (_, flight) in lost {
             bytes += flight.outgoing.payload.len();
-            let cancel = CancellationToken::new();
-            state.put(Outgoing { again: true, cancel, ..flight.outgoing });
+            let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
+            state.put(Outgoing { again: true, cancel, released, ..flight.outgoing });
         }
         drop(state);
         self.arrived.notify_waiters();

@@ -30,9 +30,11 @@ pub(super) async fn send_all(
         let counters = &peer.metrics;
         if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
         let cancel = outgoing.cancel.clone();
+        let _released = outgoing.released.clone().drop_guard();
         let key = (outgoing.group, outgoing.header.key);
         let mut stream = tokio::select! {
             biased;
+            () = cancel.cancelled() => continue,
             stream = connection.open_uni() => match stream {
                 Ok(stream) => stream,
                 Err(error) => return error.to_string(),
@@ -48,7 +50,7 @@ pub(super) async fn send_all(
             sent = write(spec, peer, &mut stream, outgoing, class) => sent,
         };
         match sent {
-            Ok(()) => peer.outbox.written(key, id, stream),
+            Ok(()) => peer.outbox.written(key, id, stream, &cancel),
             // The peer does not want it; the receipt or the failure that says why is on its
             // way.
             Err(quinn::WriteError::Stopped(_)) => {}

@@ -1,6 +1,7 @@
 //! QUIC's settings for a link: windows from its BDP, its MTU, its congestion controller.
 
 use super::link_share::LinkShare;
+use super::silence::{DATAGRAM_BYTES, Watching};
 use hier_collectives::plan;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::{Fabric, Link};
@@ -45,7 +46,10 @@ pub fn settings(
         // What a lane holds unacknowledged: three BDP of its share, at least one of the link,
         // so that one lane can fill it.
         .send_window(bdp.max(3 * bdp / lanes) + 2 * stream)
-        .datagram_receive_buffer_size(None)
+        .datagram_receive_buffer_size(Some(DATAGRAM_BYTES))
+        .datagram_send_buffer_size(DATAGRAM_BYTES)
+        // Segment by segment, so that the first are whole soon, also of what is sent again.
+        .send_fairness(false)
         .initial_rtt(link.rtt.duration().max(Duration::from_millis(1)))
         .initial_mtu(datagram)
         .min_mtu(datagram)
@@ -53,7 +57,7 @@ pub fn settings(
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds")))
         .ack_frequency_config(None::<AckFrequencyConfig>)
-        .congestion_controller_factory(Arc::new(LinkShare::new(link)));
+        .congestion_controller_factory(Arc::new(Watching(Arc::new(LinkShare::new(link, lanes)))));
     transport
 }
 

@@ -110,7 +110,7 @@ pub enum Action {
         key: SegmentKey,
     },
     /// Stop all streams of the collective, out and in, so that nothing of it is sent again;
-    /// leases end with `handle_arrival_end` as ever.
+    /// then call `handle_cancelled`. Leases end with `handle_arrival_end` as ever.
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),
@@ -248,6 +248,12 @@ pub enum PeerError {
         used: u64,
         /// Bytes agreed.
         room: u64,
+    },
+    /// More questions than commits can wait.
+    #[error("more than {limit} questions about commits")]
+    TooManyAsks {
+        /// How many are allowed.
+        limit: usize,
     },
     /// A plan that is none.
     #[error("plan refused: {0}")]

@@ -17,8 +17,10 @@ pub(super) struct Collective {
     pub descriptor: Option<(RankId, Descriptor)>,
     /// Local ranks that posted, with their weights.
     pub posts: BTreeMap<RankId, f64>,
-    /// The first local post.
-    pub begun: TimeNs,
+    /// The first post here, or the first that a peer told of.
+    pub begun: Option<TimeNs>,
+    /// When the last post anywhere became known.
+    pub complete: Option<TimeNs>,
     /// When the first of the posters' timeouts ends.
     pub expiry: Option<TimeNs>,
     pub failure: Option<Failure>,
@@ -31,6 +33,8 @@ pub(super) struct Collective {
     pub granted: BTreeMap<(GatewayId, TreeIndex), u32>,
     /// Jobs and leases that may touch memory.
     pub busy: u32,
+    /// Streams out are being stopped, and may still read memory.
+    pub cancelling: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) enum Phase {
     Running,
     /// The result is ready; receipts may be missing.
     Ready,
+    /// The result is ready and the epoch over, but streams may still read memory.
+    Leaving,
     /// Failed, but something may still touch memory.
     Failing,
     /// Failed, and the ranks that posted were told.
@@ -54,7 +60,8 @@ impl Collective {
             phase: Phase::Waiting,
             descriptor: None,
             posts: BTreeMap::new(),
-            begun: TimeNs::default(),
+            begun: None,
+            complete: None,
             expiry: None,
             failure: None,
             timing: Timing::default(),
@@ -63,6 +70,7 @@ impl Collective {
             grants: BTreeMap::new(),
             granted: BTreeMap::new(),
             busy: 0,
+            cancelling: false,
         }
     }
 
@@ -101,6 +109,12 @@ impl Collective {
         self.phase == Phase::Running
             && self.busy == 0
             && self.parts.iter().all(|part| part.delivered == part.count())
+    }
+
+    /// Whether something was given out to be sent that no receipt has come for.
+    pub fn sends_due(&self) -> bool {
+        let outs = self.parts.iter().flat_map(|part| part.out.values());
+        outs.into_iter().any(|out| out.receipted.len() < out.next as usize)
     }
 
     pub fn receipts_due(&self) -> bool {

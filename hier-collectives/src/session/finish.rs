@@ -8,7 +8,11 @@ impl Session {
         let Some(collective) = self.live.get_mut(&sequence) else {
             return;
         };
-        if collective.phase == Phase::Failing && collective.busy == 0 {
+        let still = collective.busy == 0 && !collective.cancelling;
+        if collective.phase == Phase::Leaving && still {
+            return self.free_contributions(sequence);
+        }
+        if collective.phase == Phase::Failing && still {
             collective.phase = Phase::Failed;
             if let Some(failure) = collective.failure.clone() {
                 for rank in collective.posts.keys() {
@@ -27,11 +31,12 @@ impl Session {
                 timing.wan_begin = timing.wan_end;
             }
             let timing = *timing;
+            let descriptor = collective.descriptor;
             for rank in collective.posts.keys() {
                 let event = RankEvent::ResultReady { sequence, timing };
                 self.core.actions.push_back(Action::Notify { rank: *rank, event });
             }
-            if let Some((_, descriptor)) = collective.descriptor {
+            if let Some((_, descriptor)) = descriptor {
                 let (op, bytes) = (descriptor.op, descriptor.bytes());
                 let took = timing.ready.since(timing.posted);
                 self.core.actions.push_back(Action::Note(Note::Completed {
@@ -41,9 +46,28 @@ impl Session {
                     took,
                 }));
             }
+            self.note_done(sequence);
         }
-        if collective.phase == Phase::Ready && !collective.receipts_due() {
+        let done = |c: &Collective| c.phase == Phase::Ready && !c.receipts_due();
+        if self.live.get(&sequence).is_some_and(done) {
             self.free_contributions(sequence);
+        }
+    }
+
+    /// Stops what is being sent of a collective. Until the shell says that it has stopped,
+    /// streams may read the slots: what they would send after that might be whole on the
+    /// other side, and wrong.
+    pub(super) fn cancel(&mut self, sequence: Sequence) {
+        let Some(collective) = self.live.get_mut(&sequence) else { return };
+        collective.cancelling = collective.sends_due();
+        self.core.actions.push_back(Action::Cancel(sequence));
+    }
+
+    /// Nothing of a collective is being sent any more, as [`Action::Cancel`] asked.
+    pub fn handle_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
+        if let Some(collective) = self.live.get_mut(&sequence) {
+            collective.cancelling = false;
+            self.settle(sequence, now);
         }
     }
 
@@ -53,7 +77,9 @@ impl Session {
         let Some(collective) = self.live.remove(&sequence) else {
             return;
         };
-        if let Some((_, descriptor)) = collective.descriptor {
+        if let Some((_, descriptor)) = collective.descriptor
+            && self.is_current(collective.epoch)
+        {
             self.finished.insert(sequence, descriptor);
             if self.finished.len() as u64 > MAX_AHEAD {
                 self.finished.pop_first();

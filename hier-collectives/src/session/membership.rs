@@ -6,6 +6,24 @@ use crate::wire::Message;
 /// The gateway that opens epochs: the first by name.
 const FIRST: GatewayId = GatewayId(0);
 
+/// A member's request to enter the next epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Join {
+    pub boot: BootId,
+    pub last: Epoch,
+    pub next: Sequence,
+    pub committed: Option<Committed>,
+}
+
+/// The first gateway's word that an epoch begins.
+pub(super) struct EpochStart {
+    pub epoch: Epoch,
+    pub next: Sequence,
+    pub boots: Vec<BootId>,
+    pub plan: Plan,
+    pub committed: Option<Committed>,
+}
+
 impl Session {
     /// The gateway is up. Alone in its fabric, it has nobody to wait for.
     pub fn handle_start(&mut self, now: TimeNs) {
@@ -27,13 +45,16 @@ impl Session {
         let Some(entry) = self.peers.get_mut(&peer) else {
             return;
         };
-        *entry = Peer::default();
+        entry.up = false;
         let text = format!(
             "gateway {} cannot be reached ({why}); contributions intact, the gateways go on \
              trying and the next epoch begins when it is back",
             self.gateway_name(peer)
         );
         self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
+        if let Some(entry) = self.peers.get_mut(&peer) {
+            *entry = Peer::default();
+        }
     }
 
     /// A lane to a peer was lost while others live: repeat everything that it may have taken
@@ -70,13 +91,13 @@ impl Session {
     pub(super) fn on_join(
         &mut self,
         from: GatewayId,
-        join: (BootId, Epoch, Sequence),
+        join: Join,
         now: TimeNs,
     ) -> Result<(), PeerError> {
         if self.config.me != FIRST {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        let (boot, last, _) = join;
+        let Join { boot, last, .. } = join;
         if let Some(active) = &self.active {
             let known = active.boots.get(usize::from(from.0)) == Some(&boot);
             if known && last < self.epoch {
@@ -98,26 +119,25 @@ impl Session {
     pub(super) fn on_begin(
         &mut self,
         from: GatewayId,
-        (epoch, next): (Epoch, Sequence),
-        boots: Vec<BootId>,
-        plan: Plan,
+        start: EpochStart,
         now: TimeNs,
     ) -> Result<(), PeerError> {
         if from != FIRST {
             return Err(PeerError::NotYours("begin"));
         }
         let gateways = u16::try_from(self.config.fabric.gateways().len()).unwrap_or(u16::MAX);
-        if boots.len() != usize::from(gateways) {
+        if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
         }
-        plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
-        let mine = boots[usize::from(self.config.me.0)];
-        if epoch <= self.epoch || mine != self.config.boot {
+        start.plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        let mine = start.boots[usize::from(self.config.me.0)];
+        let gone = self.draining.is_some();
+        if start.epoch <= self.epoch || mine != self.config.boot || gone {
             return Ok(());
         }
-        let text = format!("epoch {epoch} began");
+        let text = format!("epoch {} began", start.epoch);
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
-        self.enter(epoch, next, boots, plan, now);
+        self.enter(start, now);
         Ok(())
     }
 
@@ -161,7 +181,8 @@ impl Session {
             let (epoch, failure) = (self.epoch, failure.clone());
             Message::Fail { epoch, sequence: *sequence, failure }
         });
-        live.chain(failed).collect()
+        let commits = self.commit_facts_for(peer).into_iter();
+        live.chain(failed).chain(commits).chain(self.drain_fact()).collect()
     }
 
     /// Leaves the epoch: what is in flight fails, contributions intact.
@@ -174,6 +195,7 @@ impl Session {
             self.core.actions.push_back(Action::Message { to, message });
         }
         let epoch = self.epoch;
+        self.fail_commits(|_| true, &failure);
         self.active = None;
         for peer in self.peers.values_mut() {
             *peer = Peer { up: peer.up, ready: peer.ready, ..Peer::default() };
@@ -211,44 +233,52 @@ impl Session {
     fn abandon(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
         match self.live.get(&sequence).map(|collective| collective.phase) {
             Some(Phase::Ready) => {
-                self.core.actions.push_back(Action::Cancel(sequence));
-                self.free_contributions(sequence);
+                self.cancel(sequence);
+                if let Some(collective) = self.live.get_mut(&sequence) {
+                    collective.phase = Phase::Leaving;
+                }
+                self.settle(sequence, now);
             }
             Some(Phase::Failed) => self.forget_if_told(sequence),
-            _ => self.fail(sequence, failure.clone(), None, now),
+            Some(Phase::Leaving) | None => {}
+            Some(Phase::Waiting | Phase::Running | Phase::Failing) => {
+                self.fail(sequence, failure.clone(), None, now)
+            }
         }
     }
 
     fn join(&mut self) {
-        if self.active.is_some() || self.config.me == FIRST {
+        if self.active.is_some() || self.draining.is_some() || self.config.me == FIRST {
             return;
         }
         if self.peers.values().all(|peer| peer.up) {
-            let message =
-                Message::Join { boot: self.config.boot, last: self.epoch, next: self.next };
+            let (boot, last, next) = (self.config.boot, self.epoch, self.next);
+            let message = Message::Join { boot, last, next, committed: self.committed };
             self.core.actions.push_back(Action::Message { to: FIRST, message });
         }
     }
 
     fn begin_if_all_here(&mut self, now: TimeNs) {
-        if self.config.me != FIRST || self.active.is_some() {
+        if self.config.me != FIRST || self.active.is_some() || self.draining.is_some() {
             return;
         }
         let mut boots = vec![self.config.boot];
-        let (mut last, mut next) = (self.epoch, self.next);
+        let (mut last, mut next, mut committed) = (self.epoch, self.next, self.committed);
         for peer in self.peers.values() {
-            let Some((boot, peer_last, peer_next)) = peer.joined.filter(|_| peer.up) else {
-                return;
-            };
-            boots.push(boot);
-            last = last.max(peer_last);
-            next = next.max(peer_next);
+            let Some(join) = peer.joined.filter(|_| peer.up) else { return };
+            boots.push(join.boot);
+            last = last.max(join.last);
+            next = next.max(join.next);
+            committed = committed.max(join.committed);
         }
-        let plan = self.config.plan.clone();
-        self.enter(Epoch(last.0 + 1), next, boots, plan, now);
+        let (epoch, plan) = (Epoch(last.0 + 1), self.config.plan.clone());
+        self.enter(EpochStart { epoch, next, boots, plan, committed }, now);
     }
 
-    fn enter(&mut self, epoch: Epoch, next: Sequence, boots: Vec<BootId>, plan: Plan, now: TimeNs) {
+    fn enter(&mut self, start: EpochStart, now: TimeNs) {
+        let EpochStart { epoch, next, boots, plan, committed } = start;
+        self.committed = self.committed.max(committed);
+        let committed = self.committed.map(|committed| committed.step);
         let roles = plan.roles(self.config.me);
         self.epoch = epoch;
         self.next = next;
@@ -262,7 +292,8 @@ impl Session {
             reason: plan.reason.clone(),
             plan_hash: plan.hash(),
         }));
-        let active = Active { plan, roles, boots, first: next };
+        let (done, closed) = (Spans::default(), None);
+        let active = Active { plan, roles, boots, first: next, done, closed };
         let begin = (self.config.me == FIRST).then(|| self.begin_message(&active));
         self.active = Some(active);
         for (to, peer) in self.peers.iter().filter(|(_, peer)| peer.up) {
@@ -273,9 +304,10 @@ impl Session {
             }
         }
         for (rank, local) in &mut self.ranks {
-            *local = LocalRank { attached: local.attached, posted: false, next };
-            if local.attached {
-                let event = RankEvent::EpochBegan { epoch, next };
+            let attached = local.attached;
+            *local = LocalRank { attached, next, covered: next, ..LocalRank::default() };
+            if attached {
+                let event = RankEvent::EpochBegan { epoch, next, committed };
                 self.core.actions.push_back(Action::Notify { rank: *rank, event });
             }
         }
@@ -283,6 +315,7 @@ impl Session {
 
     fn begin_message(&self, active: &Active) -> Message {
         let (boots, plan) = (active.boots.clone(), active.plan.clone());
-        Message::Begin { epoch: self.epoch, next: active.first, boots, plan }
+        let (epoch, next, committed) = (self.epoch, active.first, self.committed);
+        Message::Begin { epoch, next, boots, plan, committed }
     }
 }

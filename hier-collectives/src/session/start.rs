@@ -32,6 +32,7 @@ impl Session {
         collective.parts = parts.collect();
         collective.phase = Phase::Running;
         collective.timing = Timing { posted: now, ..Timing::default() };
+        self.note_if_complete(sequence, now);
         let digest = descriptor.digest();
         self.drop_other_shapes(sequence, digest);
         let Some(collective) = self.live.get(&sequence) else { return };

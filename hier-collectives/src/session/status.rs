@@ -16,6 +16,10 @@ pub struct SessionStatus {
     pub ranks: Vec<(RankId, bool)>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveStatus>,
+    /// Commits that wait.
+    pub commits: Vec<CommitStatus>,
+    /// Whether this gateway is shutting down in order.
+    pub draining: bool,
 }
 
 /// A peer, as the session sees it.
@@ -42,7 +46,20 @@ pub struct CollectiveStatus {
     pub awaited_ranks: Vec<RankId>,
     /// Gateways some of whose ranks have not posted, as far as is known.
     pub awaited_gateways: Vec<GatewayId>,
-    /// When the first local rank posted.
+    /// The first post here, or the first that a peer told of: since then the rest is awaited.
+    pub begun: TimeNs,
+}
+
+/// A commit that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitStatus {
+    /// Whose.
+    pub rank: RankId,
+    /// The step.
+    pub step: Step,
+    /// Gateways that have not said that they have the step's collectives.
+    pub awaited_gateways: Vec<GatewayId>,
+    /// When the rank asked: since then they are awaited.
     pub begun: TimeNs,
 }
 
@@ -60,12 +77,12 @@ impl Session {
             state: match c.phase {
                 Phase::Waiting => "waiting",
                 Phase::Running => "running",
-                Phase::Ready => "ready",
+                Phase::Ready | Phase::Leaving => "ready",
                 Phase::Failing | Phase::Failed => "failed",
             },
             awaited_ranks: self.awaited_ranks(c),
             awaited_gateways: self.awaited_gateways(c),
-            begun: c.begun,
+            begun: c.begun.unwrap_or_default(),
         };
         SessionStatus {
             epoch: self.epoch,
@@ -73,16 +90,32 @@ impl Session {
             peers: self.peers.iter().map(peer).collect(),
             ranks: self.ranks.iter().map(|(rank, local)| (*rank, local.attached)).collect(),
             collectives: self.live.iter().map(collective).collect(),
+            commits: self.commits(),
+            draining: self.draining.is_some(),
         }
     }
 
-    fn awaited_ranks(&self, collective: &Collective) -> Vec<RankId> {
+    fn commits(&self) -> Vec<CommitStatus> {
+        let of_rank = |(rank, local): (&RankId, &LocalRank)| {
+            let rank = *rank;
+            let pending = local.commits.iter().map(move |pending| CommitStatus {
+                rank,
+                step: pending.step,
+                awaited_gateways: self.uncommitted(&pending.range),
+                begun: pending.begun,
+            });
+            pending.collect::<Vec<_>>()
+        };
+        self.ranks.iter().flat_map(of_rank).collect()
+    }
+
+    pub(super) fn awaited_ranks(&self, collective: &Collective) -> Vec<RankId> {
         let missing = self.ranks.keys().filter(|rank| !collective.posts.contains_key(rank));
         missing.copied().collect()
     }
 
     /// Peers grant once all their ranks have posted, so a peer without a grant is awaited.
-    fn awaited_gateways(&self, collective: &Collective) -> Vec<GatewayId> {
+    pub(super) fn awaited_gateways(&self, collective: &Collective) -> Vec<GatewayId> {
         let peers = self.peers.keys().filter(|peer| {
             let granted = collective.grants.keys().any(|(from, _)| from == *peer);
             let owes = collective.parts.is_empty()
@@ -90,46 +123,5 @@ impl Session {
             owes && !granted
         });
         peers.copied().collect()
-    }
-
-    pub(super) fn everybody_posted(&self, collective: &Collective) -> bool {
-        collective.posts.len() == self.ranks.len() && self.awaited_gateways(collective).is_empty()
-    }
-
-    /// How long nothing may move once everybody has posted: 10 RTT and 20 segments at the
-    /// slowest link's rate, at least 5 s.
-    pub(super) fn stall_span(&self) -> Span {
-        let segment = self.active.as_ref().map_or(0, |active| active.plan.segment.get());
-        let links = self.config.fabric.links().iter();
-        let spans = links.map(|link| {
-            let bits = u128::from(segment) * 8 * 20 * 1_000_000_000;
-            let twenty = bits / u128::from(link.rate.bits_per_second().max(1));
-            10 * link.rtt.ns() + u64::try_from(twenty).unwrap_or(u64::MAX / 2)
-        });
-        Span::from_ns(spans.max().unwrap_or(0)).max(Span::from_secs(5))
-    }
-
-    pub(super) fn stall_failure(&self, sequence: Sequence, collective: &Collective) -> Failure {
-        let done: u32 = collective.parts.iter().map(|part| part.result_prefix).sum();
-        let all: u32 = collective.parts.iter().map(|part| part.count()).sum();
-        let text = format!(
-            "collective {sequence}: everybody posted, but nothing moved for {} \
-             ({done} of {all} segments done); contributions intact, see the link",
-            self.stall_span()
-        );
-        Failure::new(FailureCode::Stalled, text)
-    }
-
-    pub(super) fn expiry_failure(&self, sequence: Sequence, collective: &Collective) -> Failure {
-        let ranks = self.awaited_ranks(collective);
-        let mut names: Vec<String> = ranks.iter().map(|rank| self.rank_name(*rank)).collect();
-        for gateway in self.awaited_gateways(collective) {
-            names.push(format!("ranks of gateway {}", self.gateway_name(gateway)));
-        }
-        let text = format!(
-            "collective {sequence}: the timeout passed waiting for {}; contributions intact",
-            names.join(", ")
-        );
-        Failure::new(FailureCode::TimedOut, text)
     }
 }

@@ -1,0 +1,174 @@
+//! How long to wait: for posts as long as their posters say, for progress as the link allows.
+
+use super::segment::PartState;
+use super::*;
+use crate::ids::{SegmentIndex, TreeIndex};
+
+/// Nothing may move for this long, whatever the link: longer than a cut of 5 s and what it
+/// takes to notice that it is over, shorter than the 15 s after which QUIC gives a silent
+/// peer up, so that the error says what was missing.
+const STALL_MIN: Span = Span::from_secs(10);
+/// Round trips and segments at the link's rate that must fit.
+const STALL_ROUND_TRIPS: u64 = 10;
+const STALL_SEGMENTS: u64 = 20;
+
+impl Session {
+    /// When to call [`Session::handle_timeout`] next.
+    pub fn poll_timeout(&self) -> Option<TimeNs> {
+        let live = self.live.values().filter_map(|collective| self.deadline(collective));
+        live.chain(self.commit_expiry()).chain(self.drain_deadline()).min()
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: TimeNs) {
+        if self.drain_deadline().is_some_and(|at| now >= at) {
+            return self.end_drain(now);
+        }
+        self.expire_commits(now);
+        let due = |(sequence, collective): (&Sequence, &Collective)| {
+            self.deadline(collective).is_some_and(|at| now >= at).then_some(*sequence)
+        };
+        let late: Vec<Sequence> = self.live.iter().filter_map(due).collect();
+        for sequence in late {
+            let Some(collective) = self.live.get(&sequence) else { continue };
+            let moved = collective.complete.is_some();
+            match collective.phase {
+                Phase::Waiting | Phase::Running if !moved => {
+                    let failure = self.expiry_failure(sequence, collective);
+                    self.fail(sequence, failure, None, now);
+                }
+                Phase::Waiting | Phase::Running => {
+                    let failure = self.stall_failure(sequence, collective);
+                    self.fail(sequence, failure, None, now);
+                }
+                // The result stands here, so it cannot fail here any more.
+                Phase::Ready => {
+                    let failure = self.stall_failure(sequence, collective);
+                    self.end_epoch(failure, None, now);
+                }
+                Phase::Leaving | Phase::Failing | Phase::Failed => {}
+            }
+        }
+    }
+
+    /// Notes when everybody has posted, as far as is known here: from then on progress has a
+    /// deadline, and waiting for posts is over.
+    pub(super) fn note_if_complete(&mut self, sequence: Sequence, now: TimeNs) {
+        let Some(collective) = self.live.get(&sequence) else { return };
+        let complete = collective.phase == Phase::Running
+            && collective.complete.is_none()
+            && self.awaited_ranks(collective).is_empty()
+            && self.awaited_gateways(collective).is_empty();
+        if let Some(collective) = self.live.get_mut(&sequence).filter(|_| complete) {
+            collective.complete = Some(now);
+        }
+    }
+
+    fn deadline(&self, collective: &Collective) -> Option<TimeNs> {
+        match (collective.phase, collective.complete) {
+            (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
+            (Phase::Ready, complete) => {
+                Some(self.core.progress.max(complete.unwrap_or_default()) + self.stall_span())
+            }
+            (_, Some(complete)) => Some(self.core.progress.max(complete) + self.stall_span()),
+            (_, None) => collective.expiry,
+        }
+    }
+
+    /// How long nothing may move once everybody has posted.
+    fn stall_span(&self) -> Span {
+        let segment = self.active.as_ref().map_or(0, |active| active.plan.segment.get());
+        let links = self.config.fabric.links().iter();
+        let spans = links.map(|link| {
+            let bits = u128::from(segment * STALL_SEGMENTS) * 8 * 1_000_000_000;
+            let segments = bits / u128::from(link.rate.bits_per_second().max(1));
+            STALL_ROUND_TRIPS * link.rtt.ns() + u64::try_from(segments).unwrap_or(u64::MAX / 2)
+        });
+        Span::from_ns(spans.max().unwrap_or(0)).max(STALL_MIN)
+    }
+
+    fn stall_failure(&self, sequence: Sequence, collective: &Collective) -> Failure {
+        let span = self.stall_span();
+        let mut missing = Vec::new();
+        for peer in self.peers.keys() {
+            missing.extend(self.missing_from(*peer, collective));
+        }
+        if missing.is_empty() {
+            missing.push("work of this gateway itself".to_owned());
+        }
+        let (text, state) = (
+            missing.join("; "),
+            match collective.phase {
+                Phase::Ready => "result ready here",
+                _ => "contributions intact",
+            },
+        );
+        let text = format!(
+            "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
+             ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments, at least \
+             {STALL_MIN}); missing on gateway {}: {text}; {state}, see the link",
+            self.gateway_name(self.config.me)
+        );
+        Failure::new(FailureCode::Stalled, text)
+    }
+
+    /// What a peer has not sent, and what it has not confirmed, in words.
+    fn missing_from(&self, peer: GatewayId, collective: &Collective) -> Vec<String> {
+        let (me, name) = (self.config.me, self.gateway_name(peer));
+        let mut words = Vec::new();
+        let parts = || (0..).map(TreeIndex).zip(&collective.parts);
+        let from = parts().filter(|(_, part)| part.expects_from(peer, me));
+        let from = from.flat_map(|(tree, part)| {
+            let landed = move |index: &u32| {
+                let key = (peer, tree, SegmentIndex(*index));
+                collective.incoming.get(&key).is_some_and(|incoming| incoming.landed)
+            };
+            missing(tree, part, move |index| !landed(&index))
+        });
+        words.extend(count(from).map(|what| format!("{what} from gateway {name}")));
+        let to = parts().filter_map(|(tree, part)| Some((tree, part, part.out.get(&peer)?)));
+        let to = to.flat_map(|(tree, part, out)| {
+            missing(tree, part, move |index| index < out.next && !out.receipted.contains(&index))
+        });
+        words.extend(count(to).map(|what| format!("receipts of {what} by gateway {name}")));
+        words
+    }
+
+    fn expiry_failure(&self, sequence: Sequence, collective: &Collective) -> Failure {
+        let text = format!(
+            "collective {sequence}: the timeout passed waiting for {}; contributions intact",
+            self.awaited_names(collective).join(", ")
+        );
+        Failure::new(FailureCode::TimedOut, text)
+    }
+
+    fn awaited_names(&self, collective: &Collective) -> Vec<String> {
+        let ranks = self.awaited_ranks(collective);
+        let mut names: Vec<String> = ranks.iter().map(|rank| self.rank_name(*rank)).collect();
+        for gateway in self.awaited_gateways(collective) {
+            names.push(format!("ranks of gateway {}", self.gateway_name(gateway)));
+        }
+        names
+    }
+}
+
+/// Tree, number and bytes of the segments that are missing.
+fn missing(
+    tree: TreeIndex,
+    part: &PartState,
+    which: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = (TreeIndex, u32, u64)> {
+    let segments = (0..part.count()).filter(move |index| which(*index));
+    segments.map(move |index| {
+        let range = part.part.segment(index);
+        (tree, index, range.end - range.start)
+    })
+}
+
+/// "12 segments (3145728 bytes; the first is 4 of tree 0)", or nothing.
+fn count(mut segments: impl Iterator<Item = (TreeIndex, u32, u64)>) -> Option<String> {
+    let (tree, first, bytes) = segments.next()?;
+    let (count, bytes) =
+        segments.fold((1u64, bytes), |(count, sum), (_, _, bytes)| (count + 1, sum + bytes));
+    Some(format!("{count} segments ({bytes} bytes; the first is {first} of tree {tree})"))
+}

@@ -1,0 +1,78 @@
+//! Links that are cut in the middle of an exchange and joined again: what is under way goes on
+//! soon, and ends right.
+
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::batch::{Case, outcomes, post_all};
+use scenarios::{Lab, Shape, simulate};
+use units::{BitRate, Span};
+
+const CASE: Case = Case {
+    op: ReduceOp::Sum,
+    dtype: Dtype::F32,
+    elements: 4 << 20,
+    seed: 5,
+    values: scenarios::batch::Values::Any,
+};
+const EAST: GatewayId = GatewayId(0);
+const WEST: GatewayId = GatewayId(1);
+
+/// Which ways are cut.
+const CUTS: [&[GatewayId]; 3] = [&[EAST], &[WEST], &[EAST, WEST]];
+
+/// Bytes that have arrived at east, and at west.
+fn arrived(lab: &Lab) -> [u64; 2] {
+    let at = |me: GatewayId, from| {
+        lab.gateways[usize::from(me.0)].peers[&from].metrics.received_bytes.get()
+    };
+    [at(EAST, WEST), at(WEST, EAST)]
+}
+
+/// Cuts an exchange of 16 MiB over 200 Mbit/s and 80 ms, `after` its posts, for `cut`.
+fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
+    simulate(async {
+        let rate = BitRate::from_bits_per_second(200_000_000);
+        let shape = Shape { rate, ..Shape::new(2, 1) };
+        let lab = Lab::start(&shape, seed).await;
+        let clients = lab.clients(40 << 20).await;
+        let mut operations = post_all(&clients, &CASE).await;
+        lab.sleep(after).await;
+        ways.iter().for_each(|from| lab.cut_from(*from, true));
+        lab.sleep(cut).await;
+        let before = arrived(&lab);
+        ways.iter().for_each(|from| lab.cut_from(*from, false));
+        // One probe, which comes within a round trip and QUIC's patience with
+        // acknowledgements, and three round trips.
+        let probe = shape.rtt + Span::from_ms(25);
+        let three = Span::from_ns(3 * shape.rtt.ns());
+        lab.sleep(probe + three).await;
+        let when = format!("{ways:?} cut {after} after the posts for {cut}, seed {seed}");
+        for (before, now) in before.into_iter().zip(arrived(&lab)) {
+            let whole = now == CASE.elements * 4;
+            assert!(now > before || whole, "{when}: nothing came since, {now} bytes in all");
+        }
+        let expected = CASE.expected(3, 2);
+        for outcome in outcomes(&mut operations).await {
+            let result = outcome.unwrap_or_else(|failure| panic!("{when}: {failure}"));
+            assert!(result == expected, "{when}: other bits");
+        }
+    });
+}
+
+#[test]
+fn what_is_under_way_goes_on_within_three_round_trips_of_a_cut() {
+    for ways in CUTS {
+        for tenth in [1, 4, 6] {
+            cut_and_heal(ways, Span::from_ms(100 * tenth), Span::from_secs(2), tenth);
+        }
+    }
+}
+
+#[test]
+fn a_cut_of_five_seconds_is_survived() {
+    for ways in CUTS {
+        for (seed, after) in [10, 150, 300, 450, 600].into_iter().enumerate() {
+            cut_and_heal(ways, Span::from_ms(after), Span::from_secs(5), seed as u64);
+        }
+    }
+}
