@@ -4,10 +4,10 @@
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
 use hier_collectives::ids::{
-    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use hier_collectives::plan::{Algorithm, Plan, Tree};
-use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
 use hier_collectives::wire::{Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{ByteCount, Span, TimeNs};
@@ -55,9 +55,11 @@ pub fn control_message() -> Vec<Vec<u8>> {
         next: sequence,
         boots: vec![BootId(0x1111_2222), BootId(u64::MAX), BootId(7)],
         plan,
+        committed: Some(Committed { below: sequence, step: Step(12) }),
     };
+    let (from, below) = (Sequence(38), sequence);
     let mut messages = vec![
-        Message::Join { boot: BootId(9), last: epoch, next: sequence },
+        Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
         begin(crown_of_three()),
         begin(two_trees()),
         Message::Ready { epoch },
@@ -65,6 +67,9 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 12 },
         Message::Receipt { epoch, key: KEY },
         Message::End { epoch, failure: failure(FailureCode::ShuttingDown) },
+        Message::Done { epoch, from, below },
+        Message::Ask { epoch, from, below },
+        Message::Drain { epoch, from },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
@@ -134,6 +139,8 @@ pub fn local_request() -> Vec<Vec<u8>> {
     let dtypes = Dtype::ALL.into_iter().cycle();
     requests.extend(ReduceOp::ALL.into_iter().zip(dtypes).map(|(op, dtype)| post(op, dtype, 1.0)));
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
+    let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
+    requests.push(Request::Commit(Commit { epoch, step, timeout }));
     requests.iter().map(Request::encode).collect()
 }
 
@@ -151,12 +158,22 @@ pub fn local_response() -> Vec<Vec<u8>> {
         let failure = Failure::new(code, "gateway west-0 cannot be reached on any lane");
         Response::Event(RankEvent::Failed { sequence, failure })
     };
+    let epoch_began = |committed| {
+        let (epoch, next) = (Epoch(3), sequence);
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed })
+    };
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
         Response::Refused("the token is not that of job `train`".to_owned()),
-        Response::Event(RankEvent::EpochBegan { epoch: Epoch(3), next: sequence }),
+        epoch_began(None),
+        epoch_began(Some(Step(12))),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
+        Response::Event(RankEvent::Committed { step: Step(12) }),
+        Response::Event(RankEvent::CommitFailed {
+            step: Step(12),
+            failure: Failure::new(FailureCode::RegionLost, "region east has all"),
+        }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
     responses.iter().map(Response::encode).collect()

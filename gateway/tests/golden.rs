@@ -6,8 +6,8 @@
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
 use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
-use hier_collectives::ids::{Epoch, RankId, Sequence};
-use hier_collectives::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use units::{Span, TimeNs};
@@ -38,6 +38,11 @@ fn requests() -> Vec<Request> {
         Request::Attach(attach(0, "train", 1 << 28)),
         Request::Attach(attach(u32::MAX, "Überland", u64::MAX)),
         Request::Detach,
+        Request::Commit(Commit {
+            epoch: Epoch(9),
+            step: Step(1 << 40),
+            timeout: Span::from_secs(60),
+        }),
     ];
     for (index, op) in (1u64..).zip(ReduceOp::ALL) {
         for dtype in Dtype::ALL {
@@ -68,11 +73,16 @@ fn responses() -> Vec<Response> {
         ready: TimeNs::from_ns(u64::MAX),
     };
     let fabric = "two-region".to_owned();
+    let epoch_began = |committed| {
+        let (epoch, next) = (Epoch(7), Sequence(1 << 33));
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed })
+    };
     let mut responses = vec![
         Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
         Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
         Response::Refused("job `train`: no such job, or a wrong token".to_owned()),
-        Response::Event(RankEvent::EpochBegan { epoch: Epoch(7), next: Sequence(1 << 33) }),
+        epoch_began(None),
+        epoch_began(Some(Step(1 << 40))),
         Response::Event(RankEvent::ResultReady { sequence, timing }),
         Response::Event(RankEvent::ContributionFree { sequence }),
     ];
@@ -80,6 +90,10 @@ fn responses() -> Vec<Response> {
         let failure = Failure::new(code, format!("straße {}", code as u8).repeat(80));
         responses.push(Response::Event(RankEvent::Failed { sequence, failure }));
     }
+    let step = Step(u64::MAX);
+    let failure = Failure::new(FailureCode::RegionLost, "region east has all");
+    responses.push(Response::Event(RankEvent::Committed { step }));
+    responses.push(Response::Event(RankEvent::CommitFailed { step, failure }));
     responses
 }
 
@@ -105,6 +119,10 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Post", fields)
         }
         Request::Detach => ("Detach", json!({})),
+        Request::Commit(Commit { epoch, step, timeout }) => {
+            let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
+            ("Commit", fields)
+        }
     }
 }
 
@@ -115,8 +133,13 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             ("Attached", fields)
         }
         Response::Refused(why) => ("Refused", json!({ "why": why })),
-        Response::Event(RankEvent::EpochBegan { epoch, next }) => {
-            ("EpochBegan", json!({ "epoch": epoch.0, "next_sequence": next.0 }))
+        Response::Event(RankEvent::EpochBegan { epoch, next, committed }) => {
+            let fields = json!({
+                "epoch": epoch.0, "next_sequence": next.0,
+                "has_committed": u8::from(committed.is_some()),
+                "committed": committed.map_or(0, |step| step.0),
+            });
+            ("EpochBegan", fields)
         }
         Response::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
@@ -135,6 +158,12 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             });
             ("Failed", fields)
         }
+        Response::Event(RankEvent::Committed { step }) => ("Committed", json!({ "step": step.0 })),
+        Response::Event(RankEvent::CommitFailed { step, failure }) => {
+            let fields =
+                json!({ "step": step.0, "code": failure.code as u8, "text": failure.text });
+            ("CommitFailed", fields)
+        }
     }
 }
 
@@ -144,7 +173,8 @@ fn refused() -> Vec<Value> {
     let post = requests().pop().expect("a post").encode();
     let mut unknown_op = post.clone();
     unknown_op[17] = 99;
-    let failed = responses().pop().expect("a failure").encode();
+    let is_failed = |r: &Response| matches!(r, Response::Event(RankEvent::Failed { .. }));
+    let failed = responses().into_iter().rfind(is_failed).expect("a failure").encode();
     let mut unknown_code = failed.clone();
     unknown_code[9] = 99;
     let too_long = [&[6][..], &[0; 8], &[1, 4, 1], &[b'x'; 1025]].concat();
@@ -155,6 +185,8 @@ fn refused() -> Vec<Value> {
         side("request", &post[..post.len() - 1]),
         side("request", &unknown_op),
         side("response", &[200]),
+        // A step where it says that there is none.
+        side("response", &[&[3][..], &[0; 16], &[0, 0, 0, 0, 0, 0, 0, 0, 1]].concat()),
         side("response", &[2, 0, 2, 0xc3, 0x28]),
         side("response", &[2, 0, 3, b'a', b'b']),
         side("response", &unknown_code),

@@ -62,6 +62,7 @@ class _Text(NamedTuple):
     max_bytes: int
 
 
+U8 = Annotated[int, "B"]
 U16 = Annotated[int, "H"]
 U32 = Annotated[int, "I"]
 U64 = Annotated[int, "Q"]
@@ -103,6 +104,14 @@ class Detach(NamedTuple):
     """No more posts will come; what is posted goes on."""
 
 
+class Commit(NamedTuple):
+    """Say when a step is complete in every region."""
+
+    epoch: U64
+    step: U64
+    timeout_ns: U64
+
+
 class Attached(NamedTuple):
     """The trainer speaks for its rank now."""
 
@@ -122,6 +131,9 @@ class EpochBegan(NamedTuple):
 
     epoch: U64
     next_sequence: U64
+    # 1 with the last step known to be complete in every region; 0 and 0 without one.
+    has_committed: U8
+    committed: U64
 
 
 class ResultReady(NamedTuple):
@@ -148,8 +160,24 @@ class Failed(NamedTuple):
     text: FailureText
 
 
-Request = Union[Attach, Post, Detach]
-Response = Union[Attached, Refused, EpochBegan, ResultReady, ContributionFree, Failed]
+class Committed(NamedTuple):
+    """Every region has the step's collectives, on all its ranks."""
+
+    step: U64
+
+
+class CommitFailed(NamedTuple):
+    """It is not known here whether every region has the step's collectives."""
+
+    step: U64
+    code: Failure
+    text: FailureText
+
+
+Request = Union[Attach, Post, Detach, Commit]
+Response = Union[
+    Attached, Refused, EpochBegan, ResultReady, ContributionFree, Failed, Committed, CommitFailed
+]
 M = TypeVar("M")
 
 
@@ -260,10 +288,19 @@ class Codec(Generic[M]):
         return message
 
 
-REQUESTS: Codec[Request] = Codec("request", {1: Attach, 2: Post, 3: Detach})
+REQUESTS: Codec[Request] = Codec("request", {1: Attach, 2: Post, 3: Detach, 4: Commit})
 RESPONSES: Codec[Response] = Codec(
     "response",
-    {1: Attached, 2: Refused, 3: EpochBegan, 4: ResultReady, 5: ContributionFree, 6: Failed},
+    {
+        1: Attached,
+        2: Refused,
+        3: EpochBegan,
+        4: ResultReady,
+        5: ContributionFree,
+        6: Failed,
+        7: Committed,
+        8: CommitFailed,
+    },
 )
 
 

@@ -109,7 +109,7 @@ impl Raw {
     pub async fn hear(&mut self) -> Option<Response> {
         let bytes = read_message(&mut self.stream).await.ok()?;
         let response = Response::decode(&bytes).expect("a response");
-        if let Response::Event(RankEvent::EpochBegan { epoch, next }) = response {
+        if let Response::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
         }
         Some(response)
