@@ -1,7 +1,9 @@
 //! One fault from beginning to end: warm up, strike, listen, heal, and all-reduce again.
 
 use super::deployment::{BYTES, Deployment, Line};
-use super::fault::{Blow, Fault, RANKS, STOPPED_FOR, VERDICT_WITHIN, Victim};
+use super::fault::{
+    Blow, CUT_FOR, Fault, LATE_BY, RANKS, STOPPED_FOR, VERDICT_WITHIN, Victim, Way,
+};
 use rustix::process::Signal;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,28 +84,11 @@ impl Watch {
             ranks.iter().all(|rank| rank.completed >= WARM)
         })?;
         report.struck_percent = self.aim(at, report)? * 100.0;
-        let victim = self.fault.victim;
-        let struck = Instant::now();
-        let before = self.outcomes();
-        let system = |error: std::io::Error| error.to_string();
         match self.fault.blow {
-            Blow::Kill => self.deployment.kill(victim).map_err(system)?,
-            Blow::Stop => self.deployment.signal(victim, Signal::STOP).map_err(system)?,
-        }
-        match self.fault.blow {
-            Blow::Kill => {
-                self.listen_until("survivors have an outcome", VERDICT_WITHIN, report, |ranks| {
-                    (0..RANKS).all(|rank| {
-                        victim == Victim::Rank(rank) || ranks[rank].outcomes > before[rank]
-                    })
-                })?;
-                self.deployment.revive(victim).map_err(system)?;
-            }
-            Blow::Stop => {
-                let rest = STOPPED_FOR.saturating_sub(struck.elapsed());
-                self.listen_for(rest, report);
-                self.deployment.signal(victim, Signal::CONT).map_err(system)?;
-            }
+            Blow::Kill => self.kill(report)?,
+            Blow::Stop => self.stop(STOPPED_FOR, report)?,
+            Blow::Late => self.stop(LATE_BY, report)?,
+            Blow::CutOneWay(way) => self.cut(way, report)?,
         }
         let healed = Instant::now();
         let before: [u64; RANKS] = self.ranks.each_ref().map(|rank| rank.completed);
@@ -112,6 +97,30 @@ impl Watch {
         })?;
         report.recovery_seconds = healed.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Kills the victim; once all others have heard, starts it anew.
+    fn kill(&mut self, report: &mut Report) -> Result<(), String> {
+        let victim = self.fault.victim;
+        let before = self.ranks.each_ref().map(|rank| rank.outcomes);
+        self.deployment.kill(victim).map_err(system)?;
+        self.listen_until("survivors have an outcome", VERDICT_WITHIN, report, |ranks| {
+            let heard = |rank: usize| ranks[rank].outcomes > before[rank];
+            (0..RANKS).all(|rank| victim == Victim::Rank(rank) || heard(rank))
+        })?;
+        self.deployment.revive(victim).map_err(system)
+    }
+
+    fn stop(&mut self, span: Duration, report: &mut Report) -> Result<(), String> {
+        self.deployment.signal(self.fault.victim, Signal::STOP).map_err(system)?;
+        self.listen_for(span, report);
+        self.deployment.signal(self.fault.victim, Signal::CONT).map_err(system)
+    }
+
+    fn cut(&mut self, way: Way, report: &mut Report) -> Result<(), String> {
+        self.deployment.cut(way).map_err(system)?;
+        self.listen_for(CUT_FOR, report);
+        self.deployment.shuffle().map_err(system)
     }
 
     /// Waits until the next collective's bytes stand at `at`; returns where they stood last.
@@ -128,10 +137,6 @@ impl Watch {
             }
         }
         Err("the bytes never came as far as the blow".to_owned())
-    }
-
-    fn outcomes(&self) -> [u64; RANKS] {
-        self.ranks.each_ref().map(|rank| rank.outcomes)
     }
 
     fn listen_until(
@@ -176,6 +181,9 @@ impl Watch {
                 millis
             }
             ["failed", _, millis, text] => {
+                if self.fault.fails_nothing() {
+                    report.wrong.push(format!("rank {}: {text}", line.rank));
+                }
                 let heard = format!("rank {}: {text}", line.rank);
                 if !report.heard.contains(&heard) {
                     report.heard.push(heard);
@@ -209,6 +217,10 @@ impl Watch {
         }
         wrong
     }
+}
+
+fn system(error: std::io::Error) -> String {
+    error.to_string()
 }
 
 impl fmt::Display for Report {

@@ -1,10 +1,10 @@
 //! Two gateways, a relay and three ranks, each a process, in a folder of their own.
 
-use super::fault::{EAST_RANKS, RANKS, Victim};
+use super::fault::{EAST_RANKS, RANKS, Victim, Way};
 use gateway::observe::server::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,9 @@ const LANES: u16 = 16;
 const ELEMENTS: u64 = 16 << 17;
 /// Bytes of each all-reduce.
 pub const BYTES: u64 = ELEMENTS * 8;
+
+/// The link in netem's words, but for its delay.
+const LINK: &str = "rate 100mbit queue 40ms";
 
 /// A line that a rank printed.
 pub struct Line {
@@ -111,6 +114,22 @@ impl Deployment {
         Ok(())
     }
 
+    /// From now on nothing passes this way.
+    pub fn cut(&mut self, way: Way) -> io::Result<()> {
+        let side = if way == Way::EastToWest { "there" } else { "back" };
+        self.tell_relay(&format!("set netem-{side} {LINK} delay 20ms loss 100%"))
+    }
+
+    /// From now on everything passes, 1 % twice, and neighbours change places.
+    pub fn shuffle(&mut self) -> io::Result<()> {
+        self.tell_relay(&format!("set netem {LINK} delay 20ms 300us order free duplicate 1%"))
+    }
+
+    fn tell_relay(&mut self, line: &str) -> io::Result<()> {
+        let input = self.relay.as_mut().and_then(|relay| relay.stdin.as_mut());
+        writeln!(input.ok_or(io::ErrorKind::BrokenPipe)?, "{line}")
+    }
+
     /// Payload bytes that east's gateway has sent for the first time since it started.
     pub fn sent(&self) -> Option<u64> {
         let status = fetch_status(self.status[0]).ok()?;
@@ -142,7 +161,8 @@ impl Deployment {
 
     fn spawn(&self, mut command: Command, log: &str) -> io::Result<Child> {
         let log = File::options().create(true).append(true).open(self.path(log))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+        let output = log.try_clone()?;
+        command.stdin(Stdio::piped()).stdout(output).stderr(log).spawn()
     }
 
     fn certs(&self) -> io::Result<()> {
@@ -156,7 +176,7 @@ impl Deployment {
     fn start_relay(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.landbridge);
         command.args(["wan-sim", "relay", "--rate", "100 Mbit/s", "--rtt", "40 ms"]);
-        command.args(["--names", "east,west"]);
+        command.args(["--names", "east,west", "--control"]);
         let [relay, west] = self.ports;
         for lane in 0..4 {
             let (from, to) = (relay + lane, west + lane);

@@ -9,6 +9,18 @@ pub enum Blow {
     Kill,
     /// SIGSTOP, and SIGCONT [`STOPPED_FOR`] later.
     Stop,
+    /// A rank that is stopped while the others post: [`LATE_BY`] later it posts too.
+    Late,
+    /// The relay drops everything that goes one way for [`CUT_FOR`]; afterwards it duplicates
+    /// and swaps neighbours.
+    CutOneWay(Way),
+}
+
+/// One direction over the long haul.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    EastToWest,
+    WestToEast,
 }
 
 /// A process of the deployment.
@@ -35,13 +47,20 @@ pub const EAST_RANKS: usize = 2;
 pub const RANKS: usize = 3;
 /// How long a stopped process is stopped.
 pub const STOPPED_FOR: Duration = Duration::from_secs(20);
+/// How much later than the others a late rank posts.
+pub const LATE_BY: Duration = Duration::from_secs(90);
+/// How long nothing passes one way.
+pub const CUT_FOR: Duration = Duration::from_secs(5);
 /// A silent peer is lost after QUIC's idle timeout of 15 s, and an exchange that does not move
 /// ends sooner; the rest is for a busy machine.
 pub const VERDICT_WITHIN: Duration = Duration::from_secs(15 + 5);
 
 impl Fault {
     /// Every fault that is tried.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
+        Self { blow: Blow::Late, victim: Victim::Rank(0) },
+        Self { blow: Blow::CutOneWay(Way::EastToWest), victim: Victim::Relay },
+        Self { blow: Blow::CutOneWay(Way::WestToEast), victim: Victim::Relay },
         Self { blow: Blow::Kill, victim: Victim::Rank(0) },
         Self { blow: Blow::Kill, victim: Victim::Rank(2) },
         Self { blow: Blow::Kill, victim: Victim::Gateway(0) },
@@ -53,12 +72,23 @@ impl Fault {
     ];
 
     pub fn name(self) -> String {
-        let blow = if self.blow == Blow::Kill { "kill" } else { "stop" };
+        let blow = match self.blow {
+            Blow::Kill => "kill",
+            Blow::Stop => "stop",
+            Blow::Late => "late",
+            Blow::CutOneWay(Way::EastToWest) => return "cut east to west".to_owned(),
+            Blow::CutOneWay(Way::WestToEast) => return "cut west to east".to_owned(),
+        };
         match self.victim {
             Victim::Rank(rank) => format!("{blow} rank {rank}"),
             Victim::Gateway(gateway) => format!("{blow} gateway {}", ["east-0", "west-0"][gateway]),
             Victim::Relay => format!("{blow} relay"),
         }
+    }
+
+    /// Slow is not dead: what is late or silent for a while costs time, and nothing else.
+    pub fn fails_nothing(self) -> bool {
+        matches!(self.blow, Blow::Late | Blow::CutOneWay(_))
     }
 
     /// The share of a collective's bytes at which the `point`-th of `points` blows falls:
@@ -82,6 +112,7 @@ impl Fault {
             Self { blow: Blow::Stop, victim: Victim::Gateway(gateway) } if own(gateway) => {
                 STOPPED_FOR + VERDICT_WITHIN
             }
+            Self { blow: Blow::Late, .. } => LATE_BY + VERDICT_WITHIN,
             _ => VERDICT_WITHIN,
         }
     }

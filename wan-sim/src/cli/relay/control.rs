@@ -70,11 +70,15 @@ impl Settings {
         let mut changed = *self;
         match (&mut changed, key) {
             (changed, "netem") => {
-                let words: Netem = parse(value)?;
-                if words.seed.is_some() {
-                    return Err("a seed cannot change while the relay runs".to_owned());
-                }
-                *changed = Self::Netem(words.link, words.link);
+                let link = one_way(value)?;
+                *changed = Self::Netem(link, link);
+            }
+            (changed, "netem-there" | "netem-back") => {
+                let (there, back) = changed.links().map_err(|error| error.to_string())?;
+                let link = one_way(value)?;
+                let there_alone = key == "netem-there";
+                *changed =
+                    if there_alone { Self::Netem(link, back) } else { Self::Netem(there, link) };
             }
             (Self::Flags { rtt, .. }, "rtt") => *rtt = parse(value)?,
             (Self::Flags { rate, .. }, "rate") => *rate = parse(value)?,
@@ -82,7 +86,10 @@ impl Settings {
             (Self::Flags { jitter, .. }, "jitter") => *jitter = parse(value)?,
             (Self::Flags { queue, .. }, "queue") => *queue = Some(parse(value)?),
             (Self::Flags { .. }, _) => {
-                return Err(format!("`{key}` is none of rtt, rate, loss, jitter, queue, netem"));
+                return Err(format!(
+                    "`{key}` is none of rtt, rate, loss, jitter, queue, netem, netem-there, \
+                     netem-back"
+                ));
             }
             (Self::Netem(..), _) => {
                 return Err(format!("`{key}` cannot be set beside netem's words: set netem WORDS"));
@@ -91,6 +98,14 @@ impl Settings {
         let links = changed.links().map_err(|error| error.to_string())?;
         *self = changed;
         Ok(links)
+    }
+}
+
+fn one_way(words: &str) -> Result<LinkSpec, String> {
+    let words: Netem = parse(words)?;
+    match words.seed {
+        Some(_) => Err("a seed cannot change while the relay runs".to_owned()),
+        None => Ok(words.link),
     }
 }
 
