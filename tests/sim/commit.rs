@@ -1,6 +1,6 @@
 //! Commits of steps, and gateways that shut down in order.
 
-use gateway::client::{Client, DEFAULT_TIMEOUT};
+use gateway::client::Client;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Failure, FailureCode};
