@@ -156,7 +156,8 @@ fn a_plan_has_one_wire_form() {
     let tree = Tree { share: 1, crown: vec![GatewayId(0)], parents };
     let (algorithm, segment) = (Algorithm::Swap, ByteCount::new(1 << 20));
     let plan = Plan { algorithm, reason: String::new(), segment, trees: vec![tree] };
-    let begin = Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan };
+    let begin =
+        Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan, committed: None };
     let mut bytes = begin.encode();
     assert_eq!(Message::decode(&bytes), Ok(begin));
     let edges = bytes.len() - 8;
