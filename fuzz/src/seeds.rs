@@ -57,13 +57,15 @@ pub fn control_message() -> Vec<Vec<u8>> {
         plan,
         committed: Some(Committed { below: sequence, step: Step(12) }),
     };
-    let (from, below) = (Sequence(38), sequence);
+    let (from, below, rank) = (Sequence(38), sequence, RankId(2));
+    let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
         begin(crown_of_three()),
         begin(two_trees()),
         Message::Ready { epoch },
-        Message::Announce { epoch, sequence, rank: RankId(2), descriptor: DESCRIPTOR },
+        announce(false),
+        announce(true),
         Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 12 },
         Message::Receipt { epoch, key: KEY },
         Message::End { epoch, failure: failure(FailureCode::ShuttingDown) },

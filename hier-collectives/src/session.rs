@@ -276,10 +276,11 @@ impl Session {
         let expiry = now + post.timeout;
         let collective = self.collective(post.sequence);
         collective.expiry = Some(collective.expiry.map_or(expiry, |at| at.min(expiry)));
-        let first_here = collective.posts.len() == 1;
+        let (first, all) =
+            (collective.posts.len() == 1, collective.posts.len() == self.ranks.len());
         if self.agree(post.sequence, rank, post.descriptor, now) {
-            if first_here {
-                self.announce(post.sequence, rank, post.descriptor);
+            if first || all {
+                self.announce(post.sequence, rank, post.descriptor, all);
             }
             self.fail_if_rank_lost(post.sequence, now);
             self.activate_if_posted(post.sequence, now);
@@ -317,9 +318,14 @@ impl Session {
                 }
                 Ok(())
             }
-            Message::Announce { epoch, sequence, rank, descriptor } => {
+            Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
-                    self.collective(sequence).begun.get_or_insert(now);
+                    let collective = self.collective(sequence);
+                    collective.begun.get_or_insert(now);
+                    if all {
+                        collective.posted.insert(from);
+                    }
+                    self.note_if_complete(sequence, now);
                     if self.agree(sequence, rank, descriptor, now) {
                         self.fail_if_rank_lost(sequence, now);
                     }
@@ -330,8 +336,10 @@ impl Session {
             }
             Message::Grant { epoch, sequence, tree, limit } => {
                 if self.admits(epoch, sequence)? {
-                    let grants = &mut self.collective(sequence).grants;
-                    let granted = grants.entry((from, tree)).or_default();
+                    let collective = self.collective(sequence);
+                    // Nobody grants before all its ranks have posted.
+                    collective.posted.insert(from);
+                    let granted = collective.grants.entry((from, tree)).or_default();
                     *granted = (*granted).max(limit);
                     self.core.progress = now;
                     self.note_if_complete(sequence, now);
@@ -437,8 +445,8 @@ impl Session {
         false
     }
 
-    fn announce(&mut self, sequence: Sequence, rank: RankId, descriptor: Descriptor) {
-        let message = Message::Announce { epoch: self.epoch, sequence, rank, descriptor };
+    fn announce(&mut self, sequence: Sequence, rank: RankId, descriptor: Descriptor, all: bool) {
+        let message = Message::Announce { epoch: self.epoch, sequence, rank, descriptor, all };
         for to in self.ready_peers() {
             self.core.actions.push_back(Action::Message { to, message: message.clone() });
         }

@@ -481,3 +481,39 @@ fn slots_are_the_ranks_again_only_when_no_stream_reads_them() {
         world.assert_clean();
     }
 }
+
+/// In a tree only the root is a neighbour: all the same nobody's progress has a deadline before
+/// the last post anywhere, and everybody can say who is awaited.
+#[test]
+fn deadlines_start_at_the_last_post_anywhere() {
+    let plan = plan_of(vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)])]);
+    let mut world = World::new(&[1, 2, 1, 1], plan, 11, 1 << 20);
+    for rank in 0..4 {
+        world.post(RankId(rank), 0, 50);
+    }
+    world.run();
+    world.now = world.now + Span::from_secs(50);
+    for gateway in (0..4).map(GatewayId) {
+        let status = world.session(gateway).status();
+        let awaited = &status.collectives[0];
+        if gateway == GatewayId(3) {
+            assert_eq!(awaited.awaited_ranks, [RankId(4)]);
+            assert_eq!(awaited.awaited_gateways, []);
+        } else {
+            assert_eq!(awaited.awaited_gateways, [GatewayId(3)], "as {gateway} knows");
+        }
+        let now = world.now;
+        world.session(gateway).handle_timeout(now);
+        world.collect(gateway);
+    }
+    world.run();
+    for rank in 0..4 {
+        assert_eq!(failure_of(&world, rank), None, "rank {rank}");
+    }
+    world.post(RankId(4), 0, 50);
+    world.run();
+    for rank in 0..5 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+    world.assert_clean();
+}

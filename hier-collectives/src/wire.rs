@@ -102,10 +102,12 @@ pub enum Message {
         epoch: Epoch,
         /// The collective.
         sequence: Sequence,
-        /// The first rank that posted it there.
+        /// A rank that posted it there.
         rank: RankId,
         /// Its shape.
         descriptor: Descriptor,
+        /// Whether all ranks of the sender's have posted it.
+        all: bool,
     },
     /// The receiver may send the segments of this tree below `limit`.
     Grant {
@@ -266,12 +268,13 @@ impl Message {
                 out.push(3);
                 put_u64(&mut out, epoch.0);
             }
-            Self::Announce { epoch, sequence, rank, descriptor } => {
+            Self::Announce { epoch, sequence, rank, descriptor, all } => {
                 out.push(4);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, sequence.0);
                 put_u32(&mut out, rank.0);
                 put_descriptor(&mut out, descriptor);
+                out.push(u8::from(*all));
             }
             Self::Grant { epoch, sequence, tree, limit } => {
                 out.push(5);
@@ -338,6 +341,7 @@ impl Message {
                 sequence: Sequence(reader.u64()?),
                 rank: RankId(reader.u32()?),
                 descriptor: reader.descriptor()?,
+                all: reader.flag()?,
             },
             5 => Self::Grant {
                 epoch: Epoch(reader.u64()?),
@@ -412,6 +416,7 @@ pub(crate) fn plan_bytes(plan: &Plan) -> Vec<u8> {
 trait Fields {
     fn key(&mut self) -> Result<SegmentKey, DecodeError>;
     fn committed(&mut self) -> Result<Option<Committed>, DecodeError>;
+    fn flag(&mut self) -> Result<bool, DecodeError>;
     fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError>;
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
     fn plan(&mut self) -> Result<Plan, DecodeError>;
@@ -424,10 +429,16 @@ impl Fields for Reader<'_> {
         Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
     }
     fn committed(&mut self) -> Result<Option<Committed>, DecodeError> {
+        if !self.flag()? {
+            return Ok(None);
+        }
+        Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) }))
+    }
+    fn flag(&mut self) -> Result<bool, DecodeError> {
         match self.u8()? {
-            0 => Ok(None),
-            1 => Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) })),
-            _ => Err(DecodeError::Unknown("committed")),
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Unknown("flag")),
         }
     }
     fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError> {

@@ -76,9 +76,15 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
-        (pair.clone(), any::<u32>(), descriptor).prop_map(|((epoch, sequence), rank, d)| {
-            Message::Announce { epoch, sequence, rank: RankId(rank), descriptor: d }
-        }),
+        (pair.clone(), any::<u32>(), descriptor, any::<bool>()).prop_map(
+            |((epoch, sequence), rank, descriptor, all)| Message::Announce {
+                epoch,
+                sequence,
+                rank: RankId(rank),
+                descriptor,
+                all
+            }
+        ),
         (pair.clone(), any::<u16>(), any::<u32>()).prop_map(|((epoch, sequence), tree, limit)| {
             Message::Grant { epoch, sequence, tree: TreeIndex(tree), limit }
         }),

@@ -80,6 +80,13 @@ impl Session {
                 }
                 collective.timing.wan_end = now;
                 self.core.progress = now;
+                // It has posted; and so has everybody, if this is a result.
+                collective.posted.insert(from);
+                let part = collective.parts.get(usize::from(key.tree.0));
+                if part.is_some_and(|part| part.comes_down_from(from)) {
+                    collective.posted.extend(self.peers.keys());
+                }
+                self.note_if_complete(key.sequence, now);
                 self.landed(from, key, now);
             }
         }

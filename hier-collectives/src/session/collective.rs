@@ -6,7 +6,7 @@ use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
 use crate::wire::{Message, SegmentKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use units::TimeNs;
 
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Collective {
     pub posts: BTreeMap<RankId, f64>,
     /// The first post here, or the first that a peer told of.
     pub begun: Option<TimeNs>,
+    /// Gateways all of whose ranks are known to have posted.
+    pub posted: BTreeSet<GatewayId>,
     /// When the last post anywhere became known.
     pub complete: Option<TimeNs>,
     /// When the first of the posters' timeouts ends.
@@ -61,6 +63,7 @@ impl Collective {
             descriptor: None,
             posts: BTreeMap::new(),
             begun: None,
+            posted: BTreeSet::new(),
             complete: None,
             expiry: None,
             failure: None,
@@ -88,7 +91,8 @@ impl Collective {
         let mut facts = Vec::new();
         let first_here = self.posts.keys().find(|rank| ranks.contains_key(rank));
         if let (Some(rank), Some((_, descriptor))) = (first_here, self.descriptor) {
-            facts.push(Message::Announce { epoch, sequence, rank: *rank, descriptor });
+            let (rank, all) = (*rank, self.posts.len() == ranks.len());
+            facts.push(Message::Announce { epoch, sequence, rank, descriptor, all });
         }
         for ((to, tree), limit) in &self.granted {
             if *to == peer {

@@ -114,14 +114,10 @@ impl Session {
         missing.copied().collect()
     }
 
-    /// Peers grant once all their ranks have posted, so a peer without a grant is awaited.
     pub(super) fn awaited_gateways(&self, collective: &Collective) -> Vec<GatewayId> {
-        let peers = self.peers.keys().filter(|peer| {
-            let granted = collective.grants.keys().any(|(from, _)| from == *peer);
-            let owes = collective.parts.is_empty()
-                || collective.parts.iter().any(|part| part.out.contains_key(peer));
-            owes && !granted
-        });
+        let has_ranks = |peer: &GatewayId| !self.config.fabric.gateway(*peer).ranks.is_empty();
+        let peers =
+            self.peers.keys().filter(|peer| has_ranks(peer) && !collective.posted.contains(*peer));
         peers.copied().collect()
     }
 }
