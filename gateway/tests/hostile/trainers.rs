@@ -233,11 +233,11 @@ fn part_of_a_crowd() {
         let over = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         // Whoever lost its seat comes again, until the test is over.
         for number in (0..EACH).cycle().take_while(|_| !over.is_finished()) {
-            if open[number].as_ref().is_none_or(|stream| matches!(stream.try_read(&mut [0]), Ok(0)))
-            {
+            let lost = |stream: &UnixStream| matches!(stream.try_read(&mut [0]), Ok(0));
+            if open[number].as_ref().is_none_or(lost) {
                 open[number] = come(&socket, &memory, number).await;
-                tokio::time::sleep(Duration::from_millis(1)).await;
             }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
 }
