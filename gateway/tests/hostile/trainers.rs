@@ -246,7 +246,7 @@ fn part_of_a_crowd() {
 async fn come(socket: &Path, memory: &OwnedFd, number: usize) -> Option<UnixStream> {
     let mut stream = connect_unix(socket, memory).await.ok()?;
     // Every other one says half a message.
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         stream.write_all(&[0, 0, 0, 60, 1]).await.ok()?;
     }
     Some(stream)
