@@ -9,12 +9,13 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
 use units::Span;
 
 /// A memfd of `bytes`, allocated but never written, with these seals.
@@ -225,23 +226,30 @@ fn part_of_a_crowd() {
         let memory = memfd(4096, SealFlags::SHRINK | SealFlags::GROW);
         let mut open = Vec::new();
         for number in 0..EACH {
-            let mut stream = connect_unix(&socket, &memory).await.expect("connects");
-            if number % 2 == 0 {
-                // Half a message. The connection may have made room for others already.
-                let _ = stream.write_all(&[0, 0, 0, 60, 1]).await;
-            }
-            open.push(stream);
+            open.push(come(&socket, &memory, number).await);
         }
         println!("\nall are open");
         std::io::stdout().flush().expect("written");
         let over = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         // Whoever lost its seat comes again, until the test is over.
-        while !over.is_finished() {
-            open.remove(0);
-            open.push(connect_unix(&socket, &memory).await.expect("connects"));
+        for number in (0..EACH).cycle().take_while(|_| !over.is_finished()) {
+            let lost = |stream: &UnixStream| matches!(stream.try_read(&mut [0]), Ok(0));
+            if open[number].as_ref().is_none_or(lost) {
+                open[number] = come(&socket, &memory, number).await;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
+}
+
+/// A connection that holds its seat for as long as it can; `None` when it lost it already.
+async fn come(socket: &Path, memory: &OwnedFd, number: usize) -> Option<UnixStream> {
+    let mut stream = connect_unix(socket, memory).await.ok()?;
+    // Every other one says half a message.
+    if number.is_multiple_of(2) {
+        stream.write_all(&[0, 0, 0, 60, 1]).await.ok()?;
+    }
+    Some(stream)
 }
 
 #[test]
