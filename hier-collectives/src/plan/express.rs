@@ -69,12 +69,11 @@ impl Plan {
     /// The part of the buffer at whose top each gateway stands, in gateway order; a crown
     /// divides its tree's share.
     pub fn owned(&self, fabric: &Fabric) -> Vec<f64> {
-        let total: u64 = self.trees.iter().map(|tree| tree.share).sum();
+        let total: f64 = self.trees.iter().map(|tree| tree.share as f64).sum();
         let mut owned = vec![0.0; fabric.gateways().len()];
         for tree in &self.trees {
             for GatewayId(id) in &tree.crown {
-                owned[usize::from(*id)] +=
-                    tree.share as f64 / total as f64 / tree.crown.len() as f64;
+                owned[usize::from(*id)] += tree.share as f64 / total / tree.crown.len() as f64;
             }
         }
         owned
