@@ -123,11 +123,12 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// A key of a few bytes makes a fault of a few hundred. A region has a speed for each of up
+/// A key of a few bytes makes a fault of a few hundred, and a dot in a key a table of more
+/// than a thousand. A region has a speed for each of up
 /// to 65,536 ranks, held twice while it is checked.
 fn bound(text: &str) -> Bound {
     let regions = text.matches("ranks").count();
-    Bound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 512 }
+    Bound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 2048 }
 }
 
 /// The example's folder: its fabric is read by the regions.

@@ -126,8 +126,8 @@ pub fn recording(bytes: &[u8]) {
 const WORD: Bound = Bound { fixed: 256, per_byte: 8 };
 /// A word of two bytes is 16 in the list of words.
 const WORDS: Bound = Bound { fixed: 512, per_byte: 16 };
-/// A link of a few bytes is a few hundred, held several times over.
-const FILE: Bound = Bound { fixed: 64 << 10, per_byte: 512 };
+/// A link of a few bytes is a few hundred, held several times over; a dot in a key is a table.
+const FILE: Bound = Bound { fixed: 64 << 10, per_byte: 2048 };
 /// Fates that are put right in one recording.
 const REPAIRS_MAX: usize = 64;
 /// The example's folder: labs name fabrics beside it.

@@ -183,7 +183,8 @@ pub fn local_response() -> Vec<Vec<u8>> {
 
 /// The example, and what it leaves out.
 pub fn fabric_config() -> Vec<Vec<u8>> {
-    texts(&[FABRIC, THREE_REGIONS, "name = 1\nmtu = [\n", "[link.a-b]\nrate = \"1 bit/s\"\n"])
+    let five = include_str!("../../configs/five-regions/fabric.toml");
+    texts(&[FABRIC, five, THREE_REGIONS, "name = 1\nmtu = [\n", "[link.a-b]\nrate = \"1 bit/s\"\n"])
 }
 
 /// The examples, and what they leave out.
@@ -255,7 +256,20 @@ pub fn lab_file() -> Vec<Vec<u8>> {
                  duplicate = \"2 %\"\ncorrupt = \"3 %\"\nreorder = \"1 %\"\ngap = 5\n";
     let netem = "[site.a]\n[site.b]\n[link.a-b]\nforward.netem = \"delay 4ms\"\n\
                  backward.netem = \"delay 40ms 2ms rate 1mbit loss 1%\"\n";
-    texts(&[LAB, FABRIC, &over.replace("netem = \"delay 1ms\"\n", ""), over, every, netem])
+    let scripted = "[site.a]\negress = \"1 Gbit/s\"\ningress = \"2 Gbit/s\"\nport_queue = \"1 MB\"\n\
+                    [site.b]\n[link.a-b]\ndelay = \"1 ms\"\nrate = \"5 Gbit/s\"\n\
+                    changes = [{ at = \"1 s\", rate = \"1 Mbit/s\", loss = \"1 %\" }, \
+                    { at = \"2 s\", cut = true }, { at = \"3 s\", cut = false, delay = \"2 ms\" }]\n\
+                    drops = [0, 7]\n";
+    texts(&[
+        LAB,
+        FABRIC,
+        scripted,
+        &over.replace("netem = \"delay 1ms\"\n", ""),
+        over,
+        every,
+        netem,
+    ])
 }
 
 /// All that a line can be, with fates that a replay puts right.
@@ -265,11 +279,15 @@ pub fn recording() -> Vec<Vec<u8>> {
         ecn corrupt 5% duplicate 5% reorder 5% gap 3 rate 20mbit 8 queue 20kB mark-above 9kB \
         limit 40 seed 3\nlink 1 west_east delay 5ms loss 10% seed 4\n\
         0 0 1500 ect 10000000\n0 0 1500 ect 10000000\n1 170001 137 not 5170001\n\
-        0 340002 174 not drop:loss\n0 set delay 7ms rate 5mbit queue 1bdp\n1 cut\n\
+        0 340002 174 not drop:loss\n0 set 340002 delay 7ms rate 5mbit queue 1bdp\n1 cut\n\
         1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked bit:3 copy 10\n";
+    let scripted = "wan-sim recording 1\nlink 0 a delay 1ms rate 1mbit seed 1\n\
+        0 at 5000000 set delay 2ms rate 2mbit\n0 at 6000000 cut\n0 at 7000000 join\n0 drops 1\n\
+        0 0 1500 not 13000000\n0 0 1500 not drop:script\n0 0 1500 not 15000000\n\
+        0 set 1000000 delay 1ms rate 3mbit\n0 moved 0 5666666\n0 moved 2 1\n";
     let plain = "wan-sim recording 1\nlink 0 a delay 1ms limit none seed 1\n\
         0 0 100 not 1000000\n0 0 100 not 1000000\n0 5 65535 ect 1000005\n";
-    texts(&[everything, plain, "wan-sim recording 1\n"])
+    texts(&[everything, scripted, plain, "wan-sim recording 1\n"])
 }
 
 fn texts(texts: &[&str]) -> Vec<Vec<u8>> {

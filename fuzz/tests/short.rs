@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 /// Mutations of each target's corpus: a second or two for the slowest.
-const INPUTS: u64 = 50_000;
+const INPUTS: u64 = 20_000;
 
 fn target(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).expect("a target of that name")

@@ -240,3 +240,20 @@ fn an_error_is_one_line_whatever_the_names_are() {
         assert!(!line.contains(char::is_control), "{line:?}");
     }
 }
+
+#[test]
+fn rates_that_no_number_holds_together_are_more_than_any_port() {
+    let most = format!("rate = '{} bit/s'", u64::MAX);
+    let lab = format!(
+        "[site.a]\negress = '1 Gbit/s'\n[site.b]\n[site.c]\n[link.a-b]\ndelay = '1 ms'\n{most}\n\
+         [link.a-c]\ndelay = '1 ms'\n{most}\n"
+    );
+    let port = load(&lab).unwrap().ports[0].egress.unwrap();
+    assert_eq!(port.rate().unwrap().to_string(), "1 Gbit/s");
+    let gateway = |name, port| {
+        let rate = most.replace("rate", "egress");
+        format!("[region.a.gateway.{name}]\nwan = '192.0.2.1:{port}'\n{rate}\n")
+    };
+    let fabric = gateway("one", 7400) + &gateway("two", 7500);
+    assert!(load(&fabric).is_ok());
+}

@@ -51,9 +51,9 @@ impl<'a> Source<'a> {
     ) -> Result<T, Faults> {
         let (root, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
-            let line = error.span().map(|span| self.line(&span));
+            let line = error.span().map_or_else(|| self.placeless(), |span| self.line(&span));
             let accepted = "TOML, as in the examples under configs/".to_owned();
-            self.push(String::new(), line, None, error.message().to_owned(), accepted);
+            self.push(String::new(), Some(line), None, error.message().to_owned(), accepted);
         }
         let mut section = Section {
             source: &self,
@@ -112,6 +112,17 @@ impl<'a> Source<'a> {
     fn line(&self, span: &Range<usize>) -> usize {
         let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
         1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// The parser gives no place when values are nested too deeply: the first line with which
+    /// it says so.
+    fn placeless(&self) -> usize {
+        let says_so = |end: usize| {
+            let (_, errors) = DeTable::parse_recoverable(&self.text[..end]);
+            errors.iter().any(|error| error.span().is_none())
+        };
+        let ends: Vec<usize> = self.text.match_indices('\n').map(|(at, _)| at).collect();
+        1 + ends.partition_point(|end| !says_so(*end))
     }
 
     fn excerpt(&self, span: &Range<usize>) -> Option<String> {

@@ -228,6 +228,14 @@ fn two_syntax_errors_are_both_reported() {
     assert!(faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2, "{faults}");
 }
 
+#[test]
+fn what_is_nested_too_deeply_has_a_line() {
+    let text = format!("name = \"a\"\n# [[\nmtu = {}\nlink = 1\n", "[".repeat(200));
+    let faults: Vec<Fault> = fabric(&text).expect_err("no array that deep").into_iter().collect();
+    let deep = faults.iter().find(|fault| fault.problem.contains("recursion"));
+    assert_eq!(deep.and_then(|fault| fault.line), Some(3), "{faults:?}");
+}
+
 /// Fragments of real files in any order come nearer to the reader's branches than random text.
 fn fragments() -> impl Strategy<Value = String> {
     let lines: Vec<&'static str> = FABRIC.lines().chain(EAST.lines()).collect();

@@ -153,8 +153,10 @@ impl From<(String, Region)> for RawSite {
         let wans = on_wan.iter().filter_map(|gateway| gateway.wan);
         let host = Host { addresses: wans.map(|wan| wan.ip()).collect(), device: None };
         let sum = |rate: fn(&Gateway) -> Option<BitRate>| {
-            let rates = on_wan.iter().map(|gateway| rate(gateway).map(BitRate::bits_per_second));
-            let sum = rates.sum::<Option<u64>>().filter(|_| !on_wan.is_empty());
+            let mut rates = on_wan.iter().map(|gateway| rate(gateway));
+            let sum =
+                rates.try_fold(0u64, |sum, rate| Some(sum.saturating_add(rate?.bits_per_second())));
+            let sum = sum.filter(|_| !on_wan.is_empty());
             sum.map(BitRate::from_bits_per_second)
         };
         let (egress, ingress) = (sum(|gateway| gateway.egress), sum(|gateway| gateway.ingress));

@@ -40,8 +40,9 @@ impl RawPort {
         let queue = self.queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000));
         let room = LinkSpec::new(rate, longest)?.with_queue(queue).queue();
         let port = LinkSpec::new(rate, Span::ZERO)?.with_queue(room);
-        let rates = links.iter().map(|link| link.rate().map(BitRate::bits_per_second));
-        let most = rates.sum::<Option<u64>>();
+        let mut rates = links.iter().map(LinkSpec::rate);
+        let most =
+            rates.try_fold(0u64, |sum, rate| Some(sum.saturating_add(rate?.bits_per_second())));
         Ok(Some(port).filter(|_| most.is_none_or(|most| most > rate.bits_per_second())))
     }
 }
