@@ -218,6 +218,49 @@ fn a_terminal_sees_rate_queue_and_drops() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// By flag, in netem's words and in a file: a word that nobody knows, a negative rate, loss
+/// above 100 %, a number without its unit.
+#[test]
+fn a_bad_spec_gets_one_line_with_the_word_and_what_is_accepted() {
+    let relay = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9"];
+    let check = |arguments: &[&str], word: &str, accepted: &str| {
+        let output = run(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(word) && error.contains(accepted), "{arguments:?}: {error}");
+    };
+    for (words, word, accepted) in [
+        ("delay 1ms teleport 3", "`teleport`", "delay, distribution, loss"),
+        ("rate -1gbit", "`-1gbit`", "1gbit"),
+        ("loss 101%", "`101%`", "0% to 100%"),
+        ("delay 40", "`40`", "ms"),
+    ] {
+        check(&[&relay[..], &["--netem", words]].concat(), word, accepted);
+    }
+    for (flags, word, accepted) in [
+        (["--rtt=1ms", "--rate=-1 Mbit/s"], "-1 Mbit/s", "500 Mbit/s"),
+        (["--rate=1 Gbit/s", "--rtt=80"], "`80`", "80 ms"),
+        (["--rate=1 Gbit/s", "--loss=101 %"], "101 %", "0 % to 100 %"),
+    ] {
+        check(&[&relay[..], &flags].concat(), word, accepted);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lab.toml");
+    for (line, word, accepted) in [
+        ("rat = '1 Gbit/s'", "`rat`", "`rate`"),
+        ("rate = '-1 Gbit/s'", "`-1 Gbit/s`", "500 Mbit/s"),
+        ("loss = '101 %'", "`101 %`", "0 % to 100 %"),
+        ("rtt = '80'", "`80`", "80 ms"),
+    ] {
+        std::fs::write(&file, format!("[site.a]\n[site.b]\n[link.a-b]\n{line}\n")).unwrap();
+        let file = file.to_str().unwrap();
+        for arguments in [&["show", file][..], &["tc", file], &["lab", "up", file]] {
+            check(arguments, word, accepted);
+        }
+    }
+}
+
 #[test]
 fn there_is_one_seed() {
     let forward = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9"];

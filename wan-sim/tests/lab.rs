@@ -8,11 +8,11 @@ mod stopping;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use wan_sim::lab::{Lab, LabError, LinkStatus, namespace_name, namespaces};
@@ -271,6 +271,45 @@ fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
     assert_eq!(namespaces(&prefix), Vec::<String>::new());
     assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(1));
     assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
+}
+
+#[test]
+fn ping_and_iperf3_run_as_they_are() {
+    for program in ["ping", "iperf3"] {
+        if Command::new(program).arg("--help").output().is_err() {
+            eprintln!("SKIPPED: {program} is not installed: apt-get install iputils-ping iperf3");
+            return;
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 5ms rate 1gbit queue 1bdp");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let exec = |site, words: &str| {
+        let arguments: Vec<_> = words.split(' ').collect();
+        wan_sim(&[&["lab", "exec", file, site, "--"], &arguments[..]].concat())
+    };
+    let ping = String::from_utf8(exec("a", "ping -c 3 -i 0.2 b").stdout).unwrap();
+    assert!(ping.contains("3 received"), "{ping}");
+    // rtt min/avg/max/mdev = 10.1/...
+    let least = ping.split(" = ").last().and_then(|values| values.split('/').next());
+    assert!(least.and_then(|ms| ms.parse::<f64>().ok()).is_some_and(|ms| ms >= 10.0), "{ping}");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_wan-sim"))
+        .args(["lab", "exec", file, "b", "--", "iperf3", "-s", "-1", "--forceflush"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("listening") {}
+    let client = exec("a", "iperf3 -c b -n 5M -J");
+    let report: serde_json::Value = serde_json::from_slice(&client.stdout).unwrap();
+    assert!(report["end"]["sum_received"]["bytes"].as_u64().unwrap() > 4_000_000, "{report}");
+    lines.for_each(drop);
+    assert!(server.wait().unwrap().success());
+    let down = wan_sim(&["lab", "down", file]);
+    assert_eq!(down.status.code(), Some(0));
 }
 
 #[test]

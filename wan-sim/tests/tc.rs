@@ -31,6 +31,18 @@ fn the_example_renders_as_recorded() {
 }
 
 #[test]
+fn every_preset_has_an_example_that_renders_as_recorded() {
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/presets.toml");
+    let output = wan_sim(&["tc", lab]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let golden = include_str!("golden/tc-presets.txt");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), golden);
+    for preset in wan_sim::topology::presets() {
+        assert!(golden.contains(&format!("# On {}:\n", preset.name)), "{}", preset.name);
+    }
+}
+
+#[test]
 fn a_fabric_renders_with_its_gateways_addresses() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fabric.toml");

@@ -2,6 +2,7 @@
 
 mod faults;
 mod quickstart;
+mod wan_sim;
 
 use crate::command::Failure;
 use std::path::Path;
@@ -16,7 +17,11 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 2] = [("faults", faults::measure), ("quickstart", quickstart::measure)];
+const BENCHES: [Bench; 3] = [
+    ("faults", faults::measure),
+    ("quickstart", quickstart::measure),
+    ("wan-sim", wan_sim::measure),
+];
 
 /// Runs a bench and writes its page; `None` when there is none of that name.
 pub fn run(name: &str) -> Option<ExitCode> {

@@ -43,5 +43,7 @@ Commands:
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench wan-sim     Emulated links against their formulas and against none, writes
+                    docs/results/wan-sim.md. As root it also measures namespaces.
 
 Exit codes: 0 good, 1 a stage failed, 64 usage";

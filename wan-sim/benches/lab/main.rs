@@ -22,6 +22,7 @@ fn main() {
         println!("SKIPPED: {} not found: install iperf3 and iputils-ping", missing.join(" and "));
         return;
     }
+    site::remove_orphans();
     if let Err(error) = site::World::start("delay 1ms limit none") {
         println!("SKIPPED: {error}");
         return;

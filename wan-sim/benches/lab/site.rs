@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use wan_sim::FidelityReport;
@@ -14,6 +15,8 @@ use wan_sim::topology::Topology;
 /// Addresses of the sites `a` and `b`, in a lab and at the ends of a plain cable.
 pub const A: &str = "10.77.0.1";
 pub const B: &str = "10.77.0.2";
+
+const PREFIX: &str = "wsbench-";
 
 /// What stands between the sites.
 pub enum World {
@@ -153,10 +156,20 @@ impl Drop for Server {
     }
 }
 
+/// Removes what a bench that was killed left behind.
+pub fn remove_orphans() {
+    for name in wan_sim::lab::namespaces(PREFIX) {
+        let process = name[PREFIX.len()..].split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            wan_sim::lab::remove_orphans(&name);
+        }
+    }
+}
+
 fn prefix() -> String {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
-    format!("wsbench-{}-{world}-", std::process::id())
+    format!("{PREFIX}{}-{world}-", std::process::id())
 }
 
 fn ip(arguments: &str) {

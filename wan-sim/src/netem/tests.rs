@@ -57,6 +57,12 @@ fn units_are_those_of_tc() {
 #[test]
 fn the_documentation_lists_every_word_with_its_effect() {
     let page = include_str!("../../../docs/netem.md");
+    let tests = [
+        include_str!("tests.rs"),
+        include_str!("../link/tests.rs"),
+        include_str!("../rng.rs"),
+        include_str!("../../tests/statistics.rs"),
+    ];
     let (mut accepted, mut refused) = (0, 0);
     for row in page.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -67,6 +73,9 @@ fn the_documentation_lists_every_word_with_its_effect() {
                 accepted += 1;
                 let without = code(cells[3]);
                 assert_ne!(parse(&example).unwrap(), parse(&without).unwrap(), "{row}");
+                let proof = format!("\nfn {}() {{", cells[4]);
+                let has_proof = |test: &&str| test.replace("    fn ", "fn ").contains(&proof);
+                assert!(tests.iter().any(has_proof), "no such test: {row}");
             }
             "no" => {
                 refused += 1;

@@ -86,12 +86,15 @@ impl State {
             self.undelivered.no_link += 1;
             return;
         };
-        let mut sent = vec![(now, datagram)];
-        if let Some(port) = self.ports.get_mut(&from) {
-            sent = pass(&mut port.egress, &mut self.trace, destination, sent);
-        }
-        for (at, datagram) in pass(link, &mut self.trace, destination, sent) {
-            if self.ports.contains_key(&to) {
+        let sent = match self.ports.get_mut(&from) {
+            Some(port) => pass(&mut port.egress, &mut self.trace, destination, (now, datagram)),
+            None => [Some((now, datagram)), None],
+        };
+        let arrived =
+            sent.map(|sent| sent.map(|sent| pass(link, &mut self.trace, destination, sent)));
+        let to_port = self.ports.contains_key(&to);
+        for (at, datagram) in arrived.into_iter().flatten().flatten().flatten() {
+            if to_port {
                 self.sent += 1;
                 let arriving = self.arriving.entry(to).or_default();
                 arriving.insert((at, self.sent), (destination, datagram));
@@ -99,24 +102,6 @@ impl State {
                 self.put(at, destination, datagram);
             }
         }
-    }
-
-    /// Loses what is on its way at `now` between two addresses.
-    pub(super) fn drop_under_way(&mut self, now: TimeNs, from: IpAddr, to: IpAddr) {
-        let mut dropped = 0;
-        if let Some(arriving) = self.arriving.get_mut(&to) {
-            let lost = arriving.extract_if(.., |_, (_, datagram)| datagram.source.ip() == from);
-            dropped += lost.count();
-        }
-        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
-            let after = (now + Span::from_ns(1), 0)..;
-            let lost = inbox.datagrams.extract_if(after, |_, d| d.source.ip() == from);
-            for (_, datagram) in lost {
-                inbox.bytes -= datagram.payload.len();
-                dropped += 1;
-            }
-        }
-        self.undelivered.dropped += dropped as u64;
     }
 
     /// Lets what has come to the port of `ip` by `now` through it. Returns whoever waits for
@@ -128,11 +113,11 @@ impl State {
             && entry.key().0 <= now
         {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
-            let mut came = vec![(at, datagram)];
-            if let Some(port) = self.ports.get_mut(&ip) {
-                came = pass(&mut port.ingress, &mut self.trace, destination, came);
-            }
-            for (at, mut datagram) in came {
+            let came = match self.ports.get_mut(&ip) {
+                Some(port) => pass(&mut port.ingress, &mut self.trace, destination, (at, datagram)),
+                None => [Some((at, datagram)), None],
+            };
+            for (at, mut datagram) in came.into_iter().flatten() {
                 datagram.on_link = None;
                 self.put(at, destination, datagram);
             }
@@ -211,24 +196,22 @@ fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Opti
     }
 }
 
-/// Offers datagrams to a link; returns those that come out, and when.
+/// Offers a datagram to a link; returns what comes out, and when.
 fn pass(
     link: &mut Link,
     trace: &mut TraceHash,
     destination: SocketAddr,
-    datagrams: Vec<(TimeNs, Datagram)>,
-) -> Vec<(TimeNs, Datagram)> {
-    let mut out = Vec::with_capacity(datagrams.len());
-    for (now, datagram) in datagrams {
-        let mut record = record(now, destination, &datagram);
-        let ecn_capable = datagram.ecn.is_some();
-        let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
-        record.offered = Some(offered);
-        trace.add(&record);
-        let arrived = offered.deliveries();
-        let after =
-            |(name, delivery): (_, Delivery)| (delivery.at, datagram.clone().after(name, delivery));
-        out.extend(arrived.map(after));
+    (now, datagram): (TimeNs, Datagram),
+) -> [Option<(TimeNs, Datagram)>; 2] {
+    let mut record = record(now, destination, &datagram);
+    let ecn_capable = datagram.ecn.is_some();
+    let offered = link.offer(now, Packet { ip_bytes: record.ip_bytes, ecn_capable });
+    record.offered = Some(offered);
+    trace.add(&record);
+    let mut out = [None, None];
+    for (name, delivery) in offered.deliveries() {
+        let after = datagram.clone().after(name, delivery);
+        out[usize::from(name.copy)] = Some((delivery.at, after));
     }
     out
 }

@@ -1,0 +1,60 @@
+//! `cargo xtask bench wan-sim`.
+
+use super::Page;
+use crate::command::{CommandLine, Failure};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Each bench of the crate, and what its table shows.
+const PARTS: [(&str, &str); 3] = [
+    (
+        "virtual_time",
+        "## Virtual time\n\nQUIC endpoints over the virtual network, on one thread. Each run makes \
+         the same trace hash; `tests/virtual_time.rs` compares it between processes.",
+    ),
+    (
+        "relay",
+        "## Relay\n\nThree threads of one process: sender, relay, receiver. The direct flow has \
+         two of these.",
+    ),
+    (
+        "lab",
+        "## Lab\n\nNamespaces with TUN devices; iperf3 and ping run unmodified. A run that its \
+         fidelity report voids is made again, up to four times, and the last is shown as it is.",
+    ),
+];
+
+/// Runs the crate's benches, and takes their tables.
+pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+    install();
+    let mut text = String::from(
+        "Figures are median (least to most). All that is compared alternates within one run, so \
+         that a busy spell of the machine meets both; where the machine is busy with other work, \
+         so say the fidelity reports.\n",
+    );
+    for (bench, what) in PARTS {
+        let arguments = ["bench", "--package", "wan-sim", "--all-features", "--bench", bench];
+        let line = CommandLine::cargo(&arguments);
+        let (status, stdout) = line.capture(root)?;
+        if !status.success() {
+            return Err(line.failed(&status));
+        }
+        text.push_str(&format!("\n{what}\n\n{}\n", stdout.trim()));
+    }
+    Ok(Page { title: "wan-sim", text })
+}
+
+/// Gets what the lab's bench runs at its sites, where this is a system with apt and we may;
+/// else the bench itself says what it skips.
+fn install() {
+    for (program, package) in [("iperf3", "iperf3"), ("ping", "iputils-ping")] {
+        let quiet = |command: &mut Command| {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()
+        };
+        if quiet(Command::new(program).arg("--help")).is_err() {
+            let installed = quiet(Command::new("apt-get").args(["install", "--yes", package]));
+            let done = installed.is_ok_and(|status| status.success());
+            eprintln!("{package}: {}", if done { "installed" } else { "cannot be installed" });
+        }
+    }
+}
