@@ -197,10 +197,11 @@ impl Session {
                 RankEvent::Failed { sequence: post.sequence, failure: Failure::new(code, text) };
             core.actions.push_back(Action::Notify { rank, event });
         };
+        let current = self.is_current(post.epoch);
         let Some(local) = self.ranks.get_mut(&rank) else {
             return;
         };
-        if self.active.is_none() || post.epoch != self.epoch {
+        if !current {
             let text = format!(
                 "epoch {} is over; wait for the next and post again, contribution intact",
                 post.epoch
@@ -274,7 +275,7 @@ impl Session {
                 Ok(())
             }
             Message::End { epoch, failure } => {
-                if self.active.is_some() && epoch == self.epoch {
+                if self.is_current(epoch) {
                     self.end_epoch(failure, Some(from), now);
                 }
                 Ok(())
@@ -300,13 +301,13 @@ impl Session {
                 Ok(())
             }
             Message::Receipt { epoch, key } => {
-                if self.active.is_some() && epoch == self.epoch {
+                if self.is_current(epoch) {
                     self.on_receipt(from, key, now);
                 }
                 Ok(())
             }
             Message::Fail { epoch, sequence, failure } => {
-                if self.active.is_some() && epoch == self.epoch && self.is_good(sequence) {
+                if self.is_current(epoch) && self.is_good(sequence) {
                     self.part_over(from, sequence, now);
                 } else if self.admits(epoch, sequence)? {
                     self.fail(sequence, failure, Some(from), now);
@@ -350,9 +351,14 @@ impl Session {
         }
     }
 
+    /// Whether an epoch is the one under way.
+    fn is_current(&self, epoch: Epoch) -> bool {
+        self.active.is_some() && (epoch == self.epoch || cfg!(mutant = "ignore_epochs"))
+    }
+
     /// Whether a message about a collective is of this epoch and not about one long done.
     fn admits(&self, epoch: Epoch, sequence: Sequence) -> Result<bool, PeerError> {
-        if self.active.is_none() || epoch != self.epoch || self.is_finished(sequence) {
+        if !self.is_current(epoch) || self.is_finished(sequence) {
             return Ok(false);
         }
         if sequence.0 >= self.oldest().0 + MAX_AHEAD {
@@ -517,6 +523,14 @@ impl Core {
     }
     fn scratch(&mut self, bytes: u64) -> View {
         View { buffer: Buffer::Scratch(ScratchId(self.id())), range: 0..bytes }
+    }
+    /// Where a segment lands before it is added.
+    fn landing(&mut self, bytes: u64) -> View {
+        if cfg!(mutant = "share_landing") {
+            let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
+            return View { buffer: shared, range: 0..bytes };
+        }
+        self.scratch(bytes)
     }
     fn job(&mut self, key: SegmentKey, kind: Job) -> JobId {
         let job = JobId(self.id());

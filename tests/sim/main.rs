@@ -2,6 +2,7 @@
 
 mod correct;
 mod disagree;
+mod faults;
 mod identity;
 mod jobs;
 mod link;

@@ -42,7 +42,8 @@ impl Session {
                 }));
             }
         }
-        if collective.phase == Phase::Ready && !collective.receipts_due() {
+        let receipted = !collective.receipts_due() || cfg!(mutant = "reuse_slot");
+        if collective.phase == Phase::Ready && receipted {
             self.free_contributions(sequence);
         }
     }
