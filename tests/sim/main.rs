@@ -3,6 +3,7 @@
 mod commit;
 mod correct;
 mod disagree;
+mod faults;
 mod heal;
 mod identity;
 mod jobs;

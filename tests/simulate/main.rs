@@ -2,11 +2,9 @@
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use scenarios::faults::{RANDOM, Scenario, THREAD, Told, named, replay, run};
+use scenarios::faults::{RANDOM, Scenario, Told, named, replay, sweep, threads};
 use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use units::Span;
 
@@ -58,9 +56,9 @@ fn main() -> ExitCode {
         }
     };
     if command.list {
-        for (name, faults) in named() {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            println!("{name:34}{}", faults.join("; "));
+        for known in named() {
+            let faults: Vec<String> = known.faults.iter().map(ToString::to_string).collect();
+            println!("{:34}{}", known.name, faults.join("; "));
         }
         return ExitCode::SUCCESS;
     }
@@ -112,44 +110,26 @@ impl Command {
         exit(&total)
     }
 
-    fn run(&self, seeds: Range<u64>) -> (Told, Vec<(u64, Told)>, u64) {
+    fn run(&self, seeds: Range<u64>) -> (Told, Vec<(u64, Told)>, usize) {
         let bar = if self.json { ProgressBar::hidden() } else { progress(seeds.end - seeds.start) };
-        let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-        let results = Mutex::new((Told::default(), Vec::new(), 0));
-        let work = || {
-            while !stop.load(Ordering::Relaxed) {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= seeds.end {
-                    return;
-                }
-                let told = run(&self.scenario(seed));
-                let mut results = results.lock().expect("no panic inside");
-                results.0.add(&told);
-                results.2 += 1;
-                if !told.wrong.is_empty() {
-                    stop.fetch_or(self.first, Ordering::Relaxed);
-                    bar.println(format!("seed {seed}: {}", told.wrong[0]));
-                    results.1.push((seed, told));
-                }
-                bar.inc(1);
-            }
-        };
-        let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs.unwrap_or_else(cores).max(1) {
-                let thread = std::thread::Builder::new().name(THREAD.to_owned());
-                thread.spawn_scoped(scope, work).expect("a thread");
-            }
+        let (mut total, mut wrong) = (Told::default(), Vec::new());
+        let scenarios = seeds.map(|seed| self.scenario(seed));
+        let runs = sweep(scenarios, self.jobs.unwrap_or_else(threads), |scenario, told| {
+            total.add(told);
+            bar.inc(1);
+            let Some(first) = told.wrong.first() else { return true };
+            bar.println(format!("seed {}: {first}", scenario.seed));
+            wrong.push((scenario.seed, told.clone()));
+            !self.first
         });
         bar.finish_and_clear();
-        let (total, mut wrong, runs) = results.into_inner().expect("no panic inside");
         wrong.sort_by_key(|(seed, _)| *seed);
         (total, wrong, runs)
     }
 
     fn report(
         &self,
-        runs: u64,
+        runs: usize,
         total: &Told,
         wrong: &[(u64, Told)],
         seconds: f64,

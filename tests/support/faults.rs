@@ -5,15 +5,18 @@
 //! named in `tests/scenarios.toml`. `cargo xtask simulate` runs them.
 
 mod fault;
+mod gate;
 mod meeting;
 mod oracle;
 mod run;
 mod scenario;
+mod sweep;
 mod timeline;
 mod trainer;
 mod world;
 
 pub use fault::{Direction, Fault, GATEWAYS, Place, What};
 pub use oracle::{Told, VERDICT_WITHIN};
-pub use run::{HEALED_WITHIN, THREAD, replay, run};
-pub use scenario::{JOBS, Load, RANDOM, Scenario, named};
+pub use run::{HEALED_WITHIN, replay, run};
+pub use scenario::{JOBS, Load, Named, RANDOM, Scenario, named};
+pub use sweep::{sweep, threads};

@@ -67,6 +67,12 @@ impl CommandLine {
         if status.success() { Ok(()) } else { Err(self.failed(&status)) }
     }
 
+    /// Runs it with its output shown; returns its exit code, if it was not killed.
+    pub fn code(&self, root: &Path) -> Result<Option<i32>, Failure> {
+        let status = self.spawn(root, Stdio::inherit())?.wait();
+        Ok(status.map_err(|error| self.failed(&error))?.code())
+    }
+
     /// A failure of this command.
     pub fn failed(&self, why: &impl ToString) -> Failure {
         Failure { why: why.to_string(), repeat: self.shown() }

@@ -5,6 +5,7 @@ mod command;
 mod core_purity;
 mod faults;
 mod quickstart;
+mod simulate;
 mod tally;
 mod test;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
+        ["simulate", ref rest @ ..] => simulate::run(rest),
         ["--help" | "-h" | "help"] => {
             println!("{HELP}");
             ExitCode::SUCCESS
@@ -41,6 +43,9 @@ Commands:
                     docs, example configs, quickstart.
                     Stops at the first stage that fails and prints the command that repeats it.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
+  simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
+                    `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
+                    found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
   bench wan-sim     Emulated links against their formulas and against none, writes

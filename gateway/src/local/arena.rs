@@ -249,7 +249,8 @@ impl MemSlice {
     pub fn reduce(&self, op: ReduceOp, dtype: Dtype, operands: &[Operand<'_>]) {
         let pointer = |operand: &Operand<'_>| match operand {
             Operand::Memory(slice, weight) => {
-                assert!(slice.len() == self.len() && !slice.overlaps(self));
+                assert_eq!(slice.len(), self.len());
+                assert!(!slice.overlaps(self) || reduce::IN_PLACE);
                 reduce::Operand { bytes: slice.pointer(), weight: *weight }
             }
             Operand::Bytes(bytes, weight) => {

@@ -17,7 +17,7 @@ impl Session {
         let Some(active) = &self.active else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
-        if header.epoch != self.epoch {
+        if !self.is_current(header.epoch) {
             return Ok(Arrival::Discard(Discard::Epoch));
         }
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
@@ -120,6 +120,10 @@ impl Session {
             (Some(part), Some(local), Some((_, descriptor)))
                 if incoming.landed_in.is_none() && !incoming.parity =>
             {
+                #[cfg(mutant = "accumulate")]
+                let sum = Input { view: result(part), weight: local.weight };
+                #[cfg(mutant = "accumulate")]
+                let local = if std::mem::replace(&mut incoming.tried, true) { &sum } else { local };
                 Arrival::Combine {
                     lease,
                     op: descriptor.op,
@@ -137,7 +141,7 @@ impl Session {
             _ => {
                 let into = match incoming.landed_in.clone() {
                     Some(view) => view,
-                    None => self.core.scratch(u64::from(incoming.bytes)),
+                    None => self.core.landing(u64::from(incoming.bytes)),
                 };
                 let new = incoming.landed_in.replace(into.clone()).is_none();
                 let early = key.segment.0 >= granted || incoming.parity;

@@ -48,7 +48,8 @@ impl Session {
             }
             self.note_done(sequence);
         }
-        let done = |c: &Collective| c.phase == Phase::Ready && !c.receipts_due();
+        let receipted = |c: &Collective| !c.receipts_due() || cfg!(mutant = "reuse_slot");
+        let done = |c: &Collective| c.phase == Phase::Ready && receipted(c);
         if self.live.get(&sequence).is_some_and(done) {
             self.free_contributions(sequence);
         }

@@ -71,6 +71,8 @@ pub(super) struct Incoming {
     pub weight: f64,
     /// Its payload may be restored from parity, so that it must land as it is.
     pub parity: bool,
+    #[cfg(mutant = "accumulate")]
+    pub tried: bool,
 }
 
 impl PartState {

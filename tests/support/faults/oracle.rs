@@ -44,6 +44,7 @@ pub struct Oracle {
     load: Load,
     ranks: u32,
     faults: Vec<Fault>,
+    unharmed: bool,
     state: Mutex<State>,
 }
 
@@ -82,6 +83,7 @@ impl Oracle {
             load: scenario.load,
             ranks: scenario.shape.ranks.0 + scenario.shape.ranks.1,
             faults: scenario.faults.clone(),
+            unharmed: scenario.unharmed || scenario.faults.is_empty(),
             state: Mutex::default(),
         }
     }
@@ -232,7 +234,7 @@ impl Oracle {
             FailureCode::TimedOut
             | FailureCode::RegionLost
             | FailureCode::EpochEnded
-            | FailureCode::Stalled => !self.faults.is_empty(),
+            | FailureCode::Stalled => !self.unharmed,
         }
     }
 

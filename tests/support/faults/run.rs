@@ -53,7 +53,7 @@ fn guarded(scenario: &Scenario, recording: bool) -> (Told, String) {
 }
 
 /// Name of threads on which panics are kept for the verdict instead of shown.
-pub const THREAD: &str = "simulation";
+pub(super) const THREAD: &str = "simulation";
 
 async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
     let timeline = if recording { Timeline::on() } else { Timeline::off() };

@@ -21,6 +21,19 @@ pub struct Scenario {
     pub load: Load,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// Whether every collective must succeed all the same.
+    pub unharmed: bool,
+}
+
+/// Faults with a name.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Whether every collective must succeed all the same.
+    pub unharmed: bool,
 }
 
 /// What the ranks of each job do: rounds of collectives, several under way at once. Each
@@ -63,19 +76,21 @@ struct RawScenario {
     name: String,
     #[serde(default)]
     faults: Vec<RawFault>,
+    #[serde(default)]
+    unharmed: bool,
 }
 
-/// The named scenarios' faults.
+/// The list of named faults.
 ///
 /// # Panics
 /// When the list is at fault.
-pub fn named() -> Vec<(String, Vec<Fault>)> {
+pub fn named() -> Vec<Named> {
     let file: RawFile = toml::from_str(include_str!("../../scenarios.toml")).expect("a list");
     let scenario = |raw: RawScenario| {
         let faults: Result<Vec<Fault>, String> =
             raw.faults.into_iter().map(Fault::try_from).collect();
         let faults = faults.unwrap_or_else(|why| panic!("scenario {}: {why}", raw.name));
-        (raw.name, faults)
+        Named { name: raw.name, faults, unharmed: raw.unharmed }
     };
     file.scenario.into_iter().map(scenario).collect()
 }
@@ -98,9 +113,10 @@ impl Scenario {
         if name == RANDOM {
             return Some(Self::random(seed));
         }
-        let (_, faults) = named().into_iter().find(|(known, _)| known == name)?;
+        let Named { faults, unharmed, .. } =
+            named().into_iter().find(|known| known.name == name)?;
         let mut dice = Dice(seed);
-        Some(Self { faults, ..Self::with(name, seed, (2, 2), &mut dice) })
+        Some(Self { faults, unharmed, ..Self::with(name, seed, (2, 2), &mut dice) })
     }
 
     fn with(name: &str, seed: u64, ranks: (u32, u32), dice: &mut Dice) -> Self {
@@ -124,7 +140,7 @@ impl Scenario {
             segment: ByteCount::new(segment << 10),
             segments_max,
         };
-        Self { name: name.to_owned(), seed, shape, load, faults: vec![] }
+        Self { name: name.to_owned(), seed, shape, load, faults: vec![], unharmed: false }
     }
 
     /// When the last fault is over, counted from when the ranks begin to work.
@@ -200,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_list_can_be_read_and_names_are_unique() {
-        let mut names: Vec<String> = named().into_iter().map(|(name, _)| name).collect();
+        let mut names: Vec<String> = named().into_iter().map(|known| known.name).collect();
         assert!(names.len() > 10);
         assert!(names.iter().all(|name| name != RANDOM));
         names.sort();

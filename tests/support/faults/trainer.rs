@@ -7,11 +7,9 @@ use super::world::World;
 use crate::TOKEN;
 use crate::data::Dice;
 use gateway::client::{Attach, Client, Operation, PostError, Way};
-use gateway::host::{Host, VirtualHost};
-use std::future::Future;
-use std::pin::Pin;
+use gateway::host::{BoxFuture, Host, VirtualHost};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use units::Span;
 
 /// One process of a rank.
@@ -52,7 +50,9 @@ impl Trainer {
     }
 
     async fn attach(&self) -> Result<Client, String> {
-        let way = Way::InProcess(self.world.knocker(self.rank).ok_or("no gateway to attach to")?);
+        let way = Way::InProcess(
+            self.world.knocker(self.job, self.rank).ok_or("no gateway to attach to")?,
+        );
         let load = self.world.scenario.load;
         let slots = 2 * u64::from(load.in_flight);
         let arena = slots * (load.segments_max * load.segment.get() + 64);
@@ -82,12 +82,12 @@ impl Trainer {
 
     /// Posts all collectives of a round, then waits for all of them.
     async fn attempt(&mut self, client: &Client, attempt: Attempt) -> bool {
-        let mut under_way: Vec<Waiting<'_>> = Vec::new();
+        let mut under_way = UnderWay { waiting: vec![], good: true };
         let mut all_posted = true;
         for index in 0..self.world.scenario.load.in_flight {
             let tag = Tag { job: self.job, attempt: attempt.number, index };
             let pause = self.pause();
-            self.sleep(pause).await;
+            under_way.during(self.sleep(pause)).await;
             // Numbers begin anew in another epoch, where this round is made again.
             if client.epoch() != attempt.epoch {
                 self.say(|| format!("skips the rest: epoch {}", client.epoch()));
@@ -98,7 +98,7 @@ impl Trainer {
                 Ok((operation, contribution)) => {
                     let (world, rank) = (Arc::clone(&self.world), self.rank);
                     let waiting = Outcome { world, rank, tag, contribution };
-                    under_way.push(Box::pin(waiting.wait(operation)));
+                    under_way.waiting.push(Box::pin(waiting.wait(operation)));
                 }
                 Err(error) => {
                     self.say(|| format!("{}: {error}", tag.index));
@@ -107,7 +107,7 @@ impl Trainer {
                 }
             }
         }
-        all(under_way).await && all_posted
+        under_way.all().await && all_posted
     }
 
     async fn post(&self, client: &Client, tag: Tag) -> Result<(Operation, Vec<u8>), PostError> {
@@ -140,9 +140,10 @@ impl Trainer {
         &self.world.meetings[self.job]
     }
 
-    async fn sleep(&self, span: Span) {
-        if span > Span::ZERO {
-            self.host.sleep_until(self.host.now() + span).await;
+    fn sleep(&self, span: Span) -> BoxFuture<()> {
+        match span {
+            Span::ZERO => Box::pin(std::future::ready(())),
+            _ => self.host.sleep_until(self.host.now() + span),
         }
     }
 
@@ -150,8 +151,6 @@ impl Trainer {
         self.world.say((self.job, self.rank), what);
     }
 }
-
-type Waiting<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// A posted collective of a rank.
 struct Outcome {
@@ -189,19 +188,36 @@ impl Outcome {
     }
 }
 
-/// Waits for all of them; true when all are.
-async fn all(mut waiting: Vec<Waiting<'_>>) -> bool {
-    let mut good = true;
-    std::future::poll_fn(|context| {
-        waiting.retain_mut(|one| match one.as_mut().poll(context) {
-            Poll::Ready(one) => {
-                good &= one;
+/// What a rank posted and waits for; whether all that has ended was good.
+struct UnderWay {
+    waiting: Vec<BoxFuture<bool>>,
+    good: bool,
+}
+
+impl UnderWay {
+    /// Ready once nothing is under way.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.waiting.retain_mut(|one| match one.as_mut().poll(context) {
+            Poll::Ready(good) => {
+                self.good &= good;
                 false
             }
             Poll::Pending => true,
         });
-        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    good
+        if self.waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Heeds what ends meanwhile.
+    async fn during(&mut self, mut pause: BoxFuture<()>) {
+        std::future::poll_fn(|context| {
+            let _ = self.poll(context);
+            pause.as_mut().poll(context)
+        })
+        .await;
+    }
+
+    async fn all(mut self) -> bool {
+        std::future::poll_fn(|context| self.poll(context)).await;
+        self.good
+    }
 }

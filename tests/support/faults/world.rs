@@ -2,6 +2,7 @@
 //! stopped and killed, and the link between the regions.
 
 use super::fault::{Direction, Fault, GATEWAYS, Place, What};
+use super::gate::{self, Gate};
 use super::meeting::{Attempt, Meeting};
 use super::oracle::Oracle;
 use super::scenario::Scenario;
@@ -12,7 +13,7 @@ use crate::papers::Papers;
 use crate::{address, deployment, jobs};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
-use gateway::local::door::{self, Knocker};
+use gateway::local::door::Knocker;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use hier_collectives::ids::{GatewayId, RankId};
@@ -37,6 +38,8 @@ pub struct World {
     fabric: Arc<Fabric>,
     seats: Mutex<Vec<Seat>>,
     ranks: Mutex<BTreeMap<(usize, u32), Process>>,
+    /// Between each rank and its gateway.
+    gates: BTreeMap<(usize, u32), Arc<Gate>>,
     /// Some fault has begun.
     disturbed: AtomicBool,
 }
@@ -52,7 +55,7 @@ struct Seat {
 struct Running {
     process: Process,
     gateway: Gateway,
-    knocker: Knocker,
+    knockers: BTreeMap<(usize, u32), Knocker>,
     /// Nobody asks, but the engine listens.
     _status: StatusDoor,
 }
@@ -96,6 +99,7 @@ impl World {
             fabric: shape.fabric(),
             seats: Mutex::new(GATEWAYS.iter().map(|_| Seat::default()).collect()),
             ranks: Mutex::default(),
+            gates: who(shape.jobs.len(), ranks).map(|who| (who, Arc::default())).collect(),
             disturbed: AtomicBool::new(false),
         });
         for id in world.fabric.gateway_ids() {
@@ -106,10 +110,8 @@ impl World {
 
     /// Starts a process for each rank of each job.
     pub fn start_ranks(self: &Arc<Self>) {
-        for job in 0..self.meetings.len() {
-            for rank in 0..self.fabric.world_size() {
-                self.start_rank(job, rank);
-            }
+        for (job, rank) in self.gates.keys() {
+            self.start_rank(*job, *rank);
         }
     }
 
@@ -132,10 +134,10 @@ impl World {
         for id in self.fabric.gateway_ids() {
             self.bring_gateway(id, wanted(active, Place::Gateway(id))).await;
         }
-        for job in 0..self.meetings.len() {
-            for rank in 0..self.fabric.world_size() {
-                self.bring_rank(job, rank, wanted(active, Place::Rank(job, rank)));
-            }
+        for ((job, rank), gate) in &self.gates {
+            let wanted = wanted(active, Place::Rank(*job, *rank));
+            gate.shut(wanted == State::Stopped);
+            self.bring_rank(*job, *rank, wanted);
         }
     }
 
@@ -184,10 +186,11 @@ impl World {
     }
 
     /// How to reach the gateway of a rank.
-    pub(super) fn knocker(&self, rank: u32) -> Option<Knocker> {
+    pub(super) fn knocker(&self, job: usize, rank: u32) -> Option<Knocker> {
         let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let seats = lock(&self.seats);
-        seats[usize::from(id.0)].running.as_ref().map(|running| running.knocker.clone())
+        let running = seats[usize::from(id.0)].running.as_ref()?;
+        running.knockers.get(&(job, rank)).cloned()
     }
 
     /// Holds the gateways' memory against what they may use: what the fabric file gives for
@@ -289,7 +292,12 @@ impl World {
         let index = usize::from(id.0);
         let life = lock(&self.seats)[index].metrics.len() as u64 + 1;
         let process = self.process(GATEWAYS[index].to_owned(), 100 + u64::from(id.0), life);
-        let (door, knocker) = door::in_process();
+        let here = self.fabric.gateway(id).ranks.clone();
+        let gates = self.gates.iter().filter(|((_, rank), _)| here.contains(rank));
+        let (who, gates): (Vec<_>, Vec<_>) =
+            gates.map(|(who, gate)| (*who, Arc::clone(gate))).unzip();
+        let (door, knockers) = gate::door(gates);
+        let knockers = who.into_iter().zip(knockers).collect();
         let (status, questions) = StatusDoor::new();
         let metrics = Arc::new(Metrics::new());
         let shape = &self.scenario.shape;
@@ -302,7 +310,7 @@ impl World {
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut seats = lock(&self.seats);
         seats[index].metrics.push(metrics);
-        seats[index].running = Some(Running { process, gateway, knocker, _status: status });
+        seats[index].running = Some(Running { process, gateway, knockers, _status: status });
         drop(seats);
         self.timeline.say(GATEWAYS[index], || format!("starts, life {life}"));
     }
@@ -349,6 +357,10 @@ fn wanted(active: &[Fault], place: Place) -> State {
     } else {
         State::Running
     }
+}
+
+fn who(jobs: usize, ranks: u32) -> impl Iterator<Item = (usize, u32)> {
+    (0..jobs).flat_map(move |job| (0..ranks).map(move |rank| (job, rank)))
 }
 
 fn ips() -> [std::net::IpAddr; 2] {

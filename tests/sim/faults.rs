@@ -1,0 +1,51 @@
+//! Whatever goes wrong: never a wrong sum, never a hang past the deadline, memory within its
+//! budget, and afterwards everybody works again. These are a fixed share of the seeds;
+//! `cargo xtask simulate` runs more.
+
+use scenarios::faults::{RANDOM, Scenario, named, replay, sweep, threads};
+
+/// Random ones.
+const SEEDS: u64 = 150;
+/// Of each named one.
+const SEEDS_EACH: u64 = 3;
+
+/// Fails with the command that repeats it and all that happened.
+fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) {
+    let mut wrong = Vec::new();
+    sweep(scenarios, threads(), |scenario, told| {
+        if !told.wrong.is_empty() {
+            wrong.push((scenario.clone(), told.clone()));
+        }
+        true
+    });
+    if let Some((scenario, told)) = wrong.first() {
+        println!("{scenario}{}", replay(scenario).1);
+        let seeds: Vec<u64> = wrong.iter().map(|(scenario, _)| scenario.seed).collect();
+        panic!("{:#?}\n  {}\n  all seeds: {seeds:?}", told.wrong, scenario.replay());
+    }
+}
+
+#[test]
+fn random_faults_do_no_more_harm_than_they_may() {
+    all_right((0..SEEDS).map(Scenario::random));
+}
+
+#[test]
+fn named_faults_do_no_more_harm_than_they_may() {
+    let names = named().into_iter().map(|known| known.name);
+    let each = |name: String| {
+        (0..SEEDS_EACH).map(move |seed| Scenario::named(&name, seed).expect("it is named"))
+    };
+    all_right(names.flat_map(each));
+}
+
+#[test]
+fn a_seed_tells_the_same_story_twice() {
+    for name in [RANDOM, "gateway-killed", "one-way-cut-then-disorder"] {
+        let scenario = Scenario::named(name, 5).expect("it is named");
+        let (first, second) = (replay(&scenario).1, replay(&scenario).1);
+        let differs = first.lines().zip(second.lines()).find(|(one, other)| one != other);
+        assert_eq!(differs, None, "{name}");
+        assert!(first.lines().count() > 50, "{first}");
+    }
+}

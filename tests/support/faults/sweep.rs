@@ -1,0 +1,39 @@
+//! Many scenarios, spread over threads.
+
+use super::oracle::Told;
+use super::run::{THREAD, run};
+use super::scenario::Scenario;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Runs them all; `heed` hears what came of each, in any order, and says whether to go on.
+pub fn sweep(
+    scenarios: impl Iterator<Item = Scenario> + Send,
+    threads: usize,
+    heed: impl FnMut(&Scenario, &Told) -> bool + Send,
+) -> usize {
+    let (scenarios, heed) = (Mutex::new(scenarios), Mutex::new(heed));
+    let (stop, runs) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let Some(scenario) = scenarios.lock().expect("no panic inside").next() else { return };
+            let told = run(&scenario);
+            runs.fetch_add(1, Ordering::Relaxed);
+            if !heed.lock().expect("no panic inside")(&scenario, &told) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let thread = std::thread::Builder::new().name(THREAD.to_owned());
+            thread.spawn_scoped(scope, work).expect("a thread");
+        }
+    });
+    runs.into_inner()
+}
+
+/// One thread for each core.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
