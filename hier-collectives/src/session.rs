@@ -27,7 +27,7 @@ pub use commit::COMMITS_MAX;
 pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
 
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step};
+use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::topology::Fabric;
@@ -321,15 +321,10 @@ impl Session {
             }
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
-                    let collective = self.collective(sequence);
-                    collective.begun.get_or_insert(now);
                     if all {
-                        collective.posted.insert(from);
+                        self.collective(sequence).posted.insert(from);
                     }
-                    self.note_if_complete(sequence, now);
-                    if self.agree(sequence, rank, descriptor, now) {
-                        self.fail_if_rank_lost(sequence, now);
-                    }
+                    self.on_announce(sequence, rank, descriptor, now);
                 } else if epoch == self.epoch {
                     self.repeat_receipts(from, sequence);
                 }
@@ -337,14 +332,7 @@ impl Session {
             }
             Message::Grant { epoch, sequence, tree, limit } => {
                 if self.admits(epoch, sequence)? {
-                    let collective = self.collective(sequence);
-                    // Nobody grants before all its ranks have posted.
-                    collective.posted.insert(from);
-                    let granted = collective.grants.entry((from, tree)).or_default();
-                    *granted = (*granted).max(limit);
-                    self.core.progress = now;
-                    self.note_if_complete(sequence, now);
-                    self.send_what_may_go(from, now);
+                    self.on_grant(from, sequence, (tree, limit), now);
                 }
                 Ok(())
             }
@@ -374,6 +362,31 @@ impl Session {
             }
             Message::Done { .. } | Message::Ask { .. } | Message::Drain { .. } => Ok(()),
         }
+    }
+
+    fn on_announce(&mut self, sequence: Sequence, rank: RankId, of: Descriptor, now: TimeNs) {
+        self.collective(sequence).begun.get_or_insert(now);
+        self.note_if_complete(sequence, now);
+        if self.agree(sequence, rank, of, now) {
+            self.fail_if_rank_lost(sequence, now);
+        }
+    }
+
+    fn on_grant(
+        &mut self,
+        from: GatewayId,
+        sequence: Sequence,
+        (tree, limit): (TreeIndex, u32),
+        now: TimeNs,
+    ) {
+        let collective = self.collective(sequence);
+        // Nobody grants before all its ranks have posted.
+        collective.posted.insert(from);
+        let granted = collective.grants.entry((from, tree)).or_default();
+        *granted = (*granted).max(limit);
+        self.core.progress = now;
+        self.note_if_complete(sequence, now);
+        self.send_what_may_go(from, now);
     }
 
     /// Whether an epoch is the one under way.

@@ -204,12 +204,7 @@ fn what_breaks_the_protocol_is_refused() {
     let now = world.now;
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let session = world.session(GatewayId(1));
-    let far = Message::Grant {
-        epoch,
-        sequence: Sequence(5000),
-        tree: crate::ids::TreeIndex(0),
-        limit: 1,
-    };
+    let far = Message::Grant { epoch, sequence: Sequence(5000), tree: TreeIndex(0), limit: 1 };
     assert!(matches!(
         session.handle_message(GatewayId(0), far, now),
         Err(PeerError::TooFarAhead { .. })
@@ -225,7 +220,7 @@ fn what_breaks_the_protocol_is_refused() {
         epoch,
         key: SegmentKey {
             sequence,
-            tree: crate::ids::TreeIndex(tree),
+            tree: TreeIndex(tree),
             segment: crate::ids::SegmentIndex(segment),
         },
         bytes,
@@ -435,7 +430,7 @@ fn a_number_still_in_use_by_the_last_epoch_is_not_given_out_again() {
     let (first, second) = (GatewayId(0), GatewayId(1));
     let key = SegmentKey {
         sequence: Sequence(0),
-        tree: crate::ids::TreeIndex(0),
+        tree: TreeIndex(0),
         segment: crate::ids::SegmentIndex(0),
     };
     let header =

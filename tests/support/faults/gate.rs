@@ -2,7 +2,7 @@
 //! nothing while the rank's process is stopped.
 
 use gateway::host::BoxFuture;
-use gateway::local::door::{self, Door, Duplex, InProcessDoor, Knocker, Visit};
+use gateway::local::door::{self, Door, Duplex, InProcessDoor, Knock, Knocker, Visit};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,25 +52,25 @@ pub(super) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<Knocker>) {
 }
 
 impl Door for GatedDoor {
-    fn accept(&self) -> BoxFuture<io::Result<BoxFuture<io::Result<Visit>>>> {
+    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
         let mut coming: Vec<_> =
             self.ways.iter().map(|(door, gate)| (door.accept(), Arc::clone(gate))).collect();
         Box::pin(async move {
-            let (visit, gate) = std::future::poll_fn(|context| {
+            let (knock, gate) = std::future::poll_fn(|context| {
                 for (coming, gate) in &mut coming {
-                    if let Poll::Ready(visit) = coming.as_mut().poll(context) {
-                        return Poll::Ready((visit, Arc::clone(gate)));
+                    if let Poll::Ready(knock) = coming.as_mut().poll(context) {
+                        return Poll::Ready((knock, Arc::clone(gate)));
                     }
                 }
                 Poll::Pending
             })
             .await;
-            let visit = visit?;
-            let gated: BoxFuture<io::Result<Visit>> = Box::pin(async move {
+            let Knock { user, visit } = knock?;
+            let visit = Box::pin(async move {
                 let Visit { stream, memory } = visit.await?;
-                Ok(Visit { stream: Box::new(Gated { stream, gate }), memory })
+                Ok(Visit { stream: Box::new(Gated { stream, gate }) as _, memory })
             });
-            Ok(gated)
+            Ok(Knock { user, visit })
         })
     }
 }

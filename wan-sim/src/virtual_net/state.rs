@@ -104,6 +104,24 @@ impl State {
         }
     }
 
+    /// Loses what is on its way at `now` between two addresses.
+    pub(super) fn drop_under_way(&mut self, now: TimeNs, from: IpAddr, to: IpAddr) {
+        let mut dropped = 0;
+        if let Some(arriving) = self.arriving.get_mut(&to) {
+            let lost = arriving.extract_if(.., |_, (_, datagram)| datagram.source.ip() == from);
+            dropped += lost.count();
+        }
+        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
+            let after = (now + Span::from_ns(1), 0)..;
+            let lost = inbox.datagrams.extract_if(after, |_, d| d.source.ip() == from);
+            for (_, datagram) in lost {
+                inbox.bytes -= datagram.payload.len();
+                dropped += 1;
+            }
+        }
+        self.undelivered.dropped += dropped as u64;
+    }
+
     /// Lets what has come to the port of `ip` by `now` through it. Returns whoever waits for
     /// it, other than `reader`.
     pub(super) fn admit(&mut self, now: TimeNs, ip: IpAddr, reader: SocketAddr) -> Vec<Waker> {
