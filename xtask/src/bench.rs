@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
 mod faults;
+mod fuzz;
 mod quickstart;
 mod wan_sim;
 
@@ -17,8 +18,9 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     ("faults", faults::measure),
+    ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
     ("wan-sim", wan_sim::measure),
 ];

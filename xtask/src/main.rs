@@ -47,6 +47,7 @@ Commands:
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
+  bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
