@@ -41,6 +41,8 @@ pub struct Shape {
     pub mtu: u16,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
+    /// Segments of this size instead of the plan's.
+    pub segment: Option<ByteCount>,
     /// Jobs, each with its weight.
     pub jobs: Vec<(&'static str, u32)>,
 }
@@ -57,6 +59,7 @@ impl Shape {
             jitter: Span::ZERO,
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
+            segment: None,
             jobs: vec![(JOB, 1)],
         }
     }
@@ -101,6 +104,7 @@ pub struct Lab {
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
     memory: ByteCount,
+    segment: Option<ByteCount>,
     jobs: Vec<Job>,
     doors: Vec<(Knocker, StatusDoor)>,
 }
@@ -178,7 +182,8 @@ impl Lab {
         net.connect(east, west, shape.link(), shape.link(), seed);
         let memory = shape.memory;
         let jobs = jobs(shape);
-        let mut lab = Self { net, host, fabric, gateways: vec![], memory, jobs, doors: vec![] };
+        let (gateways, doors, segment) = (vec![], vec![], shape.segment);
+        let mut lab = Self { net, host, fabric, gateways, memory, segment, jobs, doors };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
             lab.add_gateway(id, papers).await;
         }
@@ -207,6 +212,7 @@ impl Lab {
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
         let spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
+        let spec = GatewaySpec { segment: self.segment, ..spec };
         let observed = (Arc::new(Metrics::new()), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");

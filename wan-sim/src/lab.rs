@@ -67,6 +67,8 @@ pub struct LinkStatus {
     pub counters: Counters,
     /// Bytes that wait.
     pub queue: ByteCount,
+    /// The most that ever waited.
+    pub queue_peak: ByteCount,
 }
 
 impl Lab {

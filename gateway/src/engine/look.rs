@@ -51,6 +51,7 @@ impl Engine {
             rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             sent_bytes: view.sent_bytes,
             received_bytes: view.received_bytes,
+            lost_packets: view.lost_packets,
             problem: view.trouble,
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct PeerView {
     pub trouble: Option<String>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// Packets declared lost, all lanes, since the start.
+    pub lost_packets: u64,
 }
 
 /// See the module.
@@ -183,6 +185,7 @@ impl Peers {
             trouble: peer.trouble.clone(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
+            lost_packets: peer.link.metrics.lost_packets.get(),
         }
     }
 

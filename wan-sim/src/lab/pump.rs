@@ -95,7 +95,7 @@ impl Numbered {
         to: Option<String>,
     ) -> LinkStatus {
         let (counters, queue) = (self.link.counters(), self.link.queue_bytes(now));
-        LinkStatus { from, to, counters, queue }
+        LinkStatus { from, to, counters, queue, queue_peak: self.link.queue_bytes_peak() }
     }
 }
 

@@ -116,6 +116,7 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
                 "packets": seen.packets,
                 "ip_bytes": seen.ip_bytes,
                 "queue_bytes": link.queue.get(),
+                "queue_bytes_peak": link.queue_peak.get(),
                 "drops_loss": seen.drops_loss,
                 "drops_queue": seen.drops_queue,
                 "drops_limit": seen.drops_limit,
@@ -133,7 +134,7 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
 }
 
 fn seen(links: Vec<LinkStatus>) -> Vec<Seen> {
-    let named = |LinkStatus { from, to, counters, queue }| {
+    let named = |LinkStatus { from, to, counters, queue, .. }| {
         let name = format!("{}>{}", from.unwrap_or_default(), to.unwrap_or_default());
         Seen { name, counters, queue }
     };
