@@ -106,7 +106,12 @@ async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
     for (at, ends, index) in instants {
         world.sleep_until(begin + at).await;
         let fault = faults[index];
-        let text = if ends { format!("over: {}", fault) } else { fault.to_string() };
+        let (what, place, lasting) = (fault.what, fault.place, fault.lasting);
+        let text = match lasting {
+            _ if ends => format!("{what} {place} is over"),
+            Span::ZERO => format!("{what} {place}"),
+            _ => format!("{what} {place} for {lasting}"),
+        };
         if ends {
             active.retain(|other| *other != index);
         } else {

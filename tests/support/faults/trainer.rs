@@ -32,7 +32,7 @@ const BACKOFF_MIN: Span = Span::from_ms(50);
 /// to this.
 const BACKOFF_MAX: Span = Span::from_secs(2);
 /// How often a waiting trainer asks what to do.
-const ASK_EVERY: Span = Span::from_ms(20);
+const ASK_EVERY: Span = Span::from_ms(100);
 
 impl Trainer {
     /// Runs until all is done.
