@@ -145,6 +145,8 @@ struct State {
     epoch: Epoch,
     next: Sequence,
     operations: BTreeMap<Sequence, Entry>,
+    /// The epoch of the last post that no commit covers yet.
+    uncommitted: Option<Epoch>,
     /// Commits that wait for their answers, in order.
     commits: VecDeque<(Step, oneshot::Sender<Result<(), Failure>>)>,
     /// The last step known to be complete in every region.
@@ -234,6 +236,7 @@ impl Client {
             epoch: Epoch(0),
             next: Sequence(0),
             operations: BTreeMap::new(),
+            uncommitted: None,
             commits: VecDeque::new(),
             committed: None,
             ended: None,
@@ -354,7 +357,8 @@ impl Client {
 
     /// Waits, at most [`DEFAULT_TIMEOUT`], until every region has all collectives that this
     /// rank has posted since its last commit, with results on all ranks. `step` is the
-    /// caller's number for them, and the same on all ranks.
+    /// caller's number for them, and the same on all ranks. What failed can be posted again
+    /// before the commit; if nothing was posted after an epoch ended, it fails too.
     ///
     /// # Errors
     /// See [`Client::commit_with`].
@@ -378,7 +382,9 @@ impl Client {
             }
             let (answer, answered) = oneshot::channel();
             state.commits.push_back((step, answer));
-            (state.epoch, answered)
+            // What was posted in an epoch that is over has failed, and in this one there would
+            // be nothing to confirm.
+            (state.uncommitted.take().unwrap_or(state.epoch), answered)
         };
         let request = Request::Commit(Commit { epoch, step, timeout });
         if let Err(error) = write_message(&mut *writer, &request.encode()).await {
@@ -417,6 +423,7 @@ impl Client {
                     state.next = Sequence(sequence.0 + 1);
                     let entry = Entry { tensor, ready: Some(ready), done };
                     state.operations.insert(sequence, entry);
+                    state.uncommitted = Some(state.epoch);
                     return Ok((sequence, state.epoch, is_ready, is_done));
                 }
             }

@@ -125,12 +125,12 @@ pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
 }
 
-/// The jobs of a shape.
-fn jobs(shape: &Shape) -> Vec<Job> {
+/// The jobs of a shape, each with so much memory.
+fn jobs(shape: &Shape, memory: ByteCount) -> Vec<Job> {
     let job = |(name, weight): &(&str, u32)| Job {
         name: (*name).to_owned(),
         token: TOKEN.into(),
-        memory: ByteCount::new(16 << 30),
+        memory,
         weight: NonZeroU32::new(*weight).expect("a weight"),
     };
     shape.jobs.iter().map(job).collect()
@@ -181,7 +181,7 @@ impl Lab {
         let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
         net.connect(east, west, shape.link(), shape.link(), seed);
         let memory = shape.memory;
-        let jobs = jobs(shape);
+        let jobs = jobs(shape, ByteCount::new(16 << 30));
         let (gateways, doors, segment) = (vec![], vec![], shape.segment);
         let mut lab = Self { net, host, fabric, gateways, memory, segment, jobs, doors };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {

@@ -3,6 +3,7 @@
 mod faults;
 mod fuzz;
 mod quickstart;
+mod simulate;
 mod wan_sim;
 
 use crate::command::Failure;
@@ -22,6 +23,7 @@ const BENCHES: [Bench; 4] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
+    ("simulate", simulate::measure),
     ("wan-sim", wan_sim::measure),
 ];
 
