@@ -4,6 +4,7 @@ use super::pipe::{FlowId, Pipe, Read};
 use super::socket::{Destination, Outgoing, Port};
 use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::clock::{RunClock, thread_cpu};
+use crate::priority;
 use crate::{Delivery, Packet, PacketName};
 use quinn_udp::RecvMeta;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -72,6 +73,7 @@ impl Pump {
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+        priority::raise();
         let mut reaped = TimeNs::default();
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.
