@@ -4,6 +4,7 @@ mod bench;
 mod command;
 mod core_purity;
 mod faults;
+mod programs;
 mod quickstart;
 mod simulate;
 mod tally;
