@@ -11,6 +11,7 @@ from landbridge._lab import Lab, LinkSpec
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed as dist  # noqa: E402
 import trainer as trainers  # noqa: E402
 
 from landbridge.torch import (  # noqa: E402
@@ -21,6 +22,7 @@ from landbridge.torch import (  # noqa: E402
     check_module,
     sync_module,
 )
+from landbridge.torch._hook import layout_of  # noqa: E402
 
 PATIENCE_S = 120
 
@@ -201,15 +203,45 @@ def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(tmp_path):
     assert outcomes[0][1] == outcomes[1][1]
 
 
-def test_the_hook_has_the_signature_that_ddp_asks_for(tmp_path):
-    import torch.distributed as dist
-
+@pytest.fixture
+def one_trainer(tmp_path):
+    """A process group of this process alone."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-        model.register_comm_hook(None, all_reduce_hook)
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_hook_has_the_signature_that_ddp_asks_for(one_trainer):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model.register_comm_hook(None, all_reduce_hook)
+
+
+def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
+    """DDP makes other buckets after its first step. A trainer that was started anew has not done
+    so; that is told by `layout`, and does not happen with `find_unused_parameters`."""
+    for stays in (False, True):
+        model = torch.nn.parallel.DistributedDataParallel(
+            trainers.make_model(0), bucket_cap_mb=0.01, find_unused_parameters=stays
+        )
+        layouts = []
+
+        def hook(seen, bucket):
+            seen.append(layout_of(bucket))
+            done = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        # DDP compares the types of its parameters.
+        hook.__annotations__ = all_reduce_hook.__annotations__
+        model.register_comm_hook(layouts, hook)
+        steps = []
+        for _ in range(3):
+            layouts.clear()
+            trainers.loss_of(model, trainers.make_data(), [0, 1]).backward()
+            steps.append(list(layouts))
+        assert (steps[0] == steps[1]) == stays
+        assert steps[1] == steps[2]
+        assert len(steps[1]) > 1
 
 
 @pytest.fixture
@@ -233,7 +265,7 @@ def test_parameters_and_buffers_become_those_of_the_root(groups):
 
     first, second = on_all(groups, modules)
     assert all(torch.equal(a, b) for a, b in zip(first, second))
-    assert first[-1][-1] == 1 and len(first) == 10
+    assert first[0].tolist() == [True, True] and first[2][-1] == 1 and len(first) == 10
 
 
 def test_modules_of_different_shape_are_told_before_anything_is_overwritten(groups):
@@ -308,21 +340,34 @@ def test_flat_gradients_are_sent_again_after_a_failure(groups):
     assert on_all(groups, step) == [[1.5] * 5] * 2
 
 
-def test_a_hook_that_cannot_post_says_why(groups, tmp_path):
-    import torch.distributed as dist
+def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    state = State(groups[0])
+    model.register_comm_hook(state, all_reduce_hook)
+    groups[0].close()
+    with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed"):
+        model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(landbridge.Closed), state.typed_errors():
+        model(torch.ones(1, 2)).sum().backward()
 
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-        state = State(groups[0])
-        model.register_comm_hook(state, all_reduce_hook)
-        groups[0].close()
-        with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed"):
-            model(torch.ones(1, 2)).sum().backward()
-        with pytest.raises(landbridge.Closed), state.typed_errors():
-            model(torch.ones(1, 2)).sum().backward()
-    finally:
-        dist.destroy_process_group()
+
+def test_results_begin_where_their_storage_begins(groups, one_trainer):
+    """DDP reads a result from the begin of its storage, whatever its offset."""
+
+    def start(group):
+        class Bucket:
+            buffer = staticmethod(lambda: torch.full((1000,), group.rank + 1.0))
+            parameters = staticmethod(lambda: [])
+            index = staticmethod(lambda: 0)
+            is_last = staticmethod(lambda: True)
+
+        held = group.empty(100, torch.float32)  # so that the result is not at the arena's begin
+        result = State(group).start(Bucket).wait()
+        assert result.storage_offset() == 0 and result.untyped_storage().nbytes() >= 4000
+        assert torch.as_strided(result, (1000,), (1,), 0).tolist() == [1.5] * 1000
+        del held
+
+    on_all(groups, start)
 
 
 class FakeGroup:

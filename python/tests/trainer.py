@@ -6,6 +6,7 @@ Says what happens over a pipe, one dictionary for each step, and at the end the 
 import os
 
 import torch
+import torch._dynamo  # what every optimizer imports, once for all trainers: it takes seconds
 import torch.distributed as dist
 
 import landbridge
@@ -115,7 +116,12 @@ class Trainer:
             rank=self.spec["local_rank"],
             world_size=self.spec["local_size"],
         )
-        model = torch.nn.parallel.DistributedDataParallel(self.module, bucket_cap_mb=0.01)
+        model = torch.nn.parallel.DistributedDataParallel(
+            self.module,
+            bucket_cap_mb=0.01,
+            # Buckets stay as they are, so that a trainer that was started anew has the same.
+            find_unused_parameters=self.saved is not None,
+        )
         self.state = State(self.group, dist.group.WORLD if sharded else None)
         model.register_comm_hook(self.state, all_reduce_hook)
         if self.spec.get("ranks") is None:

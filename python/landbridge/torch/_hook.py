@@ -27,6 +27,10 @@ class State:
 
     ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
     are unequal.
+
+    DDP makes other buckets after its first step. Where a trainer may be started anew while the
+    others go on, give DDP ``find_unused_parameters=True``: its buckets then stay as they are at
+    first. Otherwise ``RanksDisagree`` says that they differ.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class State:
             # Every rank begins the step anew, so what is left of this one is not sent.
             future.set_result(self.failure)
             return result
-        gradients, layout = bucket.buffer(), _layout(bucket)
+        gradients, layout = bucket.buffer(), layout_of(bucket)
         try:
             if self._site is not None:
                 self._site.start(gradients, layout, self.timeout, future.set_result)
@@ -123,9 +127,8 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     return state.start(bucket)
 
 
-def _layout(bucket: GradBucket) -> int:
-    """What ranks must agree on: DDP makes other buckets after the first step, and a rank that
-    was started anew has not done so yet."""
+def layout_of(bucket: GradBucket) -> int:
+    """What ranks must agree on beside the length."""
     shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
     text = f"{bucket.index()} {bucket.is_last()} {shapes}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
