@@ -135,6 +135,10 @@ class EpochBegan(NamedTuple):
     has_committed: U8
     committed: U64
 
+    def is_sound(self) -> bool:
+        """Whether the last two fields go together."""
+        return self.has_committed == 1 or self[2:] == (0, 0)
+
 
 class ResultReady(NamedTuple):
     """The result slot may be read. Instants in ns on the host's monotonic clock."""
@@ -232,7 +236,10 @@ class _Layout:
                 values.append(taken)
         if at != len(data):
             raise DecodeError("bytes left over")
-        return self.cls(*values)
+        message = self.cls(*values)
+        if isinstance(message, EpochBegan) and not message.is_sound():
+            raise DecodeError("a committed step that is none")
+        return message
 
 
 def _member(kind: Callable[[int], Any], code: int) -> Any:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,12 +164,12 @@ def test_a_forked_process_does_not_disturb_the_client(own_lab):
 def in_child(group, under_way):
     """As a DataLoader's worker: uses the group by mistake, drops it, collects, ends."""
     try:
-        uses = [lambda: group.all_reduce(ONES), lambda: group.empty(1, "f32"), group.barrier]
+        uses = [partial(group.all_reduce, ONES), partial(group.empty, 1, "f32"), group.barrier]
         for use in uses:
             with pytest.raises(landbridge.ForkedProcess):
                 use()
         group.close()
-        group = under_way = None
+        del group, under_way, uses, use
         gc.collect()
         links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
         names = [os.readlink(link) for link in links if os.path.islink(link)]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A command line, from the workspace's root.
 pub struct CommandLine {
-    environment: Vec<(&'static str, &'static str)>,
+    environment: Vec<(&'static str, String)>,
     words: Vec<String>,
 }
 
@@ -32,9 +32,15 @@ impl CommandLine {
         Self { environment: Vec::new(), words }
     }
 
+    /// Any program, looked up in the PATH.
+    pub fn new(words: &[&str]) -> Self {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Self { environment: Vec::new(), words }
+    }
+
     /// With a variable set.
-    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
         self
     }
 
@@ -97,7 +103,7 @@ impl CommandLine {
             program => program.to_owned(),
         };
         let mut command = Command::new(program);
-        command.args(&self.words[1..]).envs(self.environment.iter().copied());
+        command.args(&self.words[1..]).envs(self.environment.iter().cloned());
         command.current_dir(root).stdin(Stdio::null());
         command
     }

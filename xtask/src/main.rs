@@ -5,6 +5,7 @@ mod command;
 mod core_purity;
 mod faults;
 mod programs;
+mod python;
 mod quickstart;
 mod simulate;
 mod tally;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["test"] => test::run(),
+        ["python"] => test::run_only("python"),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
         ["simulate", ref rest @ ..] => simulate::run(rest),
@@ -41,8 +43,9 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test              Format, lints, purity of the cores, all tests, a short run of the fuzz targets,
-                    docs, example configs, quickstart.
+                    docs, example configs, quickstart, the Python package.
                     Stops at the first stage that fails and prints the command that repeats it.
+  python            The last stage of these alone: wheel, Python tests, PyTorch.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is

@@ -28,6 +28,16 @@ impl Tally {
             self.said += 1;
         }
     }
+
+    /// Takes note of a line of pytest's output, which with `-q -rs` tells each skip and the sums.
+    pub fn pytest_line(&mut self, line: &str) {
+        if let Some(skip) = line.strip_prefix("SKIPPED ") {
+            self.skipped.push(format!("python {skip}"));
+        } else if line.contains(" in ") && line.ends_with('s') {
+            self.passed += count(line, " passed");
+            self.failed += count(line, " failed");
+        }
+    }
 }
 
 /// The number in front of `what`, as in `ok. 3 passed; 0 failed`.
@@ -58,5 +68,19 @@ test result: cut off";
         output.lines().for_each(|line| tally.line(line));
         let skipped = vec!["slow, needs two hosts".to_owned(), "lab: no privilege".to_owned()];
         assert_eq!(tally, Tally { passed: 13, failed: 1, skipped, said: 0 });
+    }
+
+    #[test]
+    fn pytests_sums_and_skips_are_read() {
+        let output = "\
+.....s                                                                   [100%]
+SKIPPED [1] python/tests/test_buffers.py:155: could not import 'jax'
+1 failed, 105 passed, 1 skipped in 52.48s
+no tests ran in 0.01s";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.pytest_line(line));
+        let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
+        let skipped = vec![skip.to_owned()];
+        assert_eq!(tally, Tally { passed: 105, failed: 1, skipped });
     }
 }
