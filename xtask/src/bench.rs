@@ -3,6 +3,7 @@
 mod faults;
 mod fuzz;
 mod quickstart;
+mod shape;
 mod simulate;
 mod wan_sim;
 
@@ -19,10 +20,11 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 6] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
+    ("shape", shape::measure),
     ("simulate", simulate::measure),
     ("wan-sim", wan_sim::measure),
 ];

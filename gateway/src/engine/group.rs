@@ -139,9 +139,9 @@ impl Group {
         let peers = &shared.peers;
         match action {
             Action::Message { to, message } => peers.send(to, self.id, &message),
-            Action::Send { to, header, source } => {
+            Action::Send { to, header, source, depth } => {
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, header, payload);
+                peers.push(to, self.id, (header, depth), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;

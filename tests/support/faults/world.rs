@@ -10,12 +10,13 @@ use super::timeline::Timeline;
 use super::trainer::Trainer;
 use crate::data::Dice;
 use crate::papers::Papers;
-use crate::{address, deployment, jobs};
+use crate::{address, setup};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
 use gateway::local::door::Knocker;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
+use gateway::simulate::gateway_spec;
 use hier_collectives::ids::{Epoch, GatewayId, RankId};
 use hier_collectives::topology::Fabric;
 use hier_collectives::{plan, repair};
@@ -349,13 +350,12 @@ impl World {
         let knockers = who.into_iter().zip(knockers).collect();
         let (status, questions) = StatusDoor::new();
         let metrics = Arc::new(Metrics::new());
-        let shape = &self.scenario.shape;
+        let mut setup = setup(&self.scenario.shape);
+        setup.plan.segment = self.scenario.load.segment;
         // Exactly what their ranks need: what a rank that is gone still held would be missed.
         let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
-        let jobs = jobs(shape, ByteCount::new(arenas));
-        let spec = deployment(&self.fabric, id, Papers::Right, (jobs, shape.memory));
-        let spec =
-            gateway::daemon::GatewaySpec { segment: Some(self.scenario.load.segment), ..spec };
+        setup.jobs = jobs(&self.scenario.shape, ByteCount::new(arenas));
+        let spec = gateway_spec(&setup, id, Papers::Right.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
         let observed = (Arc::clone(&metrics), questions);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
