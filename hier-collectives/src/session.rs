@@ -26,10 +26,11 @@ pub use action::{
 pub use commit::COMMITS_MAX;
 pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
+use crate::routes::Routes;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use collective::{Collective, Phase};
@@ -66,6 +67,7 @@ pub struct SessionConfig {
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
     ranks: BTreeMap<RankId, LocalRank>,
     /// The last epoch this gateway was in.
@@ -126,6 +128,7 @@ struct Active {
 
 #[derive(Debug, Default)]
 struct Peer {
+    /// The connection to it, or to the neighbour that passes messages on to it, is up.
     up: bool,
     /// The last epoch it said it is ready for.
     ready: Epoch,
@@ -169,6 +172,7 @@ impl Session {
         let ranks = gateway.ranks.clone().map(|rank| (RankId(rank), LocalRank::default()));
         let others = config.fabric.gateway_ids().filter(|id| *id != config.me);
         Self {
+            routes: Routes::of(&config.fabric, config.me),
             peers: others.map(|id| (id, Peer::default())).collect(),
             ranks: ranks.collect(),
             epoch: Epoch(0),
@@ -269,7 +273,7 @@ impl Session {
         if let Some(failure) = self.closed_for(post.sequence) {
             return self.fail(post.sequence, failure, None, now);
         }
-        if let Err(text) = acceptable(&post) {
+        if let Err(text) = acceptable(&post, self.config.fabric.world_size()) {
             let text = format!("{}: {text}", self.rank_name(rank));
             let failure = Failure::new(FailureCode::BadPost, text);
             return self.fail(post.sequence, failure, None, now);
@@ -348,6 +352,10 @@ impl Session {
                 } else if self.admits(epoch, sequence)? {
                     self.fail(sequence, failure, Some(from), now);
                 }
+                Ok(())
+            }
+            Message::Repeat => {
+                self.on_repeat();
                 Ok(())
             }
             Message::Done { epoch, from: start, below } if self.is_current(epoch) => {
@@ -502,7 +510,7 @@ impl Session {
         collective.failure = Some(failure.clone());
         collective.phase = Phase::Failing;
         let epoch = collective.epoch;
-        let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
+        let op = collective.descriptor.map(|(_, descriptor)| descriptor.name());
         self.cancel(sequence);
         self.release_memory(sequence);
         if self.is_current(epoch) {
@@ -587,8 +595,14 @@ impl Core {
     }
 }
 
-fn acceptable(post: &Post) -> Result<(), String> {
-    let Descriptor { op, dtype, elements, .. } = post.descriptor;
+fn acceptable(post: &Post, world_size: u32) -> Result<(), String> {
+    let Descriptor { op, dtype, elements, pattern, .. } = post.descriptor;
+    if let Some(root) = pattern.root().filter(|root| root.0 >= world_size) {
+        return Err(format!("{}: rank {root} is not one of {world_size}", pattern.name()));
+    }
+    if pattern == Pattern::Barrier && elements > 0 {
+        return Err(format!("a barrier of {elements} elements; it carries none"));
+    }
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }

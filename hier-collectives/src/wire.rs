@@ -8,7 +8,9 @@ use crate::codec::{
     DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
 };
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, Step, TreeIndex};
+use crate::ids::{
+    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
+};
 use crate::plan::{Algorithm, Plan, Tree};
 use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
@@ -168,6 +170,47 @@ pub enum Message {
         /// The first collective that not all of its ranks have posted.
         from: Sequence,
     },
+    /// Messages that the sender was to pass on may be lost: say everything again to those that
+    /// others pass messages on to.
+    Repeat,
+}
+
+/// What stands ahead of a control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// The group it is for.
+    pub group: GroupId,
+    /// Who says it.
+    pub from: GatewayId,
+    /// Whom it is said to; whoever else receives it passes it on.
+    pub to: GatewayId,
+}
+
+impl Envelope {
+    /// Encoded length.
+    pub const BYTES: usize = GroupId::BYTES + 4;
+
+    /// The wire form.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = Vec::with_capacity(Self::BYTES);
+        put_u64(&mut out, self.group.0);
+        put_u16(&mut out, self.from.0);
+        put_u16(&mut out, self.to.0);
+        let mut fixed = [0; Self::BYTES];
+        fixed.copy_from_slice(&out);
+        fixed
+    }
+
+    /// Reads the wire form off the front of a frame; the rest is the message.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the frame is shorter.
+    pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let mut reader = Reader(frame);
+        let (group, from) = (GroupId(reader.u64()?), GatewayId(reader.u16()?));
+        let to = GatewayId(reader.u16()?);
+        Ok((Self { group, from, to }, reader.0))
+    }
 }
 
 impl SegmentHeader {
@@ -311,6 +354,7 @@ impl Message {
                 out.push(11);
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
+            Self::Repeat => out.push(12),
         }
         out
     }
@@ -365,6 +409,7 @@ impl Message {
                 Self::Ask { epoch, from, below }
             }
             11 => Self::Drain { epoch: Epoch(reader.u64()?), from: Sequence(reader.u64()?) },
+            12 => Self::Repeat,
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)

@@ -12,7 +12,7 @@ from typing import Any, List, Optional, Tuple, Union
 from . import _buffers, _config, _link, errors
 from ._arena import Arena, Block, overlap
 from ._batch import batch_shares
-from ._descriptor import Dtype, Op
+from ._descriptor import Dtype, Op, Operation
 from ._state import Entry, State
 from ._wire import LOCAL_VERSION, Attach, Post
 from .operation import Delivery, Operation
@@ -340,6 +340,8 @@ class Group:
                 dtype=source.dtype,
                 elements=source.elements,
                 layout_hash=layout,
+                operation=Operation.ALL_REDUCE,
+                root=0,
                 weight=weight,
                 timeout_ns=round(timeout * 1e9),
                 contribution_offset=entry.slots[0][0],

@@ -3,10 +3,11 @@
 pub mod batch;
 pub mod data;
 pub mod faults;
+pub mod mesh;
 pub mod papers;
 
 use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
-use gateway::daemon::{Gateway, GatewaySpec};
+use gateway::daemon::{Gateway, GatewaySpec, Listen};
 use gateway::host::{Host, VirtualHost};
 use gateway::local::door::{self, Knocker};
 use gateway::local::server::Job;
@@ -102,6 +103,7 @@ pub struct Lab {
     pub gateways: Vec<Gateway>,
     memory: ByteCount,
     jobs: Vec<Job>,
+    segment: Option<ByteCount>,
     doors: Vec<(Knocker, StatusDoor)>,
 }
 
@@ -116,6 +118,12 @@ pub fn address(gateway: GatewayId) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7400)
 }
 
+/// Where the other gateways of its region reach it.
+pub fn lan_address(gateway: GatewayId) -> SocketAddr {
+    let last = u8::try_from(gateway.0 + 1).expect("few gateways");
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 0, last)), 7400)
+}
+
 /// A loss ratio in parts per million.
 pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
@@ -123,13 +131,18 @@ pub fn ppm(parts: u32) -> Fraction {
 
 /// The jobs of a shape.
 fn jobs(shape: &Shape) -> Vec<Job> {
+    jobs_of(&shape.jobs)
+}
+
+/// Jobs by name and weight.
+fn jobs_of(jobs: &[(&str, u32)]) -> Vec<Job> {
     let job = |(name, weight): &(&str, u32)| Job {
         name: (*name).to_owned(),
         token: TOKEN.into(),
         memory: ByteCount::new(16 << 30),
         weight: NonZeroU32::new(*weight).expect("a weight"),
     };
-    shape.jobs.iter().map(job).collect()
+    jobs.iter().map(job).collect()
 }
 
 /// What a simulated gateway is made of.
@@ -139,13 +152,16 @@ fn deployment(
     papers: Papers,
     (jobs, memory): (Vec<Job>, ByteCount),
 ) -> GatewaySpec {
-    let others = fabric.gateway_ids().filter(|id| *id != me);
+    let others = || fabric.gateway_ids().filter(|id| *id != me);
+    let ports = others().filter(|id| fabric.gateway(*id).wan.is_some());
+    let wan = fabric.gateway(me).wan.map(|_| address(me));
     GatewaySpec {
         fabric: Arc::clone(fabric),
         identity: papers.fabric_identity(),
         me,
-        listen: address(me),
-        addresses: others.map(|id| (id, address(id))).collect(),
+        listen: Listen { wan, lan: Some(lan_address(me)) },
+        addresses: ports.map(|id| (id, address(id))).collect(),
+        lan_addresses: others().map(|id| (id, lan_address(id))).collect(),
         credentials: papers.credentials(fabric, me),
         jobs,
         memory,
@@ -178,7 +194,8 @@ impl Lab {
         net.connect(east, west, shape.link(), shape.link(), seed);
         let memory = shape.memory;
         let jobs = jobs(shape);
-        let mut lab = Self { net, host, fabric, gateways: vec![], memory, jobs, doors: vec![] };
+        let (gateways, doors, segment) = (vec![], vec![], None);
+        let mut lab = Self { net, host, fabric, gateways, memory, jobs, segment, doors };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
             lab.add_gateway(id, papers).await;
         }
@@ -207,6 +224,7 @@ impl Lab {
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
         let spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
+        let spec = GatewaySpec { segment: self.segment, ..spec };
         let observed = (Arc::new(Metrics::new()), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");

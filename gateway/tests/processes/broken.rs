@@ -2,7 +2,7 @@
 
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
-use gateway::daemon::{Gateway, GatewaySpec};
+use gateway::daemon::{Gateway, GatewaySpec, Listen};
 use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
 use gateway::local::door;
 use gateway::local::protocol::Token;
@@ -90,8 +90,9 @@ fn spec() -> GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: Listen::default(),
         addresses: BTreeMap::new(),
+        lan_addresses: BTreeMap::new(),
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),

@@ -152,7 +152,8 @@ pub fn free_block() -> u16 {
     panic!("no {LANES} free ports in a row");
 }
 
-fn free_tcp() -> u16 {
+/// A free TCP port.
+pub fn free_tcp() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("bound").port()
 }
@@ -202,6 +203,18 @@ impl Deployment {
         let west = SocketAddr::from((Ipv4Addr::LOCALHOST, b));
         let deployment = Self { folder, debug: false, gateways: vec![], west };
         deployment.certs("keys", layout.jobs);
+        deployment
+    }
+
+    /// One of these files, with keys; nothing runs yet.
+    pub fn of_files(files: &[(String, String)], jobs: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let west = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let deployment = Self { folder, debug: false, gateways: vec![], west };
+        deployment.certs("keys", jobs);
         deployment
     }
 

@@ -151,8 +151,8 @@ pub enum Note {
     Completed {
         /// The collective.
         sequence: Sequence,
-        /// Its operation.
-        op: ReduceOp,
+        /// Its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
+        op: &'static str,
         /// Bytes of its buffer.
         bytes: u64,
         /// From the last local post to the last local result.
@@ -163,7 +163,7 @@ pub enum Note {
         /// The collective.
         sequence: Sequence,
         /// Its operation, if some rank had posted it.
-        op: Option<ReduceOp>,
+        op: Option<&'static str>,
         /// Why.
         failure: Failure,
     },

@@ -1,6 +1,7 @@
 //! Epochs: who is in, since when, under which plan.
 
 use super::*;
+use crate::plan::Tree;
 use crate::wire::Message;
 
 /// The gateway that opens epochs: the first by name.
@@ -30,17 +31,20 @@ impl Session {
         self.begin_if_all_here(now);
     }
 
-    /// A peer can be reached: its first lane is up. The next epoch begins once all are up.
+    /// A neighbour can be reached: its first lane is up, and with it the way to those behind it.
+    /// The next epoch begins once all are up.
     pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
-        let Some(entry) = self.peers.get_mut(&peer) else {
-            return;
-        };
-        entry.up = true;
+        for id in self.routes.through(peer) {
+            if let Some(entry) = self.peers.get_mut(&id) {
+                entry.up = true;
+            }
+        }
+        self.ask_to_repeat(peer);
         self.join();
         self.begin_if_all_here(now);
     }
 
-    /// A peer cannot be reached any more (its last lane is lost).
+    /// A neighbour cannot be reached any more (its last lane is lost), nor can those behind it.
     pub fn handle_peer_down(&mut self, peer: GatewayId, why: &str, now: TimeNs) {
         let Some(entry) = self.peers.get_mut(&peer) else {
             return;
@@ -52,14 +56,40 @@ impl Session {
             self.gateway_name(peer)
         );
         self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
-        if let Some(entry) = self.peers.get_mut(&peer) {
-            *entry = Peer::default();
+        for id in self.routes.through(peer) {
+            if let Some(entry) = self.peers.get_mut(&id) {
+                *entry = Peer::default();
+            }
         }
     }
 
-    /// A lane to a peer was lost while others live: repeat everything that it may have taken
+    /// A lane to a neighbour was lost while others live: repeat everything that it may have taken
     /// with it. All of it is facts that only grow, so repeating is harmless.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
+        let through: Vec<GatewayId> = self.routes.through(peer).collect();
+        through.into_iter().for_each(|id| self.repeat_to(id));
+        self.ask_to_repeat(peer);
+    }
+
+    /// What others sent through here to a neighbour may be lost; they cannot know.
+    fn ask_to_repeat(&mut self, neighbour: GatewayId) {
+        if !self.routes.is_partial() {
+            return;
+        }
+        let behind: BTreeSet<GatewayId> = self.routes.through(neighbour).collect();
+        for (to, _) in self.peers.iter().filter(|(id, peer)| peer.up && !behind.contains(id)) {
+            self.core.actions.push_back(Action::Message { to: *to, message: Message::Repeat });
+        }
+    }
+
+    /// Somewhere on the way to peers that we have no connection to messages were lost.
+    pub(super) fn on_repeat(&mut self) {
+        let distant = self.peers.keys().filter(|id| !self.routes.is_direct(**id));
+        let distant: Vec<GatewayId> = distant.copied().collect();
+        distant.into_iter().for_each(|id| self.repeat_to(id));
+    }
+
+    fn repeat_to(&mut self, peer: GatewayId) {
         let Some(entry) = self.peers.get(&peer) else {
             return;
         };
@@ -75,10 +105,12 @@ impl Session {
             messages.extend(self.facts_for(peer));
         } else {
             messages.extend(self.end_message());
-            self.join();
         }
         for message in messages {
             self.core.actions.push_back(Action::Message { to: peer, message });
+        }
+        if peer == FIRST {
+            self.join();
         }
     }
 
@@ -130,6 +162,12 @@ impl Session {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
         }
         start.plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        let apart =
+            |(one, other): &(GatewayId, GatewayId)| !self.config.fabric.joined(*one, *other);
+        if let Some((one, other)) = start.plan.trees.iter().flat_map(Tree::edges).find(apart) {
+            let text = format!("an edge between gateways {one} and {other}, which no link joins");
+            return Err(PeerError::BadPlan(text));
+        }
         let mine = start.boots[usize::from(self.config.me.0)];
         let gone = self.draining.is_some();
         if start.epoch <= self.epoch || mine != self.config.boot || gone {
