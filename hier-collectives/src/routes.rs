@@ -99,9 +99,9 @@ mod tests {
                 .collect(),
         };
         let mut links = Vec::new();
-        for one in 1..gateways.len() {
+        for (one, above) in edges.iter().enumerate().take(gateways.len()).skip(1) {
             for other in 0..one {
-                let tree = edges[one] % one == other;
+                let tree = above % one == other;
                 if tree || more >> (one * 8 + other) & 3 == 3 {
                     let (between, loss) =
                         ((format!("r{one}"), format!("r{other}")), Fraction::default());

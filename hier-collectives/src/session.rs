@@ -8,6 +8,7 @@ mod action;
 mod advance;
 mod ahead;
 mod arrival;
+mod change;
 mod collective;
 mod commit;
 mod deadline;
@@ -33,6 +34,7 @@ use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
+use change::Changing;
 use collective::{Collective, Phase};
 use commit::Pending;
 use membership::{EpochStart, Join};
@@ -116,6 +118,14 @@ enum Job {
 struct Active {
     plan: Plan,
     roles: Vec<Role>,
+    /// Earlier plans, oldest first, each with the first collective that does not follow it.
+    before: Vec<(Sequence, Plan, Vec<Role>)>,
+    /// Changes of the plan that are known to have begun.
+    changes: u32,
+    /// The change under way, on the first gateway.
+    changing: Option<Changing>,
+    /// The first collective that is not started before the change under way is complete.
+    held: Option<Sequence>,
     boots: Vec<BootId>,
     /// The number of the epoch's first collective.
     first: Sequence,
@@ -358,6 +368,16 @@ impl Session {
                 self.on_repeat();
                 Ok(())
             }
+            Message::Pause { epoch, change } if self.is_current(epoch) => {
+                self.on_pause(from, change)
+            }
+            Message::Paused { epoch, change, from: held } if self.is_current(epoch) => {
+                self.on_paused(from, (change, held), now)
+            }
+            Message::Change { epoch, change, from: start, plan } if self.is_current(epoch) => {
+                self.on_change(from, (change, start), plan, now)
+            }
+            Message::Pause { .. } | Message::Paused { .. } | Message::Change { .. } => Ok(()),
             Message::Done { epoch, from: start, below } if self.is_current(epoch) => {
                 self.on_done(from, start..below)
             }

@@ -85,6 +85,55 @@ proptest! {
         world.assert_clean();
     }
 
+    /// The plan changes while collectives are under way: nothing fails, everything adds up.
+    #[test]
+    fn a_plan_changes_between_two_collectives_everywhere(
+        seed: u64,
+        plans in proptest::collection::vec(0..3usize, 2..5),
+        ranks in proptest::collection::vec(1u32..3, 3),
+        lengths in proptest::collection::vec(0u64..200, 1..7),
+    ) {
+        let trees = |index: usize| match index {
+            0 => vec![tree(1, &[0, 1, 2], &[])],
+            1 => shapes().swap_remove(4).1,
+            _ => vec![
+                tree(1, &[1], &[(0, 1), (2, 1)]),
+                tree(0, &[0, 1, 2], &[]),
+                tree(4, &[2], &[(0, 1), (1, 2)]),
+            ],
+        };
+        let mut world = World::new(&ranks, plan_of(trees(plans[0])), seed, 600);
+        let world_size = world.fabric.world_size();
+        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+        let mut plans = plans[1..].iter();
+        while !due.is_empty() {
+            if world.dice.roll(8) == 0 && let Some(index) = plans.next() {
+                let now = world.now;
+                world.session(GatewayId(0)).handle_plan(plan_of(trees(*index)), now);
+                world.collect(GatewayId(0));
+            }
+            let index = world.dice.roll(due.len());
+            let (rank, sequence) = due[index];
+            world.post(RankId(rank), sequence, lengths[sequence as usize]);
+            due[index].1 += 1;
+            if due[index].1 == lengths.len() as u64 {
+                due.swap_remove(index);
+            }
+            for _ in 0..world.dice.roll(30) {
+                world.step();
+            }
+        }
+        world.run();
+        let hashes = world.sessions.iter().map(|s| s.status().plan.expect("an epoch").hash());
+        let hashes: BTreeSet<u64> = hashes.collect();
+        prop_assert_eq!(hashes.len(), 1, "they follow several plans");
+        for rank in 0..world_size {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            prop_assert_eq!(ready, lengths.len());
+        }
+        world.assert_clean();
+    }
+
     /// A disagreement reaches every rank with one text, and the next collective works.
     #[test]
     fn a_disagreement_names_field_and_values_everywhere(seed: u64, odd in 0u32..4) {

@@ -173,6 +173,33 @@ pub enum Message {
     /// Messages that the sender was to pass on may be lost: say everything again to those that
     /// others pass messages on to.
     Repeat,
+    /// From the first gateway: start no collective that has not been started, and say so.
+    Pause {
+        /// The epoch.
+        epoch: Epoch,
+        /// Which change of the plan it is for; the first of an epoch is 1.
+        change: u32,
+    },
+    /// To the first gateway: the sender starts nothing from `from` on before the change.
+    Paused {
+        /// The epoch.
+        epoch: Epoch,
+        /// The change.
+        change: u32,
+        /// The first collective that it has not started.
+        from: Sequence,
+    },
+    /// From the first gateway: collectives from `from` on follow this plan.
+    Change {
+        /// The epoch.
+        epoch: Epoch,
+        /// The change.
+        change: u32,
+        /// The first collective of the plan.
+        from: Sequence,
+        /// The plan.
+        plan: Plan,
+    },
 }
 
 /// What stands ahead of a control message.
@@ -355,6 +382,24 @@ impl Message {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
             Self::Repeat => out.push(12),
+            Self::Pause { epoch, change } => {
+                out.push(13);
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+            }
+            Self::Paused { epoch, change, from } => {
+                out.push(14);
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+                put_u64(&mut out, from.0);
+            }
+            Self::Change { epoch, change, from, plan } => {
+                out.push(15);
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+                put_u64(&mut out, from.0);
+                put_plan(&mut out, plan);
+            }
         }
         out
     }
@@ -410,6 +455,18 @@ impl Message {
             }
             11 => Self::Drain { epoch: Epoch(reader.u64()?), from: Sequence(reader.u64()?) },
             12 => Self::Repeat,
+            13 => Self::Pause { epoch: Epoch(reader.u64()?), change: reader.u32()? },
+            14 => Self::Paused {
+                epoch: Epoch(reader.u64()?),
+                change: reader.u32()?,
+                from: Sequence(reader.u64()?),
+            },
+            15 => Self::Change {
+                epoch: Epoch(reader.u64()?),
+                change: reader.u32()?,
+                from: Sequence(reader.u64()?),
+                plan: reader.plan()?,
+            },
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)

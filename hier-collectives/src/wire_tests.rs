@@ -82,6 +82,13 @@ fn messages() -> impl Strategy<Value = Message> {
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
         Just(Message::Repeat),
+        (pair.clone(), any::<u32>(), proptest::option::of(plans())).prop_map(
+            |((epoch, from), change, plan)| match plan {
+                Some(plan) => Message::Change { epoch, change, from, plan },
+                None if change & 1 == 0 => Message::Pause { epoch, change },
+                None => Message::Paused { epoch, change, from },
+            }
+        ),
         (pair.clone(), any::<u32>(), descriptor, any::<bool>()).prop_map(
             |((epoch, sequence), rank, descriptor, all)| Message::Announce {
                 epoch,

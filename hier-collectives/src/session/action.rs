@@ -140,6 +140,17 @@ pub enum Note {
         /// Digest of the plan's wire form.
         plan_hash: u64,
     },
+    /// Another plan from some collective on.
+    PlanChanged {
+        /// The first collective that follows it.
+        from: Sequence,
+        /// Its algorithm.
+        algorithm: &'static str,
+        /// Why that one.
+        reason: String,
+        /// Digest of the plan's wire form.
+        plan_hash: u64,
+    },
     /// The epoch ended.
     EpochEnded {
         /// The epoch.

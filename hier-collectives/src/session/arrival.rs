@@ -21,10 +21,12 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         }
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
-        if usize::from(key.tree.0) >= active.roles.len() || !self.peers.contains_key(&from) {
+        let (plan, roles) = active.plan_of(key.sequence);
+        let of_plan = usize::from(key.tree.0) < roles.len() || self.is_held(key.sequence);
+        if !of_plan || !self.peers.contains_key(&from) {
             return Err(no_such);
         }
-        if u64::from(header.bytes) > active.plan.segment.get() {
+        if u64::from(header.bytes) > plan.segment.get() {
             return Err(no_such);
         }
         if !self.admits(header.epoch, key.sequence)? {

@@ -5,7 +5,7 @@ use crate::plan::Tree;
 use crate::wire::Message;
 
 /// The gateway that opens epochs: the first by name.
-const FIRST: GatewayId = GatewayId(0);
+pub(super) const FIRST: GatewayId = GatewayId(0);
 
 /// A member's request to enter the next epoch.
 #[derive(Debug, Clone, Copy)]
@@ -161,13 +161,7 @@ impl Session {
         if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
         }
-        start.plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
-        let apart =
-            |(one, other): &(GatewayId, GatewayId)| !self.config.fabric.joined(*one, *other);
-        if let Some((one, other)) = start.plan.trees.iter().flat_map(Tree::edges).find(apart) {
-            let text = format!("an edge between gateways {one} and {other}, which no link joins");
-            return Err(PeerError::BadPlan(text));
-        }
+        self.check_plan(&start.plan)?;
         let mine = start.boots[usize::from(self.config.me.0)];
         let gone = self.draining.is_some();
         if start.epoch <= self.epoch || mine != self.config.boot || gone {
@@ -177,6 +171,20 @@ impl Session {
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
         self.enter(start, now);
         Ok(())
+    }
+
+    /// Proves a plan, and that its trees have edges only where connections are.
+    pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
+        let fabric = &self.config.fabric;
+        let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
+        plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        let apart = |(one, other): &(GatewayId, GatewayId)| !fabric.joined(*one, *other);
+        match plan.trees.iter().flat_map(Tree::edges).find(apart) {
+            None => Ok(()),
+            Some((one, other)) => Err(PeerError::BadPlan(format!(
+                "an edge between gateways {one} and {other}, which no link joins"
+            ))),
+        }
     }
 
     /// The news that this gateway has left the last epoch.
@@ -220,7 +228,8 @@ impl Session {
             Message::Fail { epoch, sequence: *sequence, failure }
         });
         let commits = self.commit_facts_for(peer).into_iter();
-        live.chain(failed).chain(commits).chain(self.drain_fact()).collect()
+        let others = self.drain_fact().into_iter().chain(self.change_fact_for(peer));
+        live.chain(failed).chain(commits).chain(others).collect()
     }
 
     /// Leaves the epoch: what is in flight fails, contributions intact.
@@ -331,7 +340,19 @@ impl Session {
             plan_hash: plan.hash(),
         }));
         let (done, closed) = (Spans::default(), None);
-        let active = Active { plan, roles, boots, first: next, done, closed };
+        let (before, changing, held) = (vec![], None, None);
+        let active = Active {
+            plan,
+            roles,
+            before,
+            changes: 0,
+            changing,
+            held,
+            boots,
+            first: next,
+            done,
+            closed,
+        };
         let begin = (self.config.me == FIRST).then(|| self.begin_message(&active));
         self.active = Some(active);
         for (to, peer) in self.peers.iter().filter(|(_, peer)| peer.up) {

@@ -162,7 +162,8 @@ impl Session {
         };
         let me = self.config.me;
         let mut keys = Vec::new();
-        for (tree, part) in (0..).map(TreeIndex).zip(self.parts_of(active, descriptor)) {
+        for (tree, part) in (0..).map(TreeIndex).zip(self.parts_of((active, sequence), descriptor))
+        {
             if part.expects_from(to, me) {
                 let segments = (0..part.count()).map(SegmentIndex);
                 keys.extend(segments.map(|segment| SegmentKey { sequence, tree, segment }));

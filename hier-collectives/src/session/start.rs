@@ -28,7 +28,10 @@ impl Session {
             return;
         };
         let me = self.config.me;
-        let parts = self.parts_of(active, &descriptor);
+        if self.is_held(sequence) {
+            return;
+        }
+        let parts = self.parts_of((active, sequence), &descriptor);
         let Some(collective) = self.live.get_mut(&sequence) else { return };
         collective.parts = parts;
         collective.phase = Phase::Running;
@@ -62,15 +65,20 @@ impl Session {
 
     /// What this gateway does for a collective, tree by tree. Who alone gives or gets stands at
     /// the top of all trees.
-    pub(super) fn parts_of(&self, active: &Active, descriptor: &Descriptor) -> Vec<PartState> {
+    pub(super) fn parts_of(
+        &self,
+        (active, sequence): (&Active, Sequence),
+        descriptor: &Descriptor,
+    ) -> Vec<PartState> {
         let me = self.config.me;
-        let parts = shard::parts(&active.plan, descriptor.bytes()).into_iter();
+        let (plan, roles) = active.plan_of(sequence);
+        let parts = shard::parts(plan, descriptor.bytes()).into_iter();
         let operation = descriptor.pattern.over(&self.config.fabric);
         let operation = operation.unwrap_or(Operation::AllReduce);
         let phases = Phases { up: operation.goes_up(), down: operation.comes_down() };
         let roles = match operation {
-            Operation::AllReduce | Operation::Barrier => active.roles.clone(),
-            rooted => active.plan.held_for(rooted).roles(me),
+            Operation::AllReduce | Operation::Barrier => roles.to_vec(),
+            rooted => plan.held_for(rooted).roles(me),
         };
         parts.zip(roles).map(|(part, role)| PartState::new(part, role, phases, me)).collect()
     }
@@ -181,7 +189,7 @@ impl Session {
 fn misfit(collective: &Collective, me: GatewayId) -> Option<GatewayId> {
     let misfits =
         |((from, tree, segment), incoming): &(&(GatewayId, TreeIndex, SegmentIndex), &Incoming)| {
-            let part = &collective.parts[usize::from(tree.0)];
+            let Some(part) = collective.parts.get(usize::from(tree.0)) else { return true };
             let range = part.part.segment(segment.0);
             segment.0 >= part.count()
                 || !part.expects_from(*from, me)
