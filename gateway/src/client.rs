@@ -55,6 +55,9 @@ pub enum Way {
     Socket(PathBuf),
     /// A door in this process.
     InProcess(Knocker),
+    /// A door in this process, with memory that folds back on itself: for simulations of sizes
+    /// and times, which look at no value.
+    Folded(Knocker),
 }
 
 /// What a trainer says of itself.
@@ -635,6 +638,7 @@ impl<'w> Handover<'w> {
                 Ok(Self::Memfd(path, arena, memfd))
             }
             Way::InProcess(knocker) => Ok(Self::InProcess(knocker, Arena::anonymous(bytes)?)),
+            Way::Folded(knocker) => Ok(Self::InProcess(knocker, Arena::folded(bytes)?)),
         }
     }
 

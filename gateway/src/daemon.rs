@@ -10,21 +10,16 @@ use crate::wan::outbox::Outbox;
 use crate::wan::rate::LinkRate;
 use crate::wan::tls::Credentials;
 use crate::wan::{self, LaneError, LaneSpec, PeerLink};
-use hier_collectives::bound;
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan::{self, PlanError};
+use hier_collectives::plan::{self, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
-use hier_collectives::topology::{Fabric, Link, WanPort};
+use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use units::{BitRate, ByteCount, Fraction, Span};
-
-/// The part of the link's rate that first-sent payload is held to, after loss: the rest is for
-/// acknowledgements and for what a queue needs in order not to grow.
-const RATE_SHARE: f64 = 0.98;
 
 /// Faster than any port of a host, so that nothing inside a region is held back by it; with
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
@@ -54,9 +49,9 @@ pub struct GatewaySpec {
     pub jobs: Vec<Job>,
     /// The gateway's own memory.
     pub memory: ByteCount,
-    /// Segments of this size instead of the plan's own choice, so that a simulation has many
-    /// of them in a small buffer.
-    pub segment: Option<ByteCount>,
+    /// The plan that it offers to the others when it is the first of them by name, and by which
+    /// it divides its port.
+    pub plan: Plan,
 }
 
 /// Where lane 0 listens; the others follow port by port.
@@ -100,8 +95,6 @@ impl Gateway {
         door: Box<dyn Door>,
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
     ) -> Result<Self, StartError> {
-        let mut plan = plan::plan(&spec.fabric)?;
-        plan.segment = spec.segment.unwrap_or(plan.segment);
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let metrics = &observed.0;
@@ -118,7 +111,7 @@ impl Gateway {
         // Jobs share the memory for partials in equal parts: none can take another's.
         let partials = ByteCount::new(spec.memory.get() / spec.jobs.len().max(1) as u64);
         let session = |job: &Job| {
-            let (fabric, plan) = (Arc::clone(&fabric), plan.clone());
+            let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
             (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
         };
         let sessions = spec.jobs.iter().map(session).collect();
@@ -220,25 +213,24 @@ fn peer_links(
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
-    for id in fabric.gateway_ids().filter(|id| *id != spec.me) {
-        let peer = fabric.gateway(id);
-        let (Some(out), Some(inward), Some(address)) = (me.wan, peer.wan, spec.addresses.get(&id))
+    let rates = spec.plan.pair_rates(fabric);
+    for ((_, id), rate) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
+        let peer = fabric.gateway(*id);
+        let (Some(address), Some(link)) =
+            (spec.addresses.get(id), fabric.link(me.region, peer.region))
         else {
             continue;
         };
-        let Some(link) = fabric.link(me.region, peer.region) else { continue };
-        let link = Link { rate: narrowest(link, out, inward), ..link.clone() };
-        let payload = bound::payload_rate(link.rate, fabric.mtu());
-        let rate = payload * (1.0 - link.loss.as_f64()) * RATE_SHARE;
+        let limit = plan::payload_limit(*rate, link.loss.as_f64(), fabric.mtu());
         let peer_link = PeerLink {
-            id,
+            id: *id,
             address: *address,
-            link,
+            link: Link { rate: narrowest(link, me, peer), ..link.clone() },
             outbox: Outbox::new(weights.clone()),
-            rate: LinkRate::new(Arc::clone(host), rate),
+            rate: LinkRate::new(Arc::clone(host), limit),
             metrics: metrics.peer(&peer.name),
         };
-        peers.insert(id, Arc::new(peer_link));
+        peers.insert(*id, Arc::new(peer_link));
     }
     peers
 }
@@ -274,6 +266,9 @@ fn lan_links(
     (over_lan, at_port)
 }
 
-fn narrowest(link: &Link, out: WanPort, inward: WanPort) -> BitRate {
-    link.rate.min(out.egress).min(inward.ingress)
+/// What a pair alone could send, in the direction that carries more.
+fn narrowest(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
+    let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
+    let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
+    link.rate.min(out.max(inward))
 }

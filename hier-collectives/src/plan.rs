@@ -2,12 +2,14 @@
 
 mod capacity;
 mod choose;
+pub mod control;
 mod direct;
 mod express;
 mod forecast;
 mod operation;
 mod packing;
 mod proof;
+mod rates;
 mod shape;
 mod spread;
 mod windows;
@@ -15,6 +17,7 @@ mod windows;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use operation::Operation;
 pub use proof::PlanFault;
+pub use rates::{PairRates, RATE_RESERVE, payload_limit};
 pub use windows::{bdp, early_bytes, lanes, segment_bytes};
 
 use crate::ids::GatewayId;

@@ -13,4 +13,5 @@ mod rate;
 mod renew;
 mod replay;
 mod seeds;
+mod shapes;
 mod wait;

@@ -3,9 +3,9 @@
 use crate::batch::{Case, weight};
 use crate::papers::Papers;
 use crate::{JOB, Lab, address, jobs_of, lan_address};
-use gateway::host::{Host, VirtualHost};
+use gateway::simulate::Setup;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan, Tree};
 use hier_collectives::reduce::reduce_slices;
 use hier_collectives::shard;
@@ -94,7 +94,6 @@ impl Mesh {
     pub async fn start(&self, seed: u64) -> Lab {
         let net = VirtualNet::new();
         let fabric = self.fabric();
-        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
         let near = Span::from_ns(50_000);
         let lan = LinkSpec::new(BitRate::from_bits_per_second(25_000_000_000), near);
         let lan = lan.expect("a valid link");
@@ -113,14 +112,19 @@ impl Mesh {
                 }
             }
         }
-        let (memory, jobs) = (ByteCount::new(64 << 20), jobs_of(&[(JOB, 1)]));
-        let segment = self.segment;
-        let mut lab =
-            Lab { net, host, fabric, gateways: vec![], memory, jobs, segment, doors: vec![] };
+        let setup = Setup {
+            plan: self.plan(),
+            addresses: fabric.gateway_ids().map(address).collect(),
+            jobs: jobs_of(&[(JOB, 1)]),
+            memory: ByteCount::new(64 << 20),
+            fabric,
+        };
+        let mut lab = gateway::simulate::Lab::new(setup, net, seed);
         for id in lab.fabric.gateway_ids() {
-            lab.add_gateway(id, Papers::Right).await;
+            let papers = Papers::Right.of(&lab.fabric, id);
+            lab.add_gateway(id, papers).await.expect("starts");
         }
-        lab
+        Lab(lab)
     }
 }
 
@@ -180,9 +184,4 @@ impl Sums<'_> {
         reduce_slices(op, dtype, &mut out, &inputs).expect("fitting slices");
         (out, weight)
     }
-}
-
-/// The gateway that serves a rank.
-pub fn gateway_of(fabric: &Fabric, rank: u32) -> GatewayId {
-    fabric.gateway_of(RankId(rank)).expect("a rank of the fabric")
 }

@@ -1,6 +1,7 @@
 //! What gateways show of themselves: the right papers, and wrong ones.
 
 use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
+use gateway::simulate;
 use gateway::wan::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -29,6 +30,12 @@ impl Papers {
     /// Digest of what it takes for the fabric.
     pub fn fabric_identity(self) -> [u8; 32] {
         [if self == Self::OtherFabric { 2 } else { 1 }; 32]
+    }
+
+    /// All that it shows.
+    pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::Papers {
+        let (identity, credentials) = (self.fabric_identity(), self.credentials(fabric, me));
+        simulate::Papers { identity, credentials }
     }
 
     /// Its certificate and key, and the CA that it believes, which is always the right one.

@@ -2,6 +2,7 @@
 
 mod faults;
 mod quickstart;
+mod shape;
 mod wan_sim;
 
 use crate::command::Failure;
@@ -17,9 +18,10 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     ("faults", faults::measure),
     ("quickstart", quickstart::measure),
+    ("shape", shape::measure),
     ("wan-sim", wan_sim::measure),
 ];
 

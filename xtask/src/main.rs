@@ -48,6 +48,8 @@ Commands:
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
+                    writes docs/results/shape.md.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

@@ -2,7 +2,7 @@
 
 use super::{CommandError, Exit};
 use crate::config::{GatewayConfig, JobConfig, RegionFile};
-use crate::daemon::{Gateway, GatewaySpec, Listen};
+use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::RealHost;
 use crate::local::door::UnixDoor;
 use crate::local::server::Job;
@@ -11,6 +11,7 @@ use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
 use crate::wan::tls::Credentials;
 use clap::Args;
+use hier_collectives::plan;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -154,7 +155,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
-        segment: None,
+        plan: plan::plan(&fabric).map_err(StartError::from)?,
         fabric,
     })
 }

@@ -138,9 +138,9 @@ impl Group {
         let peers = &shared.peers;
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
-            Action::Send { to, header, source } => {
+            Action::Send { to, header, source, depth } => {
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, header, payload);
+                peers.push(to, self.id, (header, depth), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;
@@ -258,6 +258,12 @@ impl Group {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 info!(
                     "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}"
+                );
+            }
+            Note::PlanChanged { from, algorithm, reason, plan_hash } => {
+                info!(
+                    "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
+                     plan {plan_hash:016x}"
                 );
             }
             Note::EpochEnded { epoch, failure } => {

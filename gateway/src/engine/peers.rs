@@ -172,9 +172,15 @@ impl Peers {
         (of_its_own || of_others) && onward
     }
 
-    pub fn push(&self, to: GatewayId, group: GroupId, header: SegmentHeader, payload: MemSlice) {
+    pub fn push(
+        &self,
+        to: GatewayId,
+        group: GroupId,
+        (header, depth): (SegmentHeader, u32),
+        payload: MemSlice,
+    ) {
         if let Some(peer) = self.peers.get(&to) {
-            peer.link.outbox.push(group, header, payload);
+            peer.link.outbox.push(group, header, payload, depth);
         }
     }
 

@@ -12,6 +12,7 @@ use gateway::observe::status::StatusDoor;
 use gateway::wan::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{Fabric, RegionSpec};
 use std::collections::BTreeMap;
@@ -86,6 +87,7 @@ fn spec() -> GatewaySpec {
         memory: ByteCount::new(1 << 30),
         weight: NonZeroU32::MIN,
     };
+    let plan = plan::plan(&fabric).expect("a plan");
     GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
@@ -96,7 +98,7 @@ fn spec() -> GatewaySpec {
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
-        segment: None,
+        plan,
     }
 }
 

@@ -77,6 +77,9 @@ pub enum Action {
         header: SegmentHeader,
         /// The bytes.
         source: View,
+        /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far
+        /// goes first, so that all trees go on at once and none waits for another's end.
+        depth: u32,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
     Reduce {

@@ -102,7 +102,8 @@ impl Session {
                         parity,
                     };
                     let source = source.view;
-                    self.core.actions.push_back(Action::Send { to, header, source });
+                    let depth = depth(index, part.count());
+                    self.core.actions.push_back(Action::Send { to, header, source, depth });
                 }
             }
         }
@@ -197,6 +198,12 @@ impl Tail {
         let worth_it = self.last == Some(sequence) && left <= self.bytes;
         worth_it.then(|| parity_shards(bytes, self.loss, self.mtu))
     }
+}
+
+/// How far into a part of `count` segments one of them is.
+fn depth(index: u32, count: u32) -> u32 {
+    let depth = u64::from(index) * u64::from(u32::MAX) / u64::from(count.max(1));
+    u32::try_from(depth).unwrap_or(u32::MAX)
 }
 
 /// The next segment for a peer, when its source is there.
