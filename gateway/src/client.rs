@@ -21,7 +21,7 @@ use crate::local::door::{Duplex, Knocker, connect_unix};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
-use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use slots::Slots;
@@ -343,8 +343,58 @@ impl Client {
         weight: f64,
         timeout: Span,
     ) -> Result<Operation, PostError> {
-        let descriptor =
-            Descriptor { op, dtype: tensor.dtype, elements: tensor.elements, layout_hash: 0 };
+        self.post(tensor, (Pattern::AllReduce, op), weight, timeout).await
+    }
+
+    /// Starts a reduction to rank `to`: its operation alone has a result. On other ranks the
+    /// operation is ready once what they gave is on its way to it for good.
+    ///
+    /// # Errors
+    /// See [`Client::all_reduce_with`].
+    pub async fn reduce(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        to: RankId,
+    ) -> Result<Operation, PostError> {
+        self.post(tensor, (Pattern::Reduce { to }, op), 1.0, DEFAULT_TIMEOUT).await
+    }
+
+    /// Starts a broadcast from rank `from`: every rank's result is what that one wrote, bit for
+    /// bit. What others wrote is not read.
+    ///
+    /// # Errors
+    /// See [`Client::all_reduce_with`].
+    pub async fn broadcast(&self, tensor: Tensor, from: RankId) -> Result<Operation, PostError> {
+        let what = (Pattern::Broadcast { from }, ReduceOp::Sum);
+        self.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await
+    }
+
+    /// Waits until every rank has come to its own barrier, at most [`DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// The failure, also when the arena has no room for two empty slots.
+    pub async fn barrier(&self) -> Result<(), Failure> {
+        let tensor = self.allocate(Dtype::U8, 0).map_err(|full| lost(&full.to_string()))?;
+        let what = (Pattern::Barrier, ReduceOp::Sum);
+        let posted = self.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await.map(|_| ())
+    }
+
+    /// Starts a collective.
+    ///
+    /// # Errors
+    /// As [`Client::all_reduce_with`].
+    pub async fn post(
+        &self,
+        tensor: Tensor,
+        (pattern, op): (Pattern, ReduceOp),
+        weight: f64,
+        timeout: Span,
+    ) -> Result<Operation, PostError> {
+        let (dtype, elements) = (tensor.dtype, tensor.elements);
+        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, pattern };
         let offsets = tensor.offsets;
         let mut writer = self.inner.writer.lock().await;
         let result = tensor.result.clone();

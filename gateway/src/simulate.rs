@@ -11,7 +11,7 @@ mod step;
 pub use deployment::{Deployment, LinkSeen, Post, Simulation};
 pub use error::SimulateError;
 pub use keys::{Keys, Papers};
-pub use lab::{Lab, Setup, address, gateway_spec};
+pub use lab::{Lab, Setup, address, gateway_spec, lan_address};
 pub use network::Network;
 pub use step::{Haul, Step};
 

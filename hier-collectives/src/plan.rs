@@ -175,7 +175,17 @@ impl Tree {
         self.share == 0
     }
 
-    fn role(&self, gateway: GatewayId) -> Role {
+    /// The pairs of gateways that exchange along it.
+    pub fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
+        let crown =
+            self.crown.iter().enumerate().flat_map(|(index, one)| {
+                self.crown[index + 1..].iter().map(|other| (*one, *other))
+            });
+        self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(crown)
+    }
+
+    /// What `gateway` does in it.
+    pub fn role(&self, gateway: GatewayId) -> Role {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
         let above = match self.parents.get(&gateway) {
             Some(parent) => Above::Parent(*parent),

@@ -4,13 +4,14 @@ pub mod batch;
 pub mod controls;
 pub mod data;
 pub mod faults;
+pub mod mesh;
 pub mod papers;
 
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::local::server::Job;
 use gateway::observe::status::Status;
 use gateway::simulate::Setup;
-pub use gateway::simulate::address;
+pub use gateway::simulate::{address, lan_address};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
@@ -103,15 +104,18 @@ pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
 }
 
-/// The jobs of a shape, each with so much memory.
-fn jobs(shape: &Shape, memory: ByteCount) -> Vec<Job> {
+/// Memory of a job's arenas that no test comes near.
+const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
+
+/// Jobs by name and weight, each with so much memory.
+fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<Job> {
     let job = |(name, weight): &(&str, u32)| Job {
         name: (*name).to_owned(),
         token: TOKEN.into(),
         memory,
         weight: NonZeroU32::new(*weight).expect("a weight"),
     };
-    shape.jobs.iter().map(job).collect()
+    jobs.iter().map(job).collect()
 }
 
 /// What the gateways of a shape have in common.
@@ -120,7 +124,7 @@ fn setup(shape: &Shape) -> Setup {
     let mut plan = plan::plan(&fabric).expect("a plan");
     plan.segment = shape.segment.unwrap_or(plan.segment);
     let addresses = fabric.gateway_ids().map(address).collect();
-    Setup { fabric, plan, addresses, jobs: jobs(shape, ByteCount::new(16 << 30)), memory: shape.memory }
+    Setup { fabric, plan, addresses, jobs: jobs_of(&shape.jobs, JOB_MEMORY), memory: shape.memory }
 }
 
 /// Runs a future to its end under a paused clock.
@@ -128,7 +132,7 @@ pub fn simulate<T>(future: impl Future<Output = T>) -> T {
     gateway::simulate::run(future).expect("a runtime")
 }
 
-/// Two gateways and the link between them.
+/// Gateways and the links between them.
 pub struct Lab(gateway::simulate::Lab);
 
 impl Deref for Lab {

@@ -47,6 +47,12 @@ impl Papers {
         let issued = match self {
             Self::Right | Self::OtherFabric => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
+                if !file("key").exists() {
+                    let issued = right().issue(own, fabric.name(), Validity::days(30));
+                    let Issued { certificate_pem, key_pem } = issued.expect("a certificate");
+                    std::fs::write(file("pem"), certificate_pem).expect("written");
+                    std::fs::write(file("key"), key_pem).expect("written");
+                }
                 return Credentials::load(&file("pem"), &file("key"), &ca).expect("keys");
             }
             Self::OtherAuthority => {

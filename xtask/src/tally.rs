@@ -81,6 +81,6 @@ no tests ran in 0.01s";
         output.lines().for_each(|line| tally.pytest_line(line));
         let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
         let skipped = vec![skip.to_owned()];
-        assert_eq!(tally, Tally { passed: 105, failed: 1, skipped });
+        assert_eq!(tally, Tally { passed: 105, failed: 1, skipped, said: 0 });
     }
 }

@@ -103,7 +103,6 @@ impl CommandError {
             | Self::Quickstart(QuickstartError::Fabric(_))
             | Self::Simulate(
                 SimulateError::SeveralGateways(_)
-                | SimulateError::NotMeshed(..)
                 | SimulateError::TooLarge { .. }
                 | SimulateError::Link(_),
             )

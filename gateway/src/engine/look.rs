@@ -92,7 +92,7 @@ fn collective(
     }
     Some(CollectiveStatus {
         sequence: seen.sequence.0,
-        op: descriptor.op.to_string(),
+        op: descriptor.name().to_owned(),
         dtype: descriptor.dtype.to_string(),
         bytes: descriptor.bytes(),
         state,

@@ -4,8 +4,9 @@ use crate::local::arena::MemSlice;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::routes::Routes;
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
+use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,9 @@ pub(super) struct PeerView {
 /// See the module.
 pub(super) struct Peers {
     fabric: Arc<Fabric>,
+    me: GatewayId,
+    routes: Routes,
+    /// Those that we have connections to.
     peers: BTreeMap<GatewayId, Peer>,
 }
 
@@ -49,7 +53,11 @@ struct Peer {
 }
 
 impl Peers {
-    pub fn new(fabric: Arc<Fabric>, links: BTreeMap<GatewayId, Arc<PeerLink>>) -> Self {
+    pub fn new(
+        fabric: Arc<Fabric>,
+        me: GatewayId,
+        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+    ) -> Self {
         let peer = |link| Peer {
             link,
             boot: None,
@@ -60,7 +68,8 @@ impl Peers {
             lost_packets: BTreeMap::new(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
-        Self { fabric, peers }
+        let routes = Routes::of(&fabric, me);
+        Self { fabric, me, routes, peers }
     }
 
     pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
@@ -140,11 +149,29 @@ impl Peers {
         }
     }
 
-    /// Control goes over one lane at a time, so that it arrives in order.
-    pub fn send(&self, to: GatewayId, group: GroupId, message: &Message) {
-        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
-            handle.send(group, message);
+    /// Control goes over one lane at a time, so that it arrives in order; to the neighbour that
+    /// is nearer to the receiver, if there is no connection to itself.
+    pub fn send(&self, envelope: Envelope, message: &Message) {
+        let next = self.peers.get(&self.routes.next(envelope.to));
+        if let Some((_, handle)) = next.and_then(|peer| peer.lanes.iter().next()) {
+            handle.send(envelope, message);
         }
+    }
+
+    /// Says something to a peer of a group's.
+    pub fn tell(&self, to: GatewayId, group: GroupId, message: &Message) {
+        self.send(Envelope { group, from: self.me, to }, message);
+    }
+
+    /// Whether a neighbour may hand us this: its own word, or what it passes on of somebody to
+    /// whom we have no connection; for us, or for somebody nearer to us than to it.
+    pub fn may_pass_on(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
+        let Envelope { from, to, .. } = envelope;
+        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
+        let of_its_own = from == neighbour;
+        let of_others = known(from) && from != self.me && !self.routes.is_direct(from);
+        let onward = known(to) && (to == self.me || self.routes.next(to) != neighbour);
+        (of_its_own || of_others) && onward
     }
 
     pub fn push(

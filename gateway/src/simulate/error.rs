@@ -14,12 +14,6 @@ pub enum SimulateError {
     /// A region whose gateways would share its links.
     #[error("region `{0}` has several gateways: only regions of one gateway can be simulated")]
     SeveralGateways(String),
-    /// Gateways that no link leads between. The fabric's fault.
-    #[error(
-        "regions `{0}` and `{1}` have no link: gateways meet only where every pair of regions has \
-         one"
-    )]
-    NotMeshed(String, String),
     /// More than a simulation holds.
     #[error(
         "the simulation would need about {needed} of memory, and takes {limit} at most: simulate a \

@@ -2,7 +2,7 @@
 
 use super::Papers;
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
-use crate::daemon::{Gateway, GatewaySpec, StartError};
+use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::{Host, VirtualHost};
 use crate::local::door::{self, Knocker};
 use crate::local::server::Job;
@@ -51,16 +51,25 @@ pub fn address(gateway: GatewayId) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), 7400)
 }
 
+/// Where the other gateways of its region reach it.
+pub fn lan_address(gateway: GatewayId) -> SocketAddr {
+    let [high, low] = (gateway.0 + 1).to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, high, low)), 7400)
+}
+
 /// What a simulated gateway is made of.
 pub fn gateway_spec(setup: &Setup, me: GatewayId, papers: Papers) -> GatewaySpec {
     let at = |id: GatewayId| setup.addresses[usize::from(id.0)];
-    let others = setup.fabric.gateway_ids().filter(|id| *id != me);
+    let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
+    let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
+    let ports = others().filter(|id| has_port(*id));
     GatewaySpec {
         fabric: Arc::clone(&setup.fabric),
         identity: papers.identity,
         me,
-        listen: at(me),
-        addresses: others.map(|id| (id, at(id))).collect(),
+        listen: Listen { wan: has_port(me).then(|| at(me)), lan: Some(lan_address(me)) },
+        addresses: ports.map(|id| (id, at(id))).collect(),
+        lan_addresses: others().map(|id| (id, lan_address(id))).collect(),
         credentials: papers.credentials,
         jobs: setup.jobs.clone(),
         memory: setup.memory,

@@ -143,6 +143,17 @@ pub enum Note {
         /// Digest of the plan's wire form.
         plan_hash: u64,
     },
+    /// Another plan from some collective on.
+    PlanChanged {
+        /// The first collective that follows it.
+        from: Sequence,
+        /// Its algorithm.
+        algorithm: &'static str,
+        /// Why that one.
+        reason: String,
+        /// Digest of the plan's wire form.
+        plan_hash: u64,
+    },
     /// The epoch ended.
     EpochEnded {
         /// The epoch.
@@ -154,8 +165,8 @@ pub enum Note {
     Completed {
         /// The collective.
         sequence: Sequence,
-        /// Its operation.
-        op: ReduceOp,
+        /// Its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
+        op: &'static str,
         /// Bytes of its buffer.
         bytes: u64,
         /// From the last local post to the last local result.
@@ -166,7 +177,7 @@ pub enum Note {
         /// The collective.
         sequence: Sequence,
         /// Its operation, if some rank had posted it.
-        op: Option<ReduceOp>,
+        op: Option<&'static str>,
         /// Why.
         failure: Failure,
     },

@@ -10,7 +10,7 @@ use super::timeline::Timeline;
 use super::trainer::Trainer;
 use crate::data::Dice;
 use crate::papers::Papers;
-use crate::{address, setup};
+use crate::{address, jobs_of, setup};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
 use gateway::local::door::Knocker;
@@ -354,7 +354,7 @@ impl World {
         setup.plan.segment = self.scenario.load.segment;
         // Exactly what their ranks need: what a rank that is gone still held would be missed.
         let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
-        setup.jobs = jobs(&self.scenario.shape, ByteCount::new(arenas));
+        setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
         let spec = gateway_spec(&setup, id, Papers::Right.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
         let observed = (Arc::clone(&metrics), questions);
