@@ -15,22 +15,28 @@ pub(super) struct Home {
 }
 
 /// Held while a lab is up or comes up; the system lets go of it however the lab ends.
-pub(super) struct UpLock(File);
+pub(super) struct UpLock {
+    file: File,
+    /// Whoever started this process waits for it, and reads what it leaves behind.
+    pub(super) inherited: bool,
+}
 
 impl UpLock {
     /// For a process that is to hold it, too, as its standard input.
     pub(super) fn share(&self) -> io::Result<File> {
-        self.0.try_clone()
+        self.file.try_clone()
     }
 }
 
 impl Home {
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        // A lab outlives its file.
+        // A lab outlives its file, and its file's folder.
         let path = file.canonicalize().or_else(|error| {
             let name = file.file_name().ok_or(error)?;
             let folder = file.parent().filter(|folder| *folder != Path::new(""));
-            io::Result::Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(name))
+            let folder = folder.unwrap_or(Path::new("."));
+            let folder = folder.canonicalize().or_else(|_| std::path::absolute(folder))?;
+            io::Result::Ok(folder.join(name))
         })?;
         let hash = path
             .as_os_str()
@@ -53,7 +59,9 @@ impl Home {
         loop {
             fs::create_dir_all(&self.folder)?;
             let options = File::options().create(true).write(true).truncate(false).to_owned();
-            let file = match self.inherited() {
+            let inherited = self.inherited();
+            let by_another = inherited.is_some();
+            let file = match inherited {
                 Some(file) => file,
                 None => match options.open(self.lock_path()) {
                     Ok(file) => file,
@@ -70,7 +78,7 @@ impl Home {
             // A lock on a file that was removed meanwhile keeps nobody out.
             if self.is_lock(&file) {
                 fs::write(self.folder.join("pid"), std::process::id().to_string())?;
-                return Ok(Some(UpLock(file)));
+                return Ok(Some(UpLock { file, inherited: by_another }));
             }
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
 pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     let topology = Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    let _lock = home.lock()?.ok_or(Failure::Up)?;
+    let lock = home.lock()?.ok_or(Failure::Up)?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
@@ -101,7 +101,11 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     eprintln!("{}", lab.fidelity());
     let last = status(&lab, &lab.status());
     lab.stop()?;
-    home.write_status(&last)?;
+    if lock.inherited {
+        home.write_status(&last)?;
+    } else {
+        home.remove();
+    }
     Ok(code)
 }
 
