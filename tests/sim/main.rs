@@ -8,6 +8,7 @@ mod heal;
 mod identity;
 mod jobs;
 mod link;
+mod pace;
 mod rate;
 mod renew;
 mod replay;

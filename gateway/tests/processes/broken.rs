@@ -12,6 +12,7 @@ use gateway::observe::status::StatusDoor;
 use gateway::wan::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{Fabric, RegionSpec};
 use std::collections::BTreeMap;
@@ -87,6 +88,7 @@ fn spec() -> GatewaySpec {
         weight: NonZeroU32::MIN,
     };
     GatewaySpec {
+        plan: plan::plan(&fabric).expect("a plan"),
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
@@ -95,7 +97,6 @@ fn spec() -> GatewaySpec {
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
-        segment: None,
     }
 }
 
