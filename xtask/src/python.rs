@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Tools and libraries of the tests, without PyTorch.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 8] = [
     "maturin>=1.9,<2",
     "pytest",
     "numpy",
@@ -14,7 +14,6 @@ const PACKAGES: [&str; 9] = [
     "jax",
     "mypy",
     "vermin",
-    "scikit-learn",
     "typing-extensions",
 ];
 /// Of PyTorch: the newest, and the oldest that is supported.
@@ -60,6 +59,9 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
     plain.run(&["mypy", "--strict", "--exclude", "landbridge/torch", "python/landbridge"])?;
     let tests = ["--ignore", "python/tests/test_torch.py", "-k", "not torch"];
     plain.pytest(&tests, tally)?;
+    for example in ["numpy_sum", "jax_sum"] {
+        plain.example(example, tally)?;
+    }
     for version in TORCHES {
         with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
@@ -91,7 +93,14 @@ fn with_torch(
     let python = torch.program("python").display().to_string();
     tools.run(&["mypy", "--strict", "--python-executable", &python, "python/landbridge"])?;
     let tests = ["-k", "torch", "python/tests/test_torch.py", "python/tests/test_buffers.py"];
-    torch.pytest(&tests, tally)
+    torch.pytest(&tests, tally)?;
+    // They show what the tests show, at length: once is enough.
+    if version == TORCHES[0] {
+        for example in ["digits", "text"] {
+            torch.example(example, tally)?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Environment<'a> {
@@ -134,11 +143,9 @@ impl<'a> Environment<'a> {
         self.line(words).pass(self.root)
     }
 
-    /// Tests of the package as it is installed here, with the daemon of the wheel.
+    /// Tests of the package as it is installed here.
     fn pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-        let daemon = self.program("landbridge").display().to_string();
         let line = self.line(&[&["python", "-m", "pytest", "-q", "-rs"], arguments].concat());
-        let line = line.with("LANDBRIDGE_BIN", &daemon).with("PYTHONPATH", "");
         let before = tally.passed;
         let status = line.stream(self.root, |line| tally.pytest_line(line))?;
         if !status.success() {
@@ -150,10 +157,22 @@ impl<'a> Environment<'a> {
         Ok(())
     }
 
+    /// An example's own comparison decides its exit code.
+    fn example(&self, name: &str, tally: &mut Tally) -> Result<(), Failure> {
+        println!("\n{name}:");
+        self.run(&["python", &format!("examples/{name}.py")])?;
+        tally.passed += 1;
+        Ok(())
+    }
+
+    /// With the package as it is installed here, and the daemon of the wheel.
     fn line(&self, words: &[&str]) -> CommandLine {
         let program = self.program(words[0]);
+        let daemon = self.program("landbridge").display().to_string();
+        let line = CommandLine::built(&program, &words[1..]);
         // What is compiled once need not be compiled again by each of many processes.
-        CommandLine::built(&program, &words[1..]).with("PYTHONDONTWRITEBYTECODE", "")
+        let line = line.with("PYTHONDONTWRITEBYTECODE", "").with("PYTHONPATH", "");
+        line.with("LANDBRIDGE_BIN", &daemon)
     }
 
     fn program(&self, name: &str) -> PathBuf {
