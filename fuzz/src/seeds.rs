@@ -2,14 +2,14 @@
 //! and the spellings that the documents show.
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
-use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use hier_collectives::plan::{Algorithm, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
-use hier_collectives::wire::{Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
+use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{ByteCount, Span, TimeNs};
 
 const DESCRIPTOR: Descriptor = Descriptor {
@@ -17,6 +17,7 @@ const DESCRIPTOR: Descriptor = Descriptor {
     dtype: Dtype::Bf16,
     elements: 25_000_000,
     layout_hash: 0x1234_5678_9abc_def0,
+    pattern: Pattern::AllReduce,
 };
 const KEY: SegmentKey =
     SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
@@ -72,10 +73,13 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Done { epoch, from, below },
         Message::Ask { epoch, from, below },
         Message::Drain { epoch, from },
+        Message::Repeat,
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
-    messages.iter().map(|message| of_a_group(&message.encode())).collect()
+    let envelope = Envelope { group: GroupId::of("train"), from: GatewayId(2), to: GatewayId(1) };
+    let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
+    messages.iter().map(enveloped).collect()
 }
 
 fn crown_of_three() -> Plan {

@@ -3,7 +3,7 @@
 use crate::bounds::Bound;
 use hier_collectives::ids::GroupId;
 use hier_collectives::shard;
-use hier_collectives::wire::{Hello, Message, SegmentHeader, WIRE_VERSION};
+use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
 /// A group and a segment's header, as they begin a stream.
 pub fn segment_header(bytes: &[u8]) {
@@ -15,9 +15,10 @@ pub fn segment_header(bytes: &[u8]) {
     }
 }
 
-/// A group and a control message, without the frame's length.
+/// An envelope and a control message, without the frame's length.
 pub fn control_message(bytes: &[u8]) {
-    let Some((_, body)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else { return };
+    let Ok((envelope, body)) = Envelope::decode(bytes) else { return };
+    assert_eq!([&envelope.encode(), body].concat(), bytes, "another envelope");
     let Ok(message) = MESSAGE.hold(body, || Message::decode(body)) else { return };
     assert_eq!(message.encode(), body, "another encoding");
     assert_eq!(Message::decode(body).as_ref(), Ok(&message), "another message");

@@ -21,7 +21,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Message, SegmentHeader};
+use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ pub enum Event {
         from: GatewayId,
         /// The connection it came on.
         id: ConnectionId,
-        /// The group it is for.
-        group: GroupId,
+        /// Whose it is, and for whom.
+        envelope: Envelope,
         /// The message.
         message: Message,
     },
@@ -186,7 +186,7 @@ impl Engine {
             (group.id, group)
         });
         let groups = groups.collect();
-        let peers = Peers::new(Arc::clone(&fabric), links);
+        let peers = Peers::new(Arc::clone(&fabric), me, links);
         let shared = Shared { host, peers, events };
         Self { fabric, me, groups, shared, metrics, inbox, questions, draining: None }
     }
@@ -268,9 +268,9 @@ impl Engine {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
             Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
-            Event::Message { from, id, group, message } => {
+            Event::Message { from, id, envelope, message } => {
                 if self.shared.peers.is_current(from, id) {
-                    self.handle_message((from, id), group, message, now);
+                    self.handle_message((from, id), envelope, message, now);
                 }
             }
             Event::Arrival { from, id, group, header, reply } => {
@@ -303,14 +303,22 @@ impl Engine {
 
     fn handle_message(
         &mut self,
-        (from, id): (GatewayId, ConnectionId),
-        group: GroupId,
+        (neighbour, id): (GatewayId, ConnectionId),
+        envelope: Envelope,
         message: Message,
         now: TimeNs,
     ) {
+        let Envelope { group, from, to } = envelope;
+        if !self.shared.peers.may_pass_on(neighbour, envelope) {
+            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
+            return self.shared.peers.accuse(neighbour, id, &why);
+        }
+        if to != self.me {
+            return self.shared.peers.send(envelope, &message);
+        }
         match self.with(group, |group| group.session.handle_message(from, message, now)) {
             Some(Ok(())) => {}
-            Some(Err(error)) => self.blame((from, id), group, &error, now),
+            Some(Err(error)) => self.blame((neighbour, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
         }
     }

@@ -12,6 +12,7 @@ pub mod plan;
 pub mod post;
 pub mod reduce;
 pub mod repair;
+pub mod routes;
 pub mod session;
 pub mod shard;
 pub mod topology;

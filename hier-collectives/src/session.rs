@@ -8,6 +8,7 @@ mod action;
 mod advance;
 mod ahead;
 mod arrival;
+mod change;
 mod collective;
 mod commit;
 mod deadline;
@@ -26,12 +27,14 @@ pub use action::{
 pub use commit::COMMITS_MAX;
 pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
+use crate::routes::Routes;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
+use change::Changing;
 use collective::{Collective, Phase};
 use commit::Pending;
 use membership::{EpochStart, Join};
@@ -66,6 +69,7 @@ pub struct SessionConfig {
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
     ranks: BTreeMap<RankId, LocalRank>,
     /// The last epoch this gateway was in.
@@ -114,6 +118,14 @@ enum Job {
 struct Active {
     plan: Plan,
     roles: Vec<Role>,
+    /// Earlier plans, oldest first, each with the first collective that does not follow it.
+    before: Vec<(Sequence, Plan, Vec<Role>)>,
+    /// Changes of the plan that are known to have begun.
+    changes: u32,
+    /// The change under way, on the first gateway.
+    changing: Option<Changing>,
+    /// The first collective that is not started before the change under way is complete.
+    held: Option<Sequence>,
     boots: Vec<BootId>,
     /// The number of the epoch's first collective.
     first: Sequence,
@@ -126,6 +138,7 @@ struct Active {
 
 #[derive(Debug, Default)]
 struct Peer {
+    /// The connection to it, or to the neighbour that passes messages on to it, is up.
     up: bool,
     /// The last epoch it said it is ready for.
     ready: Epoch,
@@ -169,6 +182,7 @@ impl Session {
         let ranks = gateway.ranks.clone().map(|rank| (RankId(rank), LocalRank::default()));
         let others = config.fabric.gateway_ids().filter(|id| *id != config.me);
         Self {
+            routes: Routes::of(&config.fabric, config.me),
             peers: others.map(|id| (id, Peer::default())).collect(),
             ranks: ranks.collect(),
             epoch: Epoch(0),
@@ -269,7 +283,7 @@ impl Session {
         if let Some(failure) = self.closed_for(post.sequence) {
             return self.fail(post.sequence, failure, None, now);
         }
-        if let Err(text) = acceptable(&post) {
+        if let Err(text) = acceptable(&post, self.config.fabric.world_size()) {
             let text = format!("{}: {text}", self.rank_name(rank));
             let failure = Failure::new(FailureCode::BadPost, text);
             return self.fail(post.sequence, failure, None, now);
@@ -319,6 +333,32 @@ impl Session {
                 }
                 Ok(())
             }
+            Message::Repeat => {
+                self.on_repeat();
+                Ok(())
+            }
+            Message::Pause { epoch, change } if self.is_current(epoch) => {
+                self.on_pause(from, change)
+            }
+            Message::Paused { epoch, change, from: held } if self.is_current(epoch) => {
+                self.on_paused(from, (change, held), now)
+            }
+            Message::Change { epoch, change, from: start, plan } if self.is_current(epoch) => {
+                self.on_change(from, (change, start), plan, now)
+            }
+            Message::Pause { .. } | Message::Paused { .. } | Message::Change { .. } => Ok(()),
+            of_collectives => self.on_collectives(from, of_collectives, now),
+        }
+    }
+
+    /// What a peer says of collectives, rather than of epochs and plans.
+    fn on_collectives(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        match message {
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
                     if all {
@@ -360,7 +400,7 @@ impl Session {
                 self.close(from, start, now);
                 Ok(())
             }
-            Message::Done { .. } | Message::Ask { .. } | Message::Drain { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -502,7 +542,7 @@ impl Session {
         collective.failure = Some(failure.clone());
         collective.phase = Phase::Failing;
         let epoch = collective.epoch;
-        let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
+        let op = collective.descriptor.map(|(_, descriptor)| descriptor.name());
         self.cancel(sequence);
         self.release_memory(sequence);
         if self.is_current(epoch) {
@@ -587,8 +627,14 @@ impl Core {
     }
 }
 
-fn acceptable(post: &Post) -> Result<(), String> {
-    let Descriptor { op, dtype, elements, .. } = post.descriptor;
+fn acceptable(post: &Post, world_size: u32) -> Result<(), String> {
+    let Descriptor { op, dtype, elements, pattern, .. } = post.descriptor;
+    if let Some(root) = pattern.root().filter(|root| root.0 >= world_size) {
+        return Err(format!("{}: rank {root} is not one of {world_size}", pattern.name()));
+    }
+    if pattern == Pattern::Barrier && elements > 0 {
+        return Err(format!("a barrier of {elements} elements; it carries none"));
+    }
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }

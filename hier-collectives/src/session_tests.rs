@@ -2,7 +2,7 @@
 //! any order, streams cut at random. Memory is checked, not only events.
 
 use super::*;
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use proptest::prelude::*;
 use world::*;
 
@@ -40,6 +40,96 @@ proptest! {
             prop_assert_eq!(ready, lengths.len());
             let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
             prop_assert_eq!(free, lengths.len());
+        }
+        world.assert_clean();
+    }
+
+    /// Reductions to a rank, broadcasts from one and barriers among all-reduces.
+    #[test]
+    fn who_gets_has_what_was_given(
+        seed: u64,
+        shape in 0..6usize,
+        ranks in proptest::collection::vec(1u32..4, 4),
+        posts in proptest::collection::vec((0u64..200, 1u8..5, 0u32..12), 1..6),
+        partials in 0u64..600,
+    ) {
+        let (gateways, trees) = shapes().swap_remove(shape);
+        let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
+        let world_size = world.fabric.world_size();
+        let of = |code, root| Pattern::from_code(code, RankId(root));
+        for (sequence, (_, code, root)) in (0..).zip(&posts) {
+            let pattern = of(*code, root % world_size).or(of(*code, 0)).expect("known");
+            world.patterns.insert(sequence, pattern);
+        }
+        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+        while !due.is_empty() {
+            let index = world.dice.roll(due.len());
+            let (rank, sequence) = due[index];
+            let (elements, code, _) = posts[sequence as usize];
+            world.post(RankId(rank), sequence, if code == 4 { 0 } else { elements });
+            due[index].1 += 1;
+            if due[index].1 == posts.len() as u64 {
+                due.swap_remove(index);
+            }
+            for _ in 0..world.dice.roll(30) {
+                world.step();
+            }
+        }
+        world.run();
+        for rank in 0..world_size {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            prop_assert_eq!(ready, posts.len());
+            let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
+            prop_assert_eq!(free, posts.len());
+        }
+        world.assert_clean();
+    }
+
+    /// The plan changes while collectives are under way: nothing fails, everything adds up.
+    #[test]
+    fn a_plan_changes_between_two_collectives_everywhere(
+        seed: u64,
+        plans in proptest::collection::vec(0..3usize, 2..5),
+        ranks in proptest::collection::vec(1u32..3, 3),
+        lengths in proptest::collection::vec(0u64..200, 1..7),
+    ) {
+        let trees = |index: usize| match index {
+            0 => vec![tree(1, &[0, 1, 2], &[])],
+            1 => shapes().swap_remove(4).1,
+            _ => vec![
+                tree(1, &[1], &[(0, 1), (2, 1)]),
+                tree(0, &[0, 1, 2], &[]),
+                tree(4, &[2], &[(0, 1), (1, 2)]),
+            ],
+        };
+        let mut world = World::new(&ranks, plan_of(trees(plans[0])), seed, 600);
+        let world_size = world.fabric.world_size();
+        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+        let mut plans = plans[1..].iter();
+        while !due.is_empty() {
+            if world.dice.roll(8) == 0 && let Some(index) = plans.next() {
+                let now = world.now;
+                world.session(GatewayId(0)).handle_plan(plan_of(trees(*index)), now);
+                world.collect(GatewayId(0));
+            }
+            let index = world.dice.roll(due.len());
+            let (rank, sequence) = due[index];
+            world.post(RankId(rank), sequence, lengths[sequence as usize]);
+            due[index].1 += 1;
+            if due[index].1 == lengths.len() as u64 {
+                due.swap_remove(index);
+            }
+            for _ in 0..world.dice.roll(30) {
+                world.step();
+            }
+        }
+        world.run();
+        let hashes = world.sessions.iter().map(|s| s.status().plan.expect("an epoch").hash());
+        let hashes: BTreeSet<u64> = hashes.collect();
+        prop_assert_eq!(hashes.len(), 1, "they follow several plans");
+        for rank in 0..world_size {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            prop_assert_eq!(ready, lengths.len());
         }
         world.assert_clean();
     }
@@ -188,7 +278,8 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
     let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: Span::from_secs(1) };
     let now = world.now;
     world.session(GatewayId(0)).handle_post(RankId(0), post, now);
@@ -459,7 +550,8 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
     let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
     let now = world.now;
     for rank in 0..2 {
@@ -476,8 +568,13 @@ fn ranks_too_far_apart_end_the_epoch_and_go_on_in_the_next() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 6, 1000);
     let (epoch, first) = world.epoch_of(RankId(0));
     // No average of integers: each fails at once, and waits to be told to the other ranks.
-    let descriptor =
-        Descriptor { op: ReduceOp::Avg, dtype: Dtype::I64, elements: 4, layout_hash: 0 };
+    let descriptor = Descriptor {
+        op: ReduceOp::Avg,
+        dtype: Dtype::I64,
+        elements: 4,
+        layout_hash: 0,
+        pattern: Pattern::AllReduce,
+    };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
     for ahead in 0..=MAX_AHEAD {
         assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");

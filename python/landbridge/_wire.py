@@ -26,7 +26,7 @@ from typing import (
     get_type_hints,
 )
 
-from ._descriptor import Dtype, Op
+from ._descriptor import Dtype, Op, Operation
 
 #: The version of everything in this module.
 LOCAL_VERSION = 1
@@ -70,6 +70,7 @@ F64 = Annotated[float, "d"]
 Token = Annotated[bytes, f"{TOKEN_BYTES}s"]
 OpCode = Annotated[Op, "B"]
 DtypeCode = Annotated[Dtype, "B"]
+OperationCode = Annotated[Operation, "B"]
 Failure = Annotated[FailureCode, "B"]
 Text = Annotated[str, _Text(0xFFFF)]
 FailureText = Annotated[str, _Text(FAILURE_TEXT_MAX_BYTES)]
@@ -94,6 +95,8 @@ class Post(NamedTuple):
     dtype: DtypeCode
     elements: U64
     layout_hash: U64
+    operation: OperationCode
+    root: U32
     weight: F64
     timeout_ns: U64
     contribution_offset: U64

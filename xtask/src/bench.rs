@@ -1,7 +1,10 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
 mod faults;
+mod fuzz;
 mod quickstart;
+mod shape;
+mod simulate;
 mod wan_sim;
 
 use crate::command::Failure;
@@ -17,9 +20,12 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 6] = [
     ("faults", faults::measure),
+    ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
+    ("shape", shape::measure),
+    ("simulate", simulate::measure),
     ("wan-sim", wan_sim::measure),
 ];
 

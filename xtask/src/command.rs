@@ -66,6 +66,14 @@ impl CommandLine {
         Ok((output.status, String::from_utf8_lossy(&output.stdout).into_owned()))
     }
 
+    /// Runs it, whatever its status is, and takes its stderr.
+    pub fn capture_stderr(&self, root: &Path) -> Result<String, Failure> {
+        let mut command = self.command(root);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let output = command.output().map_err(|error| self.failed(&error))?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// Runs it with its output shown; a status other than success is a failure.
     pub fn pass(&self, root: &Path) -> Result<(), Failure> {
         let status = self.spawn(root, Stdio::inherit())?.wait();
@@ -85,6 +93,10 @@ impl CommandLine {
     }
 
     fn spawn(&self, root: &Path, stdout: Stdio) -> Result<Child, Failure> {
+        self.command(root).stdout(stdout).spawn().map_err(|error| self.failed(&error))
+    }
+
+    fn command(&self, root: &Path) -> Command {
         let program = match self.words[0].as_str() {
             // The cargo that runs us, whatever is first in PATH.
             "cargo" => std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
@@ -92,8 +104,8 @@ impl CommandLine {
         };
         let mut command = Command::new(program);
         command.args(&self.words[1..]).envs(self.environment.iter().cloned());
-        command.current_dir(root).stdin(Stdio::null()).stdout(stdout);
-        command.spawn().map_err(|error| self.failed(&error))
+        command.current_dir(root).stdin(Stdio::null());
+        command
     }
 
     fn shown(&self) -> String {

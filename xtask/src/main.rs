@@ -4,6 +4,7 @@ mod bench;
 mod command;
 mod core_purity;
 mod faults;
+mod programs;
 mod python;
 mod quickstart;
 mod simulate;
@@ -50,7 +51,12 @@ Commands:
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
+  bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
+                    writes docs/results/shape.md.
+  bench simulate    Simulates 10,000 seeds and the broken variants, writes
+                    docs/results/simulate.md. Takes half an hour.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

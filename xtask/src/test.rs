@@ -2,7 +2,7 @@
 
 use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
-use crate::{core_purity, faults, python, quickstart};
+use crate::{core_purity, faults, programs, python, quickstart};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn summarise(
         println!("\nFAILED: {stage}: {}\nRepeat with:\n  {}", failure.why, failure.repeat);
         tally.failed = tally.failed.max(1);
     }
-    let Tally { passed, failed, skipped } = tally;
+    let Tally { passed, failed, skipped, .. } = tally;
     println!("\nlandbridge: {passed} passed, {failed} failed, {} skipped", skipped.len());
 }
 
@@ -144,6 +144,7 @@ fn tools() -> Result<(), Failure> {
         }
     }
     if missing.is_empty() {
+        programs::install();
         return Ok(());
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");

@@ -6,6 +6,7 @@ use crate::client::AttachError;
 use crate::config::{Faults, GatewayChoiceError};
 use crate::observe::server::FetchError;
 use crate::quickstart::QuickstartError;
+use crate::simulate::SimulateError;
 use std::process::{ExitCode, Termination};
 
 /// The exit codes that scripts rely on.
@@ -78,6 +79,9 @@ pub enum CommandError {
     /// A benchmark that measured nothing.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A deployment that is not simulated.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// A quickstart that did not get to its end.
     #[error(transparent)]
     Quickstart(#[from] QuickstartError),
@@ -97,6 +101,11 @@ impl CommandError {
             | Self::Path { .. }
             | Self::Token(_)
             | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::Simulate(
+                SimulateError::SeveralGateways(_)
+                | SimulateError::TooLarge { .. }
+                | SimulateError::Link(_),
+            )
             | Self::Credentials(_) => Exit::Usage,
             Self::Fetch(_) => Exit::NothingAnswers,
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
@@ -105,6 +114,7 @@ impl CommandError {
             | Self::Start(_)
             | Self::Bench(_)
             | Self::Quickstart(_)
+            | Self::Simulate(_)
             | Self::System(_) => Exit::CheckFailed,
         }
     }

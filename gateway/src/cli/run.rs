@@ -2,7 +2,7 @@
 
 use super::{CommandError, Exit};
 use crate::config::{GatewayConfig, JobConfig, RegionFile};
-use crate::daemon::{Gateway, GatewaySpec};
+use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::RealHost;
 use crate::local::door::UnixDoor;
 use crate::local::server::Job;
@@ -11,6 +11,7 @@ use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
 use crate::wan::tls::Credentials;
 use clap::Args;
+use hier_collectives::plan;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -141,17 +142,20 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
     let file = region.fabric();
     let fabric = Arc::new(file.fabric().clone());
     let addresses = fabric.gateway_ids().filter_map(|id| Some((id, file.address(id)?))).collect();
-    let own = config.listen.or_else(|| file.address(config.id));
+    let lan = |id| Some((id, file.lan_address(id)?));
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
-        // A gateway without a port dials nobody and is dialled by nobody.
-        listen: own.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()),
+        listen: Listen {
+            wan: config.listen.or_else(|| file.address(config.id)),
+            lan: file.lan_address(config.id),
+        },
         addresses,
+        lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
-        segment: None,
+        plan: plan::plan(&fabric).map_err(StartError::from)?,
         fabric,
     })
 }

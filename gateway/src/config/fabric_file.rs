@@ -18,7 +18,14 @@ pub const LANES_MAX: u16 = 16;
 pub struct FabricFile {
     path: PathBuf,
     fabric: Fabric,
-    addresses: Vec<Option<SocketAddr>>,
+    addresses: Vec<Addresses>,
+}
+
+/// Where one gateway's first lanes are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Addresses {
+    wan: Option<SocketAddr>,
+    lan: Option<SocketAddr>,
 }
 
 impl FabricFile {
@@ -37,7 +44,7 @@ impl FabricFile {
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
         let (fabric, by_name) = Source::new(path, text).read(read_fabric)?;
-        let of_gateway = |id| by_name.get(&fabric.gateway(id).name).copied();
+        let of_gateway = |id| by_name.get(&fabric.gateway(id).name).copied().unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         Ok(Self { path: path.to_owned(), fabric, addresses })
     }
@@ -54,12 +61,24 @@ impl FabricFile {
 
     /// Where a gateway's first lane is reached; `None` for one without a WAN port.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
-        self.addresses.get(usize::from(gateway.0)).copied().flatten()
+        self.addresses.get(usize::from(gateway.0))?.wan
+    }
+
+    /// Where the other gateways of its region reach a gateway's first lane, if the file says so.
+    pub fn lan_address(&self, gateway: GatewayId) -> Option<SocketAddr> {
+        self.addresses.get(usize::from(gateway.0))?.lan
+    }
+
+    /// Where a gateway reaches another one of its region: over the LAN, or from port to port
+    /// where not both say how they are reached over the LAN.
+    pub fn meets_at(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
+        let lan = self.lan_address(other).filter(|_| self.lan_address(one).is_some());
+        lan.or_else(|| self.address(other).filter(|_| self.address(one).is_some()))
     }
 
     /// SHA-256 of what all members must agree on before they meet: the fabric's name and MTU,
-    /// and every region's and gateway's name, ranks and whether it has a WAN port. Rates,
-    /// addresses and links are not part of it: they travel with the plan.
+    /// every region's and gateway's name, ranks and whether it has a WAN port, and which regions
+    /// are linked. Addresses and the links' rates are not part of it.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
@@ -71,6 +90,10 @@ impl FabricFile {
                 let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
                 text.push_str(&line);
             }
+        }
+        for link in self.fabric.links() {
+            let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
+            text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
         }
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
         let mut bytes = [0; 32];
@@ -86,12 +109,12 @@ struct GatewayEntry {
     ranks: Option<u32>,
     ranks_at_fault: bool,
     wan: Option<WanPort>,
-    address: Option<SocketAddr>,
+    addresses: Addresses,
 }
 
-type Addresses = BTreeMap<String, SocketAddr>;
+type ByName = BTreeMap<String, Addresses>;
 
-fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, Addresses)> {
+fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, ByName)> {
     let name = root.required::<Name>("name");
     let mtu = root.optional::<u16>("mtu").unwrap_or(MTU_DEFAULT);
     let mut regions = Vec::new();
@@ -106,8 +129,7 @@ fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, A
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu, regions, links.clone()) {
         Ok(fabric) => {
-            let addresses = gateways.into_iter();
-            let addresses = addresses.filter_map(|entry| Some((entry.name, entry.address?)));
+            let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             Some((fabric, addresses.collect()))
         }
         Err(faults) => {
@@ -181,10 +203,11 @@ fn read_gateway(
         section.optional::<RankCount>("ranks")
     };
     let ranks_at_fault = ranks.is_none() && (several || section.has("ranks"));
-    let (mut wan, mut address) = (None, None);
+    let (mut wan, mut addresses) = (None, Addresses::default());
+    addresses.lan = section.optional::<Peer>("lan").map(|peer| peer.0);
     let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has(name));
     if has_port {
-        address = section.required::<Peer>("wan").map(|peer| peer.0);
+        addresses.wan = section.required::<Peer>("wan").map(|peer| peer.0);
         let egress = section.required::<BitRate>("egress").unwrap_or(PORT_AT_FAULT.egress);
         let ingress = section.required::<BitRate>("ingress").unwrap_or(PORT_AT_FAULT.ingress);
         wan = Some(WanPort { egress, ingress });
@@ -199,7 +222,7 @@ fn read_gateway(
         wan = wan.or(Some(PORT_AT_FAULT));
     }
     section.close();
-    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, address }
+    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, addresses }
 }
 
 fn read_links(
@@ -248,21 +271,22 @@ fn check_name(source: &Source<'_>, key: &str, name: &str) {
     }
 }
 
-/// Two gateways on one IP address need ports that leave room for the lanes of both.
+/// Two addresses on one IP need ports that leave room for the lanes of both.
 fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
-    for (index, gateway) in gateways.iter().enumerate() {
-        let Some(address) = gateway.address else {
-            continue;
-        };
-        let clash = gateways[..index].iter().find(|earlier| {
-            earlier.address.is_some_and(|other| {
+    let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
+    for gateway in gateways {
+        let Addresses { wan, lan } = gateway.addresses;
+        for (key, address) in [("wan", wan), ("lan", lan)] {
+            let Some(address) = address else { continue };
+            let clash = earlier.iter().find(|(other, _)| {
                 other.ip() == address.ip() && other.port().abs_diff(address.port()) < LANES_MAX
-            })
-        });
-        if let Some(clash) = clash {
-            let problem = format!("its ports overlap those of gateway `{}`", clash.name);
-            let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
-            source.fault_at(&format!("{}.wan", gateway.key), problem, accepted);
+            });
+            if let Some((_, clash)) = clash {
+                let problem = format!("its ports overlap those of gateway `{clash}`");
+                let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
+                source.fault_at(&format!("{}.{key}", gateway.key), problem, accepted);
+            }
+            earlier.push((address, &gateway.name));
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::host::Host;
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
-use hier_collectives::descriptor::ReduceOp;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
@@ -138,10 +137,10 @@ impl Group {
     fn carry_out(&mut self, action: Action, shared: &Shared) {
         let peers = &shared.peers;
         match action {
-            Action::Message { to, message } => peers.send(to, self.id, &message),
-            Action::Send { to, header, source } => {
+            Action::Message { to, message } => peers.tell(to, self.id, &message),
+            Action::Send { to, header, source, depth } => {
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, header, payload);
+                peers.push(to, self.id, (header, depth), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;
@@ -261,18 +260,24 @@ impl Group {
                     "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}"
                 );
             }
+            Note::PlanChanged { from, algorithm, reason, plan_hash } => {
+                info!(
+                    "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
+                     plan {plan_hash:016x}"
+                );
+            }
             Note::EpochEnded { epoch, failure } => {
                 warn!("job {name}: epoch {epoch} ended: {failure}");
             }
             Note::Completed { sequence, op, bytes, took } => {
-                self.metrics.seconds(op.name()).observe(took.as_secs_f64());
-                self.metrics.collectives(op.name(), Outcome::Completed).inc();
+                self.metrics.seconds(op).observe(took.as_secs_f64());
+                self.metrics.collectives(op, Outcome::Completed).inc();
                 debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
             }
             Note::Failed { sequence, op, failure } => {
                 let disagreed = failure.code == FailureCode::Disagreement;
                 let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
-                self.metrics.collectives(op.map_or("unknown", ReduceOp::name), outcome).inc();
+                self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
                 warn!("job {name}: collective {sequence} failed: {failure}");
             }
         }

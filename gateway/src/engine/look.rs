@@ -51,6 +51,7 @@ impl Engine {
             rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             sent_bytes: view.sent_bytes,
             received_bytes: view.received_bytes,
+            lost_packets: view.lost_packets,
             problem: view.trouble,
         }
     }
@@ -91,7 +92,7 @@ fn collective(
     }
     Some(CollectiveStatus {
         sequence: seen.sequence.0,
-        op: descriptor.op.to_string(),
+        op: descriptor.name().to_owned(),
         dtype: descriptor.dtype.to_string(),
         bytes: descriptor.bytes(),
         state,

@@ -76,6 +76,8 @@ pub struct PeerStatus {
     pub sent_bytes: u64,
     /// Payload that arrived for the first time, in bytes.
     pub received_bytes: u64,
+    /// Packets that its lanes declared lost.
+    pub lost_packets: u64,
     /// The last thing that went wrong with it.
     pub problem: Option<String>,
 }

@@ -20,6 +20,7 @@ fn example() -> Status {
             rtt_ms: Some(80.5),
             sent_bytes: 1,
             received_bytes: 2,
+            lost_packets: 3,
             problem: None,
         }],
         links: vec![],

@@ -5,8 +5,8 @@ use super::outbox::{Class, ConnectionId};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
-use hier_collectives::ids::{BootId, GatewayId, GroupId};
-use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::wire::{Envelope, Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
@@ -88,8 +88,8 @@ enum Refusal {
 
 impl LaneHandle {
     /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
-    pub fn send(&self, group: GroupId, message: &Message) {
-        let bytes = [&group.0.to_be_bytes(), &*message.encode()].concat();
+    pub fn send(&self, envelope: Envelope, message: &Message) {
+        let bytes = [&envelope.encode(), &*message.encode()].concat();
         if self.control.try_send(bytes).is_err() {
             self.close(PROTOCOL, "control messages are not read");
         }
@@ -277,15 +277,13 @@ async fn read_control(
             Ok(bytes) => bytes,
             Err(why) => return why,
         };
-        let Some((group, message)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else {
-            return "a control message of no group".to_owned();
-        };
-        let group = GroupId(u64::from_be_bytes(*group));
-        let message = match Message::decode(message) {
-            Ok(message) => message,
+        let decoded = Envelope::decode(&bytes)
+            .and_then(|(envelope, message)| Ok((envelope, Message::decode(message)?)));
+        let (envelope, message) = match decoded {
+            Ok(decoded) => decoded,
             Err(error) => return format!("a control message that is none: {error}"),
         };
-        if spec.events.send(Event::Message { from, id, group, message }).await.is_err() {
+        if spec.events.send(Event::Message { from, id, envelope, message }).await.is_err() {
             return "engine gone".to_owned();
         }
     }

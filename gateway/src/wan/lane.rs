@@ -162,8 +162,8 @@ fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::Credential
         .incoming_buffer_size(UNANSWERED_BYTES)
         .incoming_buffer_size_total(UNANSWERED_BYTES * HANDSHAKES_MAX as u64)
         .migration(true);
-    // Before a dialler has said who it is, the fabric's first link stands for its own.
-    if let Some(peer) = spec.peers.values().next() {
+    // Who dials from an unknown address may be at the end of the longest link.
+    if let Some(peer) = spec.peers.values().max_by_key(|peer| plan::bdp(&peer.link)) {
         server.transport_config(Arc::new(settings(spec, &peer.link)));
     }
     Ok(server)
@@ -189,17 +189,22 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
     let guests = Guests { seats: Seats::new(HANDSHAKES_MAX), refused: Seldom::default() };
     let guests = Arc::new(guests);
     let mut credentials = spec.credentials.clone();
+    let Ok(mut answers) = server_config(&spec) else { return };
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
             Ok(()) = credentials.changed() => match server_config(&spec) {
-                Ok(server) => endpoint.set_server_config(Some(server)),
+                Ok(server) => {
+                    answers = server.clone();
+                    endpoint.set_server_config(Some(server));
+                }
                 Err(error) => warn!("lane {lane}: still answers with its old certificate: {error}"),
             },
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                welcome(&spec, lane, incoming, &guests);
+                let answer = answer_to(&spec, incoming.remote_address(), lane, &answers);
+                welcome(&spec, lane, (incoming, answer), &guests);
             }
         }
     }
@@ -207,7 +212,26 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
     endpoint.wait_idle().await;
 }
 
-fn welcome(spec: &Arc<LaneSpec>, lane: u16, incoming: quinn::Incoming, guests: &Arc<Guests>) {
+/// How a peer is answered: as its link asks for, which only its address can say so early.
+fn answer_to(
+    spec: &LaneSpec,
+    from: SocketAddr,
+    lane: u16,
+    answers: &quinn::ServerConfig,
+) -> Arc<quinn::ServerConfig> {
+    let mut answer = answers.clone();
+    if let Some(peer) = spec.peers.values().find(|peer| port_of(lane, peer.address) == from) {
+        answer.transport_config(Arc::new(settings(spec, &peer.link)));
+    }
+    Arc::new(answer)
+}
+
+fn welcome(
+    spec: &Arc<LaneSpec>,
+    lane: u16,
+    (incoming, answer_with): (quinn::Incoming, Arc<quinn::ServerConfig>),
+    guests: &Arc<Guests>,
+) {
     let from = incoming.remote_address();
     // In a crowd a seat is for those who are heard at the address that they send from.
     let proved = incoming.remote_address_validated() || !incoming.may_retry();
@@ -219,7 +243,7 @@ fn welcome(spec: &Arc<LaneSpec>, lane: u16, incoming: quinn::Incoming, guests: &
     }
     let is_peer = spec.peers.values().any(|peer| peer.address.ip() == from.ip());
     let seat = guests.seats.take(is_peer.then_some(from.ip()));
-    match incoming.accept() {
+    match incoming.accept_with(answer_with) {
         Ok(connecting) => {
             let answer = answer(Arc::clone(spec), lane, connecting, seat, Arc::clone(guests));
             spec.host.spawn(Box::pin(answer));

@@ -10,9 +10,11 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use units::Span;
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
@@ -24,9 +26,30 @@ pub struct LinkRate {
     bucket: Bucket,
     /// Bytes bought and not used yet.
     credit_bytes: Mutex<u64>,
-    /// Lanes take in turn, or one that wakes up late each time would hold its segment back.
-    turn: tokio::sync::Mutex<()>,
+    line: Mutex<Line>,
 }
+
+/// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
+/// up late is not passed over.
+#[derive(Default)]
+struct Line {
+    waiting: BTreeMap<Place, Arc<Notify>>,
+    came: u64,
+}
+
+type Place = (u64, u64);
+
+/// A place in the line, given up when dropped.
+struct Standing<'r> {
+    rate: &'r LinkRate,
+    place: Place,
+    moved_up: Arc<Notify>,
+}
+
+/// Goes before everything.
+pub const FIRST: u64 = 0;
+/// Goes after everything.
+pub const LAST: u64 = u64::MAX;
 
 #[derive(Clone)]
 struct HostClock(Arc<dyn Host>);
@@ -52,7 +75,7 @@ impl LinkRate {
             cell_bytes: cell_bytes as u64,
             bucket,
             credit_bytes: Mutex::new(0),
-            turn: tokio::sync::Mutex::default(),
+            line: Mutex::default(),
         }
     }
 
@@ -61,13 +84,30 @@ impl LinkRate {
         self.cell_bytes
     }
 
-    /// Waits until `bytes` payload bytes may leave.
-    pub async fn take(&self, bytes: u64) {
+    /// Waits until `bytes` bytes may leave, of a segment with this place among those that are
+    /// under way.
+    pub async fn take(&self, bytes: u64, order: u64) {
         debug_assert!(bytes <= self.cell_bytes, "at most a cell");
-        let _turn = self.turn.lock().await;
-        while let Err(wait) = self.try_take(bytes) {
-            self.host.sleep_until(self.host.now() + wait).await;
+        let standing = self.stand(order);
+        loop {
+            standing.is_first().await;
+            match self.try_take(bytes) {
+                Ok(()) => return,
+                Err(wait) => self.host.sleep_until(self.host.now() + wait).await,
+            }
         }
+    }
+
+    fn stand(&self, order: u64) -> Standing<'_> {
+        let mut line = self.line();
+        line.came += 1;
+        let (place, moved_up) = ((order, line.came), Arc::new(Notify::new()));
+        line.waiting.insert(place, Arc::clone(&moved_up));
+        Standing { rate: self, place, moved_up }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn try_take(&self, bytes: u64) -> Result<(), Span> {
@@ -85,6 +125,24 @@ impl LinkRate {
     }
 }
 
+impl Standing<'_> {
+    async fn is_first(&self) {
+        while self.rate.line().waiting.first_key_value().is_some_and(|(p, _)| *p < self.place) {
+            self.moved_up.notified().await;
+        }
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let mut line = self.rate.line();
+        line.waiting.remove(&self.place);
+        if let Some((_, next)) = line.waiting.first_key_value() {
+            next.notify_one();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,7 +156,7 @@ mod tests {
         let mut left = total;
         while left > 0 {
             let bytes = left.min(piece).min(limit.cell_bytes());
-            limit.take(bytes).await;
+            limit.take(bytes, FIRST).await;
             left -= bytes;
         }
         host.now().since(begin).as_secs_f64()
@@ -123,7 +181,7 @@ mod tests {
         let begin = host.now();
         let mut sent = 0;
         while host.now() == begin {
-            limit.take(1000).await;
+            limit.take(1000, FIRST).await;
             sent += 1000;
         }
         // Two milliseconds of rate, and one cell bought before.
@@ -139,7 +197,7 @@ mod tests {
             let (limit, taken) = (Arc::clone(&limit), Arc::clone(&taken));
             host.spawn(Box::pin(async move {
                 loop {
-                    limit.take(limit.cell_bytes()).await;
+                    limit.take(limit.cell_bytes(), FIRST).await;
                     taken.lock().expect("no panic")[lane] += 1;
                 }
             }));
@@ -149,5 +207,28 @@ mod tests {
         let fair = taken.iter().sum::<u32>() / 4;
         // The first lane takes the burst before the others are there.
         assert!(taken.iter().all(|cells| cells.abs_diff(fair) <= 5), "{taken:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_pulled_first_is_whole_first() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
+        let ends = Arc::new(Mutex::new(BTreeMap::new()));
+        let begin = host.now();
+        for order in [3, 1, 2] {
+            let (limit, ends, host) = (Arc::clone(&limit), Arc::clone(&ends), Arc::clone(&host));
+            host.clone().spawn(Box::pin(async move {
+                for _ in 0..160 {
+                    limit.take(62_500, order).await;
+                }
+                ends.lock().expect("no panic").insert(order, host.now());
+            }));
+        }
+        host.sleep_until(begin + Span::from_ms(500)).await;
+        let ends = ends.lock().expect("no panic").clone();
+        for (order, end) in ends {
+            let (took, due) = (end.since(begin).as_secs_f64(), 0.080 * order as f64);
+            assert!((took - due).abs() < 0.005, "{order}: {took} s, {due} s due");
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::assemble::Assembler;
 use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
 use super::parity::{self, Arrived};
+use super::rate::{FIRST, LAST};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
 use bytes::Bytes;
@@ -25,7 +26,12 @@ pub(super) async fn send_all(
     class: Class,
 ) -> String {
     loop {
-        let outgoing = peer.outbox.pull(class, id).await;
+        // A segment is pulled when its first bytes may leave, behind all that is under way: until
+        // then one that should go before it may still come.
+        peer.outbox.ready(class).await;
+        let order = if class == Class::Small { FIRST } else { LAST };
+        peer.rate.take(AHEAD_BYTES.min(peer.rate.cell_bytes()), order).await;
+        let Some(outgoing) = peer.outbox.pull(class, id) else { continue };
         let bytes = outgoing.payload.len();
         let counters = &peer.metrics;
         if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
@@ -67,22 +73,22 @@ async fn write(
     class: Class,
 ) -> Result<(), quinn::WriteError> {
     let _ = stream.set_priority(i32::from(class == Class::Small));
-    let Outgoing { group, header, payload, .. } = outgoing;
+    let Outgoing { group, header, payload, order, .. } = outgoing;
     stream.write_all(&group.0.to_be_bytes()).await?;
     stream.write_all(&header.encode()).await?;
     let payload = payload.into_bytes();
     if header.parity == 0 {
-        write_at_rate(peer, stream, payload).await?;
+        write_at_rate(peer, stream, payload, order).await?;
     } else {
         let (made, parity) = oneshot::channel();
         let of = payload.clone();
         let work = move || drop(made.send(parity::make(&of, header.parity)));
         let making = spec.host.compute(Box::new(work));
-        write_at_rate(peer, stream, payload).await?;
+        write_at_rate(peer, stream, payload, order).await?;
         making.await;
         let parity = parity.await.unwrap_or_default();
         peer.metrics.parity_bytes.inc_by(parity.len() as u64);
-        write_at_rate(peer, stream, parity.into()).await?;
+        write_at_rate(peer, stream, parity.into(), order).await?;
     }
     let _ = stream.finish();
     Ok(())
@@ -92,11 +98,12 @@ async fn write_at_rate(
     peer: &PeerLink,
     stream: &mut SendStream,
     mut rest: Bytes,
+    order: u64,
 ) -> Result<(), quinn::WriteError> {
     while !rest.is_empty() {
         let cell = usize::try_from(peer.rate.cell_bytes()).unwrap_or(usize::MAX);
         let cell = rest.split_to(cell.min(rest.len()));
-        peer.rate.take(cell.len() as u64).await;
+        peer.rate.take(cell.len() as u64, order).await;
         stream.write_chunk(cell).await?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
-use gateway::daemon::{Gateway, GatewaySpec};
+use gateway::daemon::{Gateway, GatewaySpec, Listen};
 use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
 use gateway::local::door;
 use gateway::local::protocol::Token;
@@ -12,6 +12,7 @@ use gateway::observe::status::StatusDoor;
 use gateway::wan::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{Fabric, RegionSpec};
 use std::collections::BTreeMap;
@@ -86,16 +87,18 @@ fn spec() -> GatewaySpec {
         memory: ByteCount::new(1 << 30),
         weight: NonZeroU32::MIN,
     };
+    let plan = plan::plan(&fabric).expect("a plan");
     GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: Listen::default(),
         addresses: BTreeMap::new(),
+        lan_addresses: BTreeMap::new(),
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
-        segment: None,
+        plan,
     }
 }
 

@@ -4,6 +4,7 @@ mod broken;
 mod deployment;
 mod renew;
 mod secrets;
+mod three;
 
 use deployment::{BINARY, Deployment, Layout};
 use std::os::unix::process::CommandExt;

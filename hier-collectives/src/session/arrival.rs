@@ -1,6 +1,6 @@
 //! Segments coming in: where their bytes go, and what follows once they are whole.
 
-use super::segment::{PartState, result_slot};
+use super::segment::PartState;
 use super::*;
 
 impl Session {
@@ -21,10 +21,12 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         }
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
-        if usize::from(key.tree.0) >= active.roles.len() || !self.peers.contains_key(&from) {
+        let (plan, roles) = active.plan_of(key.sequence);
+        let of_plan = usize::from(key.tree.0) < roles.len() || self.is_held(key.sequence);
+        if !of_plan || !self.peers.contains_key(&from) {
             return Err(no_such);
         }
-        if u64::from(header.bytes) > active.plan.segment.get() {
+        if u64::from(header.bytes) > plan.segment.get() {
             return Err(no_such);
         }
         if !self.admits(header.epoch, key.sequence)? {
@@ -83,7 +85,7 @@ impl Session {
                 // It has posted; and so has everybody, if this is a result.
                 collective.posted.insert(from);
                 let part = collective.parts.get(usize::from(key.tree.0));
-                if part.is_some_and(|part| part.comes_down_from(from)) {
+                if part.is_some_and(|part| part.phases.up && part.comes_down_from(from)) {
                     collective.posted.extend(self.peers.keys());
                 }
                 self.note_if_complete(key.sequence, now);
@@ -106,12 +108,12 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let granted = collective.granted.get(&(from, key.tree)).copied().unwrap_or(0);
-        let first = collective.posts.keys().next().copied().unwrap_or(RankId(0));
+        let slot = collective.result_slot(key.sequence);
         let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let part = collective.parts.get(usize::from(key.tree.0));
-        let result = |part: &PartState| part.view(key.segment.0, result_slot(key.sequence, first));
+        let result = |part: &PartState| part.view(key.segment.0, slot);
         let local = part
             .filter(|part| part.streams_from(me) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
@@ -135,8 +137,9 @@ impl Session {
                 }
             }
             (Some(part), _, _) if part.comes_down_from(from) => {
-                incoming.landed_in = Some(result(part));
-                Arrival::Land { lease, into: result(part) }
+                // What came before the post goes on where it began.
+                let into = incoming.landed_in.get_or_insert_with(|| result(part)).clone();
+                Arrival::Land { lease, into }
             }
             _ => {
                 let into = match incoming.landed_in.clone() {

@@ -1,8 +1,9 @@
 //! One collective's state.
 
 use super::LocalRank;
+use super::action::Buffer;
 use super::segment::{Incoming, PartState};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
 use crate::wire::{Message, SegmentKey};
@@ -106,6 +107,21 @@ impl Collective {
             }
         }
         facts
+    }
+
+    /// Local ranks that get the result; it is made in the first one's slot.
+    pub fn result_ranks(&self) -> Vec<RankId> {
+        match self.descriptor.map(|(_, descriptor)| descriptor.pattern) {
+            Some(Pattern::Reduce { to }) => {
+                self.posts.contains_key(&to).then_some(to).into_iter().collect()
+            }
+            _ => self.posts.keys().copied().collect(),
+        }
+    }
+
+    /// The slot in which the result is made; nothing is made where no local rank gets it.
+    pub fn result_slot(&self, sequence: Sequence) -> Buffer {
+        Buffer::Result(sequence, self.result_ranks().first().copied().unwrap_or_default())
     }
 
     /// All local ranks posted and all parts stand in every local result slot.

@@ -156,6 +156,11 @@ impl Meeting {
         self.lock().phase == Phase::Ended
     }
 
+    /// Whether the last attempt has begun.
+    pub fn is_probing(&self) -> bool {
+        matches!(self.lock().phase, Phase::Probing | Phase::Ended)
+    }
+
     /// Whether enough rounds are done.
     pub fn has_done_its_rounds(&self) -> bool {
         self.lock().rounds_done >= self.rounds

@@ -1,10 +1,10 @@
 //! Commands that print.
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
-use crate::FidelityReport;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets as all_presets};
+use crate::{Counters, FidelityReport};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
@@ -24,6 +24,22 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
         "cpu_permille": report.cpu_permille,
         "machine_permille": report.machine_permille,
         "void": report.void,
+    })
+}
+
+/// All that one direction of a link has counted.
+pub(super) fn counters_json(seen: &Counters) -> Value {
+    json!({
+        "packets": seen.packets,
+        "ip_bytes": seen.ip_bytes,
+        "drops_loss": seen.drops_loss,
+        "drops_script": seen.drops_script,
+        "drops_queue": seen.drops_queue,
+        "drops_limit": seen.drops_limit,
+        "drops_blackhole": seen.drops_blackhole,
+        "marked": seen.marked,
+        "duplicated": seen.duplicated,
+        "corrupted": seen.corrupted,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Where a lab in the background keeps its lock, status and report.
 
+use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -17,7 +18,12 @@ pub(super) struct UpLock(#[expect(dead_code, reason = "held, never read")] File)
 
 impl Home {
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        let path = file.canonicalize()?;
+        // A lab outlives its file.
+        let path = file.canonicalize().or_else(|error| {
+            let name = file.file_name().ok_or(error)?;
+            let folder = file.parent().filter(|folder| *folder != Path::new(""));
+            io::Result::Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(name))
+        })?;
         let hash = path
             .as_os_str()
             .as_encoded_bytes()
@@ -55,12 +61,19 @@ impl Home {
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Ends the lab and waits until it has.
+    /// Ends the lab and waits until it has; one that does not end by itself is killed.
     pub(super) fn end(&self) -> io::Result<()> {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the lab's pid file holds no number"))?;
         kill_process(pid, Signal::TERM)?;
+        for _ in 0..END_CHECKS_MAX {
+            if !self.is_up() {
+                return Ok(());
+            }
+            rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY))?;
+        }
+        kill_process(pid, Signal::KILL)?;
         let file = File::open(self.folder.join("lock"))?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())
@@ -82,8 +95,21 @@ impl Home {
         fs::read_to_string(self.report_path()).unwrap_or_default()
     }
 
-    pub(super) fn report_path(&self) -> PathBuf {
+    fn report_path(&self) -> PathBuf {
         self.folder.join("report")
+    }
+
+    /// Where a lab that this process starts writes, until it is known that it came up.
+    pub(super) fn starting(&self) -> io::Result<Starting> {
+        let path = self.folder.join(format!("starting-{}", std::process::id()));
+        Ok(Starting { file: File::create(&path)?, path, report: self.report_path() })
+    }
+
+    /// Removes the folder, unless somebody else's lab came up meanwhile.
+    pub(super) fn remove_unless_up(&self) {
+        if let Ok(Some(_lock)) = self.lock() {
+            self.remove();
+        }
     }
 
     pub(super) fn remove(&self) {
@@ -94,5 +120,31 @@ impl Home {
     }
 }
 
+/// What a lab writes while it comes up.
+pub(super) struct Starting {
+    pub(super) file: File,
+    path: PathBuf,
+    report: PathBuf,
+}
+
+impl Starting {
+    /// From here on it is the lab's report.
+    pub(super) fn succeeded(self) -> io::Result<()> {
+        fs::rename(self.path, self.report)
+    }
+
+    /// What it wrote.
+    pub(super) fn failed(self) -> String {
+        let said = fs::read_to_string(&self.path).unwrap_or_default();
+        // What is not there need not go.
+        let _ = fs::remove_file(self.path);
+        said
+    }
+}
+
+/// How often, and how many times, the end of a lab is looked for before it is killed: for
+/// ten seconds.
+const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const END_CHECKS_MAX: u32 = 1000;
 const FNV_OFFSET: u32 = 0x811c_9dc5;
 const FNV_PRIME: u32 = 0x0100_0193;
