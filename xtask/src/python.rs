@@ -68,6 +68,19 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
     Ok(())
 }
 
+/// A benchmark in the environment of the newest PyTorch, which is made anew.
+pub fn bench(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
+    let folder = crate::test::target_folder().join("python");
+    let tools = Environment::new(root, folder.join("venv"));
+    tools.create()?;
+    tools.install(&PACKAGES, &[])?;
+    let wheel = build_wheel(&tools, &folder.join("dist"))?;
+    let torch = Environment::new(root, folder.join(format!("venv-torch-{}", TORCHES[0])));
+    torch.install_torch(TORCHES[0])?;
+    torch.install_wheel(&wheel)?;
+    Ok(torch.line(&[&["python"], words].concat()))
+}
+
 fn with_torch(
     tools: &Environment<'_>,
     folder: &Path,
@@ -81,14 +94,10 @@ fn with_torch(
         skip(tally, &format!("python: no room for torch {version}"), &failure_of(&why));
         return Ok(());
     }
-    let exactly = format!("torch=={version}");
-    let packages: Vec<&str> = WITH_TORCH.iter().copied().chain([exactly.as_str()]).collect();
-    let installed = torch.create().and_then(|()| torch.install(&packages, &["--no-deps"]));
-    if let Err(failure) = installed {
+    if let Err(failure) = torch.install_torch(version) {
         skip(tally, &format!("python: torch {version} could not be installed"), &failure);
         return Ok(());
     }
-    torch.run(&["python", "python/tests/stand_in_cuda.py"])?;
     torch.install_wheel(wheel)?;
     let python = torch.program("python").display().to_string();
     tools.run(&["mypy", "--strict", "--python-executable", &python, "python/landbridge"])?;
@@ -131,6 +140,14 @@ impl<'a> Environment<'a> {
             vec![&python, "-m", "pip", "install", "--quiet"]
         };
         CommandLine::new(&[&installer, options, packages].concat()).pass(self.root)
+    }
+
+    fn install_torch(&self, version: &str) -> Result<(), Failure> {
+        let exactly = format!("torch=={version}");
+        let packages: Vec<&str> = WITH_TORCH.iter().copied().chain([exactly.as_str()]).collect();
+        self.create()?;
+        self.install(&packages, &["--no-deps"])?;
+        self.run(&["python", "python/tests/stand_in_cuda.py"])
     }
 
     fn install_wheel(&self, wheel: &str) -> Result<(), Failure> {
