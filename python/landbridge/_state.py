@@ -18,7 +18,6 @@ from ._wire import (
 )
 from .operation import Commit, Operation, Timing
 
-
 #: Steps of one rank that wait to be committed; docs/protocol.md section 5.
 COMMITS_MAX = 64
 

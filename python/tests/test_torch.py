@@ -127,9 +127,10 @@ def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     """Over 80 ms and 0.1 % loss. Buckets of 10 kB, which DDP makes anew after the first step."""
     layout = {"ranks": (1, 1), "jobs": ("train-0", "train-1")} if mode == "sharded" else {
         "ranks": (2, 2)}  # fmt: skip
-    with Lab(link=LinkSpec(loss="0.1 %"), **layout) as lab:
-        with trainers_of(specs_of(lab, mode, tmp_path)) as processes:
-            outcomes = on_all(processes, outcome)
+    with contextlib.ExitStack() as stack:
+        lab = stack.enter_context(Lab(link=LinkSpec(loss="0.1 %"), **layout))
+        processes = stack.enter_context(trainers_of(specs_of(lab, mode, tmp_path)))
+        outcomes = on_all(processes, outcome)
     assert len({digest for _, digest, _ in outcomes}) == 1
     assert torch.equal(outcomes[0][2], one_process([[4, 4], [4, 4]]))
     assert outcomes[0][0][-1] < outcomes[0][0][0]

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["test"] => test::run(),
         ["python"] => test::run_only("python"),
+        ["bench", "train", "--quick"] => bench::train_quick(),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
         ["simulate", ref rest @ ..] => simulate::run(rest),
@@ -57,6 +58,8 @@ Commands:
                     writes docs/results/shape.md.
   bench simulate    Simulates 10,000 seeds and the broken variants, writes
                     docs/results/simulate.md. Takes half an hour.
+  bench train       What trainers pay in Python and PyTorch, writes docs/results/train.md and
+                    train.json; with `--quick` less of it, and writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

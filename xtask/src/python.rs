@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Tools and libraries of the tests, without PyTorch.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 8] = [
     "maturin>=1.9,<2",
     "pytest",
     "numpy",
@@ -14,7 +14,6 @@ const PACKAGES: [&str; 9] = [
     "jax",
     "mypy",
     "vermin",
-    "scikit-learn",
     "typing-extensions",
 ];
 /// Of PyTorch: the newest, and the oldest that is supported.
@@ -60,10 +59,26 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
     plain.run(&["mypy", "--strict", "--exclude", "landbridge/torch", "python/landbridge"])?;
     let tests = ["--ignore", "python/tests/test_torch.py", "-k", "not torch"];
     plain.pytest(&tests, tally)?;
+    for example in ["numpy_sum", "jax_sum"] {
+        plain.example(example, tally)?;
+    }
     for version in TORCHES {
         with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
     Ok(())
+}
+
+/// A benchmark in the environment of the newest PyTorch, which is made anew.
+pub fn bench(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
+    let folder = crate::test::target_folder().join("python");
+    let tools = Environment::new(root, folder.join("venv"));
+    tools.create()?;
+    tools.install(&PACKAGES, &[])?;
+    let wheel = build_wheel(&tools, &folder.join("dist"))?;
+    let torch = Environment::new(root, folder.join(format!("venv-torch-{}", TORCHES[0])));
+    torch.install_torch(TORCHES[0])?;
+    torch.install_wheel(&wheel)?;
+    Ok(torch.line(&[&["python"], words].concat()))
 }
 
 fn with_torch(
@@ -79,19 +94,22 @@ fn with_torch(
         skip(tally, &format!("python: no room for torch {version}"), &failure_of(&why));
         return Ok(());
     }
-    let exactly = format!("torch=={version}");
-    let packages: Vec<&str> = WITH_TORCH.iter().copied().chain([exactly.as_str()]).collect();
-    let installed = torch.create().and_then(|()| torch.install(&packages, &["--no-deps"]));
-    if let Err(failure) = installed {
+    if let Err(failure) = torch.install_torch(version) {
         skip(tally, &format!("python: torch {version} could not be installed"), &failure);
         return Ok(());
     }
-    torch.run(&["python", "python/tests/stand_in_cuda.py"])?;
     torch.install_wheel(wheel)?;
     let python = torch.program("python").display().to_string();
     tools.run(&["mypy", "--strict", "--python-executable", &python, "python/landbridge"])?;
     let tests = ["-k", "torch", "python/tests/test_torch.py", "python/tests/test_buffers.py"];
-    torch.pytest(&tests, tally)
+    torch.pytest(&tests, tally)?;
+    // They show what the tests show, at length: once is enough.
+    if version == TORCHES[0] {
+        for example in ["digits", "text"] {
+            torch.example(example, tally)?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Environment<'a> {
@@ -124,6 +142,14 @@ impl<'a> Environment<'a> {
         CommandLine::new(&[&installer, options, packages].concat()).pass(self.root)
     }
 
+    fn install_torch(&self, version: &str) -> Result<(), Failure> {
+        let exactly = format!("torch=={version}");
+        let packages: Vec<&str> = WITH_TORCH.iter().copied().chain([exactly.as_str()]).collect();
+        self.create()?;
+        self.install(&packages, &["--no-deps"])?;
+        self.run(&["python", "python/tests/stand_in_cuda.py"])
+    }
+
     fn install_wheel(&self, wheel: &str) -> Result<(), Failure> {
         let again = if self.has_uv { "--reinstall" } else { "--force-reinstall" };
         self.install(&[wheel], &["--no-deps", again])
@@ -134,11 +160,9 @@ impl<'a> Environment<'a> {
         self.line(words).pass(self.root)
     }
 
-    /// Tests of the package as it is installed here, with the daemon of the wheel.
+    /// Tests of the package as it is installed here.
     fn pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-        let daemon = self.program("landbridge").display().to_string();
         let line = self.line(&[&["python", "-m", "pytest", "-q", "-rs"], arguments].concat());
-        let line = line.with("LANDBRIDGE_BIN", &daemon).with("PYTHONPATH", "");
         let before = tally.passed;
         let status = line.stream(self.root, |line| tally.pytest_line(line))?;
         if !status.success() {
@@ -150,10 +174,22 @@ impl<'a> Environment<'a> {
         Ok(())
     }
 
+    /// An example's own comparison decides its exit code.
+    fn example(&self, name: &str, tally: &mut Tally) -> Result<(), Failure> {
+        println!("\n{name}:");
+        self.run(&["python", &format!("examples/{name}.py")])?;
+        tally.passed += 1;
+        Ok(())
+    }
+
+    /// With the package as it is installed here, and the daemon of the wheel.
     fn line(&self, words: &[&str]) -> CommandLine {
         let program = self.program(words[0]);
+        let daemon = self.program("landbridge").display().to_string();
+        let line = CommandLine::built(&program, &words[1..]);
         // What is compiled once need not be compiled again by each of many processes.
-        CommandLine::built(&program, &words[1..]).with("PYTHONDONTWRITEBYTECODE", "")
+        let line = line.with("PYTHONDONTWRITEBYTECODE", "").with("PYTHONPATH", "");
+        line.with("LANDBRIDGE_BIN", &daemon)
     }
 
     fn program(&self, name: &str) -> PathBuf {

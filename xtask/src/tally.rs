@@ -33,7 +33,7 @@ impl Tally {
     pub fn pytest_line(&mut self, line: &str) {
         if let Some(skip) = line.strip_prefix("SKIPPED ") {
             self.skipped.push(format!("python {skip}"));
-        } else if line.contains(" in ") && line.ends_with('s') {
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("ed") {
             self.passed += count(line, " passed");
             self.failed += count(line, " failed");
         }
@@ -75,12 +75,13 @@ test result: cut off";
         let output = "\
 .....s                                                                   [100%]
 SKIPPED [1] python/tests/test_buffers.py:155: could not import 'jax'
-1 failed, 105 passed, 1 skipped in 52.48s
+1 failed, 105 passed, 1 skipped, 2 deselected in 52.48s
+21 passed in 61.02s (0:01:01)
 no tests ran in 0.01s";
         let mut tally = Tally::default();
         output.lines().for_each(|line| tally.pytest_line(line));
         let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
         let skipped = vec![skip.to_owned()];
-        assert_eq!(tally, Tally { passed: 105, failed: 1, skipped, said: 0 });
+        assert_eq!(tally, Tally { passed: 126, failed: 1, skipped, said: 0 });
     }
 }

@@ -48,6 +48,11 @@ pub fn run() -> ExitCode {
     run_stages(&STAGES)
 }
 
+/// Where whatever is built goes.
+pub fn target_folder() -> PathBuf {
+    Place::find().target().to_owned()
+}
+
 /// Runs one stage, which must not need what others build.
 pub fn run_only(name: &str) -> ExitCode {
     let index = STAGES.iter().position(|stage| stage.name == name).expect("a stage's name");

@@ -262,7 +262,7 @@ impl Group {
             Note::EpochBegan { .. } => self.watch.epoch_began(),
             Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
             Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
-            Note::EpochEnded { .. } => {}
+            Note::EpochEnded { .. } | Note::PlanChanged { .. } => {}
         }
         let name = &self.name;
         match note {
