@@ -74,6 +74,9 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Ask { epoch, from, below },
         Message::Drain { epoch, from },
         Message::Repeat,
+        Message::Pause { epoch, change: 2 },
+        Message::Paused { epoch, change: 2, from: sequence },
+        Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
