@@ -3,7 +3,7 @@
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use scenarios::faults::{RANDOM, Scenario, Told, named, replay, sweep, threads};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write, stdout};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -86,8 +86,10 @@ impl Command {
             let wrong = if told.wrong.is_empty() { vec![] } else { vec![(seed, told.clone())] };
             println!("{}", self.report(1, &told, &wrong, 0.0));
         } else {
-            println!("{scenario}{timeline}\n\n{}", table(&told));
-            told.wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
+            let wrong = told.wrong.iter().map(|wrong| format!("WRONG: {wrong}\n"));
+            let wrong: String = wrong.collect();
+            // Whoever reads may have seen enough.
+            let _ = writeln!(stdout(), "{scenario}{timeline}\n\n{}{wrong}", table(&told));
         }
         exit(&told)
     }

@@ -283,6 +283,11 @@ impl Oracle {
         }
     }
 
+    /// A gateway is gone, and the epoch with it.
+    pub fn epoch_over(&self) {
+        self.lock().known.clear();
+    }
+
     /// A rank has its slots back.
     pub fn freed(&self, tag: Tag, rank: u32, intact: bool, now: TimeNs) {
         let mut state = self.lock();

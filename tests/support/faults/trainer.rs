@@ -21,7 +21,7 @@ pub(super) struct Trainer {
     pub job: usize,
     pub rank: u32,
     pub dice: Dice,
-    /// The last epoch in which it took part.
+    /// The last epoch in which it took part since it attached.
     pub heard_of: Epoch,
 }
 
@@ -42,6 +42,7 @@ impl Trainer {
             match self.attach().await {
                 Ok(client) => {
                     pause = BACKOFF_MIN;
+                    self.heard_of = Epoch(0);
                     self.work(&client).await;
                 }
                 Err(why) => {

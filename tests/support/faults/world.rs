@@ -209,6 +209,12 @@ impl World {
         self.timeline.say(GATEWAYS[index], || "has drained and ended");
         process.host.kill();
         lock(&self.seats)[index].running = None;
+        self.epoch_over();
+    }
+
+    fn epoch_over(&self) {
+        self.meetings.iter().for_each(Meeting::epoch_over);
+        self.oracle.epoch_over();
     }
 
     /// A rank has ended its part of an attempt.
@@ -294,9 +300,10 @@ impl World {
     }
 
     async fn bring_gateway(self: &Arc<Self>, id: GatewayId, wanted: State) {
-        let was = {
+        let (running_before, was) = {
             let mut seats = lock(&self.seats);
             let running = &mut seats[usize::from(id.0)].running;
+            let running_before = running.is_some();
             // Its time to drain is over.
             if wanted == State::Running && running.as_ref().is_some_and(|r| r.gateway.is_none()) {
                 running.take().into_iter().for_each(|running| running.process.host.kill());
@@ -308,8 +315,11 @@ impl World {
             if wanted == State::Dead {
                 *running = None;
             }
-            was
+            (running_before, was)
         };
+        if running_before && lock(&self.seats)[usize::from(id.0)].running.is_none() {
+            self.epoch_over();
+        }
         if was == State::Dead && !matches!(wanted, State::Dead | State::Draining) {
             self.start_gateway(id).await;
             if wanted == State::Stopped
