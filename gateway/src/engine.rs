@@ -394,7 +394,7 @@ impl Engine {
     fn measure(&mut self) {
         self.shared.peers.measure();
         let now = self.shared.host.now();
-        self.groups.values_mut().for_each(|group| group.measure(&self.fabric, now));
+        self.groups.values_mut().for_each(|group| group.measure(now));
     }
 }
 

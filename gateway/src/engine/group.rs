@@ -16,7 +16,6 @@ use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
 };
-use hier_collectives::topology::Fabric;
 use hier_collectives::wire::SegmentHeader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -198,7 +197,7 @@ impl Group {
     }
 
     /// Shows who is awaited, and for how long.
-    pub fn measure(&mut self, fabric: &Fabric, now: TimeNs) {
+    pub fn measure(&mut self, now: TimeNs) {
         let seen = self.session.status();
         if seen.plan.is_none() {
             self.metrics.epoch.set(0);
@@ -206,7 +205,7 @@ impl Group {
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited(fabric, c);
+            let ranks = awaited(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
