@@ -6,7 +6,7 @@ use super::memory::Memory;
 use super::peers::Peers;
 use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
-use crate::host::Host;
+use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
@@ -246,8 +246,11 @@ impl Group {
         let (done, events) = (shared.host.compute(work), shared.events.clone());
         let group = self.id;
         shared.host.spawn(Box::pin(async move {
-            done.await;
-            let _ = events.send(Event::JobDone(group, job)).await;
+            let event = match done.await {
+                Ok(()) => Event::JobDone(group, job),
+                Err(JobPanicked) => Event::JobPanicked,
+            };
+            let _ = events.send(event).await;
         }));
     }
 
