@@ -433,6 +433,11 @@ impl Client {
             if let Some(why) = &state.ended {
                 return Err(lost(why));
             }
+            // Answers name the step: two that wait for one could not be told apart.
+            if state.commits.iter().any(|(waiting, _)| *waiting == step) {
+                let text = format!("step {step} is being committed already");
+                return Err(Failure::new(FailureCode::BadPost, text));
+            }
             let (answer, answered) = oneshot::channel();
             state.commits.push_back((step, answer));
             // What was posted in an epoch that is over has failed, and in this one there would

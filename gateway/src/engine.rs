@@ -115,6 +115,8 @@ pub enum Event {
     },
     /// A reduction or copy is done.
     JobDone(GroupId, JobId),
+    /// A reduction or copy is not done, and never will be.
+    JobPanicked,
     /// Nothing of a cancelled collective is being sent any more.
     Cancelled(GroupId, Sequence),
     /// Finish what is posted within a time, then leave the epochs; says so once it is done.
@@ -293,6 +295,8 @@ impl Engine {
             Event::JobDone(group, job) => {
                 self.with(group, |group| group.session.handle_job_done(job, now));
             }
+            // No rank may take what should be there for a result: as if the panic were ours.
+            Event::JobPanicked => panic!("a reduction or copy panicked"),
             Event::Cancelled(group, sequence) => {
                 self.with(group, |group| group.session.handle_cancelled(sequence, now));
             }
@@ -409,7 +413,7 @@ impl Engine {
     fn measure(&mut self) {
         self.shared.peers.measure();
         let now = self.shared.host.now();
-        self.groups.values_mut().for_each(|group| group.measure(&self.fabric, now));
+        self.groups.values_mut().for_each(|group| group.measure(now));
     }
 }
 

@@ -358,27 +358,15 @@ impl Session {
         match message {
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
-                    let theirs = self.config.fabric.gateway(from).ranks.contains(&rank.0);
-                    let collective = self.collective(sequence);
-                    if theirs {
-                        collective.announced.insert(rank);
-                    }
-                    if all {
-                        collective.posted.insert(from);
-                    }
-                    self.on_announce(sequence, rank, descriptor, now);
+                    self.on_announce(from, (sequence, all), (rank, descriptor), now);
                 } else if epoch == self.epoch {
                     self.repeat_receipts(from, sequence);
                 }
                 Ok(())
             }
             Message::Grant { epoch, sequence, tree, limit } => {
-                let trees = self.active.as_ref().map_or(0, |active| active.roles.len());
                 if self.admits(epoch, sequence)? {
-                    if usize::from(tree.0) >= trees {
-                        return Err(PeerError::NoSuchTree(tree));
-                    }
-                    self.on_grant(from, sequence, (tree, limit), now);
+                    self.on_grant(from, sequence, (tree, limit), now)?;
                 }
                 Ok(())
             }
@@ -410,8 +398,22 @@ impl Session {
         }
     }
 
-    fn on_announce(&mut self, sequence: Sequence, rank: RankId, of: Descriptor, now: TimeNs) {
-        self.collective(sequence).begun.get_or_insert(now);
+    fn on_announce(
+        &mut self,
+        from: GatewayId,
+        (sequence, all): (Sequence, bool),
+        (rank, of): (RankId, Descriptor),
+        now: TimeNs,
+    ) {
+        let theirs = self.config.fabric.gateway(from).ranks.contains(&rank.0);
+        let collective = self.collective(sequence);
+        if theirs {
+            collective.announced.insert(rank);
+        }
+        if all {
+            collective.posted.insert(from);
+        }
+        collective.begun.get_or_insert(now);
         self.note_if_complete(sequence, now);
         if self.agree(sequence, rank, of, now) {
             self.fail_if_rank_lost(sequence, now);
@@ -424,7 +426,11 @@ impl Session {
         sequence: Sequence,
         (tree, limit): (TreeIndex, u32),
         now: TimeNs,
-    ) {
+    ) -> Result<(), PeerError> {
+        let trees = self.active.as_ref().map_or(0, |active| active.roles.len());
+        if usize::from(tree.0) >= trees {
+            return Err(PeerError::NoSuchTree(tree));
+        }
         let collective = self.collective(sequence);
         // Nobody grants before all its ranks have posted.
         collective.posted.insert(from);
@@ -436,6 +442,7 @@ impl Session {
         }
         self.note_if_complete(sequence, now);
         self.send_what_may_go(from, now);
+        Ok(())
     }
 
     /// Whether an epoch is the one under way.

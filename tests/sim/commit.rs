@@ -46,6 +46,9 @@ fn a_commit_takes_a_round_trip_and_waits_for_a_late_rank() {
         let early = tokio::spawn(async move { early.commit(Step(1)).await });
         lab.sleep(Span::from_secs(90)).await;
         assert!(!early.is_finished());
+        let twice = clients[0].commit(Step(1)).await.expect_err("it waits already");
+        assert_eq!(twice.code, FailureCode::BadPost, "{twice}");
+        assert!(!early.is_finished(), "the first one's answer is its own");
         operations.push(post(&clients[1], &CASE).await);
         assert_eq!(early.await.expect("no panic"), Ok(()));
         assert_eq!(clients[0].committed(), Some(Step(1)));

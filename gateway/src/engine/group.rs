@@ -7,7 +7,7 @@ use super::pace::Watch;
 use super::peers::Peers;
 use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
-use crate::host::Host;
+use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
@@ -16,7 +16,6 @@ use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
 };
-use hier_collectives::topology::Fabric;
 use hier_collectives::wire::SegmentHeader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -202,7 +201,7 @@ impl Group {
     }
 
     /// Shows who is awaited, and for how long.
-    pub fn measure(&mut self, fabric: &Fabric, now: TimeNs) {
+    pub fn measure(&mut self, now: TimeNs) {
         let seen = self.session.status();
         if seen.plan.is_none() {
             self.metrics.epoch.set(0);
@@ -211,7 +210,7 @@ impl Group {
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited(fabric, c);
+            let ranks = awaited(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
@@ -252,8 +251,11 @@ impl Group {
         let (done, events) = (shared.host.compute(work), shared.events.clone());
         let group = self.id;
         shared.host.spawn(Box::pin(async move {
-            done.await;
-            let _ = events.send(Event::JobDone(group, job)).await;
+            let event = match done.await {
+                Ok(()) => Event::JobDone(group, job),
+                Err(JobPanicked) => Event::JobPanicked,
+            };
+            let _ = events.send(event).await;
         }));
     }
 

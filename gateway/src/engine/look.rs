@@ -75,18 +75,14 @@ impl Engine {
             }),
             ranks: seen.ranks.iter().map(rank).collect(),
             straggler: group.watch.pace.straggler().map(|seen| group.watch.status(seen)),
-            collectives: shown.filter_map(|c| collective(&self.fabric, c, now)).collect(),
+            collectives: shown.filter_map(|c| collective(c, now)).collect(),
         }
     }
 }
 
-fn collective(
-    fabric: &Fabric,
-    seen: &session::CollectiveStatus,
-    now: TimeNs,
-) -> Option<CollectiveStatus> {
+fn collective(seen: &session::CollectiveStatus, now: TimeNs) -> Option<CollectiveStatus> {
     let descriptor = seen.descriptor?;
-    let mut awaited: Vec<u32> = awaited(fabric, seen).iter().map(|rank| rank.0).collect();
+    let mut awaited: Vec<u32> = awaited(seen).iter().map(|rank| rank.0).collect();
     let state = match seen.state {
         "running" if awaited.is_empty() => CollectiveState::Running,
         "ready" => CollectiveState::Settling,
@@ -106,12 +102,9 @@ fn collective(
     })
 }
 
-/// Ranks that a collective waits for, as far as is known here: of another region, all ranks
-/// of a gateway that has not said that its ranks have posted.
-pub(super) fn awaited(fabric: &Fabric, seen: &session::CollectiveStatus) -> BTreeSet<RankId> {
-    let remote = seen.awaited_gateways.iter();
-    let remote = remote.flat_map(|id| fabric.gateway(*id).ranks.clone().map(RankId));
-    seen.awaited_ranks.iter().copied().chain(remote).collect()
+/// Ranks that a collective waits for, as far as is known here.
+pub(super) fn awaited(seen: &session::CollectiveStatus) -> BTreeSet<RankId> {
+    seen.awaited_ranks.iter().chain(&seen.awaited_elsewhere).copied().collect()
 }
 
 fn links_of(fabric: &Fabric, region: RegionId) -> Vec<LinkStatus> {

@@ -79,6 +79,9 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
+/// `f_type` of a file on hugetlbfs.
+const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
+
 impl Arena {
     /// Zeroed memory of this process.
     ///
@@ -137,8 +140,10 @@ impl Arena {
         if length == 0 {
             return Err(ArenaError::BadSize(claimed));
         }
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-        if u64::try_from(stat.st_blksize).unwrap_or(0) > page {
+        // Not by the block size, which is also large where the system backs shared memory with
+        // transparent huge pages: those do not run out.
+        let system = rustix::fs::fstatfs(memory).map_err(io::Error::from)?;
+        if system.f_type == HUGETLBFS_MAGIC {
             return Err(ArenaError::HugePages);
         }
         let hole = rustix::fs::seek(memory, SeekFrom::Hole(0)).map_err(io::Error::from)?;
@@ -358,6 +363,12 @@ mod tests {
         assert!(matches!(Arena::from_memfd(&open, 1 << 20), Err(ArenaError::Unsealed)));
         let holey = memfd(1 << 20, false, sealed);
         assert!(matches!(Arena::from_memfd(&holey, 1 << 20), Err(ArenaError::Holes)));
+        let huge = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = rustix::fs::memfd_create("test", huge) {
+            rustix::fs::ftruncate(&huge, 1 << 30).expect("room");
+            rustix::fs::fcntl_add_seals(&huge, sealed).expect("seals");
+            assert!(matches!(Arena::from_memfd(&huge, 1 << 30), Err(ArenaError::HugePages)));
+        }
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("a file"));
         assert!(matches!(Arena::from_memfd(&file, 1), Err(ArenaError::Unsealed)));
     }

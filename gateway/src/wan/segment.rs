@@ -7,6 +7,7 @@ use super::parity::{self, Arrived};
 use super::rate::{FIRST, LAST};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
+use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentHeader;
@@ -85,7 +86,8 @@ async fn write(
         let work = move || drop(made.send(parity::make(&of, header.parity)));
         let making = spec.host.compute(Box::new(work));
         write_at_rate(peer, stream, payload, order).await?;
-        making.await;
+        // A segment without its parity is as good, while nothing is lost.
+        let _ = making.await;
         let parity = parity.await.unwrap_or_default();
         peer.metrics.parity_bytes.inc_by(parity.len() as u64);
         write_at_rate(peer, stream, parity.into(), order).await?;
@@ -172,10 +174,10 @@ async fn receive(
         received = pump(&mut stream, &mut assembler, &header) => received,
     };
     let received = match received {
-        Ok(Received::Restorable(arrived)) => {
-            restore(spec, assembler, arrived).await;
-            Ok(Received::Whole { restored: true })
-        }
+        Ok(Received::Restorable(arrived)) => match restore(spec, assembler, arrived).await {
+            Ok(()) => Ok(Received::Whole { restored: true }),
+            Err(JobPanicked) => Ok(Received::CutOff),
+        },
         received => {
             drop(assembler);
             received
@@ -252,8 +254,13 @@ async fn pump(
 }
 
 /// Restores what is missing where the rest has landed.
-async fn restore(spec: &LaneSpec, assembler: Assembler, arrived: Arrived) {
-    if let Assembler::Land(into) = assembler {
-        spec.host.compute(Box::new(move || arrived.restore(&into))).await;
+async fn restore(
+    spec: &LaneSpec,
+    assembler: Assembler,
+    arrived: Arrived,
+) -> Result<(), JobPanicked> {
+    match assembler {
+        Assembler::Land(into) => spec.host.compute(Box::new(move || arrived.restore(&into))).await,
+        Assembler::Combine(_) => Ok(()),
     }
 }

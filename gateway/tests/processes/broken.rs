@@ -3,7 +3,7 @@
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
 use gateway::daemon::{Gateway, GatewaySpec, Listen};
-use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
+use gateway::host::{BoxFuture, Host, Job as Work, JobPanicked, LaneStart, RealHost};
 use gateway::local::door;
 use gateway::local::protocol::Token;
 use gateway::local::server::Job;
@@ -24,9 +24,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use units::{ByteCount, TimeNs};
 
-/// A host whose compute brings down whoever asks for it, once it is cursed.
-#[derive(Default)]
-struct Cursed(AtomicBool);
+/// A host whose compute, once it is cursed, brings down whoever asks for it, or the work.
+struct Cursed {
+    whom: Victim,
+    cursed: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Asker,
+    Work,
+}
+
+fn bug() {
+    panic!("a bug, for this test");
+}
 
 impl Host for Cursed {
     fn now(&self) -> TimeNs {
@@ -45,9 +57,12 @@ impl Host for Cursed {
         RealHost.spawn_lane(name, start)
     }
 
-    fn compute(&self, work: Work) -> BoxFuture<()> {
-        assert!(!self.0.load(Ordering::Relaxed), "a bug, for this test");
-        RealHost.compute(work)
+    fn compute(&self, work: Work) -> BoxFuture<Result<(), JobPanicked>> {
+        let cursed = self.cursed.load(Ordering::Relaxed);
+        if cursed && self.whom == Victim::Asker {
+            bug();
+        }
+        RealHost.compute(if cursed { Box::new(bug) } else { work })
     }
 
     fn bind(
@@ -103,9 +118,19 @@ fn spec() -> GatewaySpec {
 
 #[test]
 fn an_engine_that_dies_takes_the_gateway_with_it() {
+    a_gateway_breaks(Victim::Asker);
+}
+
+/// Nobody takes what a reduction left behind for a result.
+#[test]
+fn a_reduction_that_dies_takes_the_gateway_with_it() {
+    a_gateway_breaks(Victim::Work);
+}
+
+fn a_gateway_breaks(whom: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let host = Arc::new(Cursed::default());
+        let host = Arc::new(Cursed { whom, cursed: AtomicBool::new(false) });
         let (door, knocker) = door::in_process();
         let (_status, questions) = StatusDoor::new();
         let observed = (Arc::new(Metrics::new()), questions);
@@ -119,7 +144,7 @@ fn an_engine_that_dies_takes_the_gateway_with_it() {
             let attach = Attach::new("train", [1; 32], rank, 1 << 16);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
-        host.0.store(true, Ordering::Relaxed);
+        host.cursed.store(true, Ordering::Relaxed);
         for client in &clients {
             let tensor = client.allocate(Dtype::F32, 100).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
