@@ -368,16 +368,12 @@ impl Session {
                 self.on_repeat();
                 Ok(())
             }
-            Message::Pause { epoch, change } if self.is_current(epoch) => {
-                self.on_pause(from, change)
-            }
-            Message::Paused { epoch, change, from: held } if self.is_current(epoch) => {
-                self.on_paused(from, (change, held), now)
-            }
-            Message::Change { epoch, change, from: start, plan } if self.is_current(epoch) => {
-                self.on_change(from, (change, start), plan, now)
-            }
-            Message::Pause { .. } | Message::Paused { .. } | Message::Change { .. } => Ok(()),
+            Message::Pause { epoch, .. }
+            | Message::Paused { epoch, .. }
+            | Message::Change { epoch, .. } => match self.is_current(epoch) {
+                true => self.on_change_message(from, message, now),
+                false => Ok(()),
+            },
             Message::Done { epoch, from: start, below } if self.is_current(epoch) => {
                 self.on_done(from, start..below)
             }

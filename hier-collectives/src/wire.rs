@@ -382,26 +382,36 @@ impl Message {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
             Self::Repeat => out.push(12),
-            Self::Pause { epoch, change } => {
-                out.push(13);
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-            }
-            Self::Paused { epoch, change, from } => {
-                out.push(14);
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-                put_u64(&mut out, from.0);
-            }
-            Self::Change { epoch, change, from, plan } => {
-                out.push(15);
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-                put_u64(&mut out, from.0);
-                put_plan(&mut out, plan);
+            Self::Pause { .. } | Self::Paused { .. } | Self::Change { .. } => {
+                self.put_change(&mut out);
             }
         }
         out
+    }
+
+    /// The messages of a change of the plan.
+    fn put_change(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Pause { epoch, change } => {
+                out.push(13);
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+            }
+            Self::Paused { epoch, change, from } => {
+                out.push(14);
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+                put_u64(out, from.0);
+            }
+            Self::Change { epoch, change, from, plan } => {
+                out.push(15);
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+                put_u64(out, from.0);
+                put_plan(out, plan);
+            }
+            _ => {}
+        }
     }
 
     /// Reads the wire form.

@@ -45,7 +45,24 @@ impl Session {
         self.note_paused(FIRST, held, now);
     }
 
-    pub(super) fn on_pause(&mut self, from: GatewayId, change: u32) -> Result<(), PeerError> {
+    /// One of the messages of a change in this epoch.
+    pub(super) fn on_change_message(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        match message {
+            Message::Pause { change, .. } => self.on_pause(from, change),
+            Message::Paused { change, from: held, .. } => self.on_paused(from, (change, held), now),
+            Message::Change { change, from: start, plan, .. } => {
+                self.on_change(from, (change, start), plan, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_pause(&mut self, from: GatewayId, change: u32) -> Result<(), PeerError> {
         if from != FIRST {
             return Err(PeerError::NotYours("pause"));
         }
@@ -61,7 +78,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn on_paused(
+    fn on_paused(
         &mut self,
         from: GatewayId,
         (change, held): (u32, Sequence),
@@ -76,7 +93,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn on_change(
+    fn on_change(
         &mut self,
         from: GatewayId,
         (change, start): (u32, Sequence),
