@@ -6,6 +6,7 @@
 mod group;
 mod look;
 mod memory;
+mod pace;
 mod peers;
 mod ranks;
 
@@ -22,6 +23,7 @@ use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use pace::Watch;
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -182,7 +184,8 @@ impl Engine {
         let ((metrics, questions), (events, inbox), (fabric, me)) = (observed, channel, here);
         let groups = sessions.into_iter().map(|(name, config)| {
             let job = metrics.job(&name);
-            let group = Group::new(name, Session::new(config), job);
+            let watch = Watch::new(Arc::clone(&fabric), me);
+            let group = Group::new(name, Session::new(config), job, watch);
             (group.id, group)
         });
         let groups = groups.collect();
@@ -316,7 +319,11 @@ impl Engine {
         if to != self.me {
             return self.shared.peers.send(envelope, &message);
         }
-        match self.with(group, |group| group.session.handle_message(from, message, now)) {
+        let tell = |group: &mut Group| {
+            group.watch.heard(from, &message, now);
+            group.session.handle_message(from, message, now)
+        };
+        match self.with(group, tell) {
             Some(Ok(())) => {}
             Some(Err(error)) => self.blame((neighbour, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),

@@ -291,12 +291,9 @@ impl Session {
         let expiry = now + post.timeout;
         let collective = self.collective(post.sequence);
         collective.expiry = Some(collective.expiry.map_or(expiry, |at| at.min(expiry)));
-        let (first, all) =
-            (collective.posts.len() == 1, collective.posts.len() == self.ranks.len());
+        let all = collective.posts.len() == self.ranks.len();
         if self.agree(post.sequence, rank, post.descriptor, now) {
-            if first || all {
-                self.announce(post.sequence, rank, post.descriptor, all);
-            }
+            self.announce(post.sequence, rank, post.descriptor, all);
             self.fail_if_rank_lost(post.sequence, now);
             self.activate_if_posted(post.sequence, now);
         }
@@ -361,8 +358,13 @@ impl Session {
         match message {
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
+                    let theirs = self.config.fabric.gateway(from).ranks.contains(&rank.0);
+                    let collective = self.collective(sequence);
+                    if theirs {
+                        collective.announced.insert(rank);
+                    }
                     if all {
-                        self.collective(sequence).posted.insert(from);
+                        collective.posted.insert(from);
                     }
                     self.on_announce(sequence, rank, descriptor, now);
                 } else if epoch == self.epoch {
@@ -371,7 +373,11 @@ impl Session {
                 Ok(())
             }
             Message::Grant { epoch, sequence, tree, limit } => {
+                let trees = self.active.as_ref().map_or(0, |active| active.roles.len());
                 if self.admits(epoch, sequence)? {
+                    if usize::from(tree.0) >= trees {
+                        return Err(PeerError::NoSuchTree(tree));
+                    }
                     self.on_grant(from, sequence, (tree, limit), now);
                 }
                 Ok(())
@@ -423,8 +429,11 @@ impl Session {
         // Nobody grants before all its ranks have posted.
         collective.posted.insert(from);
         let granted = collective.grants.entry((from, tree)).or_default();
-        *granted = (*granted).max(limit);
-        self.core.progress = now;
+        // Said again, it moves nothing.
+        if limit > *granted {
+            *granted = limit;
+            self.core.progress = now;
+        }
         self.note_if_complete(sequence, now);
         self.send_what_may_go(from, now);
     }
@@ -650,6 +659,9 @@ fn acceptable(post: &Post, world_size: u32) -> Result<(), String> {
 #[cfg(test)]
 #[path = "session_end_tests.rs"]
 mod end_tests;
+#[cfg(test)]
+#[path = "session_peer_tests.rs"]
+mod peer_tests;
 #[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;

@@ -9,6 +9,7 @@ mod identity;
 mod jobs;
 mod link;
 mod mesh;
+mod pace;
 mod rate;
 mod renew;
 mod replay;

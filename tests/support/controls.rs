@@ -106,7 +106,10 @@ fn ip(site: usize) -> IpAddr {
 
 /// A gateway for each site.
 fn hierarchy(sites: &[u32]) -> Fabric {
-    let wan = Some(WanPort { egress: WAN_RATE, ingress: WAN_RATE });
+    // Wide enough for all links of a site, as flat algorithms have it.
+    let links = u64::try_from(sites.len().max(2) - 1).expect("few sites");
+    let port = BitRate::from_bits_per_second(links * WAN_RATE.bits_per_second());
+    let wan = Some(WanPort { egress: port, ingress: port });
     let region = |(site, ranks): (usize, &u32)| RegionSpec {
         name: format!("s{site}"),
         speeds: vec![1.0; *ranks as usize],

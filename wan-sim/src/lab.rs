@@ -207,10 +207,16 @@ pub fn namespace_name(prefix: &str, site: &str) -> String {
 /// Whether this process may run programs at a site.
 ///
 /// # Errors
-/// [`LabError::Unprivileged`].
+/// [`LabError::Unprivileged`]; [`LabError::System`] where this process does not see it.
 pub fn may_enter(namespace: &str) -> Result<(), LabError> {
-    let what = "cannot enter a network namespace";
-    site::may_enter(namespace).map_err(|source| LabError::Unprivileged { what, source })
+    site::may_enter(namespace).map_err(|source| match source.kind() {
+        // What is bound there is not seen from here.
+        io::ErrorKind::InvalidInput => io::Error::other(format!(
+            "{namespace} was made by a program at another site: enter it from that program"
+        ))
+        .into(),
+        _ => LabError::Unprivileged { what: "cannot enter a network namespace", source },
+    })
 }
 
 /// Removes what a lab with this prefix left behind when it was killed. Returns the names of

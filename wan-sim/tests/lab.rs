@@ -396,7 +396,7 @@ fn a_lab_outlives_its_file_and_takes_what_runs_at_its_sites_along() {
             program
         })
         .collect();
-    fs::remove_file(&path).unwrap();
+    fs::remove_dir_all(directory.path()).unwrap();
     let down = wan_sim(&["lab", "down", file, "--json"]);
     assert_eq!(down.status.code(), Some(0), "{down:?}");
     let report: serde_json::Value = serde_json::from_slice(&down.stdout).unwrap();

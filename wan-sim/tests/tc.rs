@@ -98,12 +98,12 @@ fn what_netem_cannot_express_is_refused_by_name() {
 fn what_the_kernel_shows_is_compared() {
     let hosts = rendered(
         "delay = '40 ms'\njitter = '2 ms'\ndistribution = 'normal'\nrate = '1 Gbit/s'\n\
-         bursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
+         overhead_bytes = 38\nbursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
     )
     .unwrap();
     let shown = "qdisc htb 1: root refcnt 2 r2q 10 default 0 direct_packets_stat 0\n\
                  qdisc netem 10: parent 1:1 limit 10668 delay 40ms  2ms loss gemodel p 1% r 10% \
-                 1-h 100% 1-k 0% seed 7 rate 1Gbit\n";
+                 1-h 100% 1-k 0% seed 7 rate 1Gbit packetoverhead 38\n";
     assert_eq!(verify(&hosts[0], shown), Ok(()));
     let slower = verify(&hosts[0], &shown.replace("40ms", "41ms"));
     assert!(matches!(slower, Err(VerifyError::Different { .. })), "{slower:?}");

@@ -3,6 +3,7 @@
 
 use super::look::awaited;
 use super::memory::Memory;
+use super::pace::Watch;
 use super::peers::Peers;
 use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
@@ -30,6 +31,7 @@ pub(super) struct Group {
     pub name: String,
     pub session: Session,
     pub metrics: JobMetrics,
+    pub watch: Watch,
     memory: Memory,
     ranks: Ranks,
     leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
@@ -50,12 +52,13 @@ pub(super) struct Shared {
 }
 
 impl Group {
-    pub fn new(name: String, session: Session, metrics: JobMetrics) -> Self {
+    pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
         Self {
             id: GroupId::of(&name),
             name,
             session,
             metrics,
+            watch,
             memory: Memory::default(),
             ranks: Ranks::default(),
             leases: BTreeMap::new(),
@@ -74,6 +77,7 @@ impl Group {
             LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
                 if self.ranks.is_current(rank, attachment) {
                     self.memory.post(post.sequence, rank, contribution, result);
+                    self.watch.pace.handle_post(rank, post.sequence, post.weight, now);
                     self.session.handle_post(rank, post, now);
                 }
             }
@@ -101,6 +105,7 @@ impl Group {
         header: &SegmentHeader,
     ) -> Result<Placement, PeerError> {
         let sequence = header.key.sequence;
+        self.watch.arrives(from, sequence);
         let cancel = CancellationToken::new();
         Ok(match self.session.handle_arrival(from, header)? {
             Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
@@ -177,7 +182,7 @@ impl Group {
                 }
                 self.ranks.notify(rank, event);
             }
-            Action::Note(note) => self.note(note),
+            Action::Note(note) => self.note(note, shared.host.now()),
         }
     }
 
@@ -202,6 +207,7 @@ impl Group {
         if seen.plan.is_none() {
             self.metrics.epoch.set(0);
         }
+        self.metrics.straggles(self.watch.tell(&self.name).as_ref());
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
@@ -251,7 +257,13 @@ impl Group {
         }));
     }
 
-    fn note(&self, note: Note) {
+    fn note(&mut self, note: Note, now: TimeNs) {
+        match &note {
+            Note::EpochBegan { .. } => self.watch.epoch_began(),
+            Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
+            Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
+            Note::EpochEnded { .. } | Note::PlanChanged { .. } => {}
+        }
         let name = &self.name;
         match note {
             Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {

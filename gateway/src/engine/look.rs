@@ -10,7 +10,7 @@ use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::{Fabric, Link};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use units::TimeNs;
 
 impl Engine {
@@ -59,8 +59,12 @@ impl Engine {
     fn job(&self, group: &Group, seen: &SessionStatus) -> JobStatus {
         let now = self.shared.host.now();
         let shown = seen.collectives.iter().filter(|c| c.state != "failed");
-        let rank =
-            |(rank, attached): &(RankId, bool)| RankStatus { rank: rank.0, attached: *attached };
+        let speeds: BTreeMap<RankId, f64> = group.watch.pace.speeds().collect();
+        let rank = |(rank, attached): &(RankId, bool)| RankStatus {
+            rank: rank.0,
+            attached: *attached,
+            samples_per_second: speeds.get(rank).copied(),
+        };
         JobStatus {
             job: group.name.clone(),
             epoch: seen.plan.is_some().then_some(seen.epoch.0),
@@ -70,6 +74,7 @@ impl Engine {
                 hash: format!("{:016x}", plan.hash()),
             }),
             ranks: seen.ranks.iter().map(rank).collect(),
+            straggler: group.watch.pace.straggler().map(|seen| group.watch.status(seen)),
             collectives: shown.filter_map(|c| collective(&self.fabric, c, now)).collect(),
         }
     }

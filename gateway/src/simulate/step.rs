@@ -43,6 +43,13 @@ impl Step {
         self.forward + self.backward
     }
 
+    /// The step on one cluster: what the last bucket takes inside it, before and after, is all
+    /// that the backward pass does not hide.
+    pub fn on_one_cluster(&self) -> Span {
+        let done: Vec<Span> = self.posts().iter().map(|post| post.after).collect();
+        self.gathered(&done)
+    }
+
     /// From the start of the forward pass until the last rank has the last gradient.
     ///
     /// # Errors
@@ -58,9 +65,14 @@ impl Step {
             let simulation = Simulation::start(deployment, room, seed).await?;
             simulation.all_reduce(&posts, Dtype::Bf16, || {}).await
         })??;
-        // Inside a region, too, one bucket is gathered after the other.
+        Ok(self.gathered(&done))
+    }
+
+    /// When the last of the buckets that came at these times is on all cards: inside a region,
+    /// too, one is gathered after the other.
+    fn gathered(&self, done: &[Span]) -> Span {
         let gathered = done.iter().fold(Span::ZERO, |free, done| free.max(*done) + self.local);
-        Ok(gathered.max(self.compute()))
+        gathered.max(self.compute())
     }
 
     /// When each bucket is ready to be exchanged.

@@ -1,8 +1,8 @@
 //! The link's rate limit: `governor`'s bucket on the host's clock.
 //!
-//! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of one
-//! millisecond of rate, at most 64 KiB; the bucket holds two milliseconds, since timers wake
-//! up to one millisecond late.
+//! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
+//! milliseconds of rate, at most 64 KiB, since each may end in a short packet; the bucket holds
+//! two milliseconds, since timers wake up to one millisecond late.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -64,7 +64,7 @@ impl Clock for HostClock {
 impl LinkRate {
     /// A limit of `bytes_per_second` payload bytes.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second / 1000.0).clamp(1.0, 65_536.0).floor();
+        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);

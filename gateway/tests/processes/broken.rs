@@ -87,8 +87,8 @@ fn spec() -> GatewaySpec {
         memory: ByteCount::new(1 << 30),
         weight: NonZeroU32::MIN,
     };
-    let plan = plan::plan(&fabric).expect("a plan");
     GatewaySpec {
+        plan: plan::plan(&fabric).expect("a plan"),
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
@@ -98,7 +98,6 @@ fn spec() -> GatewaySpec {
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
-        plan,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the session asks of the shell, and how it names memory.
 
 use crate::descriptor::{Dtype, ReduceOp};
-use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
@@ -269,6 +269,17 @@ pub enum PeerError {
         /// How many are allowed.
         limit: usize,
     },
+    /// Numbers that nobody reaches by counting.
+    #[error("epoch {epoch}, collective {next}: nobody has come that far")]
+    Uncountable {
+        /// The epoch named.
+        epoch: Epoch,
+        /// The collective named.
+        next: Sequence,
+    },
+    /// A tree that the plan does not have.
+    #[error("the plan has no tree {0}")]
+    NoSuchTree(TreeIndex),
     /// A plan that is none.
     #[error("plan refused: {0}")]
     BadPlan(String),

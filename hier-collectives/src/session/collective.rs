@@ -20,6 +20,8 @@ pub(super) struct Collective {
     pub posts: BTreeMap<RankId, f64>,
     /// The first post here, or the first that a peer told of.
     pub begun: Option<TimeNs>,
+    /// Ranks elsewhere that are known to have posted.
+    pub announced: BTreeSet<RankId>,
     /// Gateways all of whose ranks are known to have posted.
     pub posted: BTreeSet<GatewayId>,
     /// When the last post anywhere became known.
@@ -64,6 +66,7 @@ impl Collective {
             descriptor: None,
             posts: BTreeMap::new(),
             begun: None,
+            announced: BTreeSet::new(),
             posted: BTreeSet::new(),
             complete: None,
             expiry: None,
@@ -90,10 +93,12 @@ impl Collective {
             return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
         }
         let mut facts = Vec::new();
-        let first_here = self.posts.keys().find(|rank| ranks.contains_key(rank));
-        if let (Some(rank), Some((_, descriptor))) = (first_here, self.descriptor) {
-            let (rank, all) = (*rank, self.posts.len() == ranks.len());
-            facts.push(Message::Announce { epoch, sequence, rank, descriptor, all });
+        if let Some((_, descriptor)) = self.descriptor {
+            let all = self.posts.len() == ranks.len();
+            facts.extend(self.posts.keys().map(|rank| {
+                let rank = *rank;
+                Message::Announce { epoch, sequence, rank, descriptor, all }
+            }));
         }
         for ((to, tree), limit) in &self.granted {
             if *to == peer {

@@ -142,12 +142,9 @@ impl Session {
     }
 
     fn awaited_names(&self, collective: &Collective) -> Vec<String> {
-        let ranks = self.awaited_ranks(collective);
-        let mut names: Vec<String> = ranks.iter().map(|rank| self.rank_name(*rank)).collect();
-        for gateway in self.awaited_gateways(collective) {
-            names.push(format!("ranks of gateway {}", self.gateway_name(gateway)));
-        }
-        names
+        let here = self.awaited_ranks(collective).into_iter();
+        let ranks = here.chain(self.awaited_elsewhere(collective));
+        ranks.map(|rank| self.rank_name(rank)).collect()
     }
 }
 

@@ -6,6 +6,9 @@ use crate::wire::Message;
 
 /// The gateway that opens epochs: the first by name.
 pub(super) const FIRST: GatewayId = GatewayId(0);
+/// Epochs and collectives below this may be named by a peer: nobody comes as far by counting,
+/// and what follows can still be counted.
+const NUMBERS_MAX: u64 = 1 << 62;
 
 /// A member's request to enter the next epoch.
 #[derive(Debug, Clone, Copy)]
@@ -129,7 +132,8 @@ impl Session {
         if self.config.me != FIRST {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        let Join { boot, last, .. } = join;
+        let Join { boot, last, next, .. } = join;
+        countable(last, next)?;
         if let Some(active) = &self.active {
             let known = active.boots.get(usize::from(from.0)) == Some(&boot);
             if known && last < self.epoch {
@@ -157,6 +161,7 @@ impl Session {
         if from != FIRST {
             return Err(PeerError::NotYours("begin"));
         }
+        countable(start.epoch, start.next)?;
         let gateways = u16::try_from(self.config.fabric.gateways().len()).unwrap_or(u16::MAX);
         if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
@@ -169,6 +174,13 @@ impl Session {
         }
         let text = format!("epoch {} began", start.epoch);
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
+        if start.next < self.next {
+            // Begun on an old request of ours. No number is given out twice: something may still
+            // go by it here. So this epoch ends before it began, and the next one is asked for.
+            self.epoch = start.epoch;
+            self.join();
+            return Ok(());
+        }
         self.enter(start, now);
         Ok(())
     }
@@ -377,4 +389,11 @@ impl Session {
         let (epoch, next, committed) = (self.epoch, active.first, self.committed);
         Message::Begin { epoch, next, boots, plan, committed }
     }
+}
+
+fn countable(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
+    if epoch.0 >= NUMBERS_MAX || next.0 >= NUMBERS_MAX {
+        return Err(PeerError::Uncountable { epoch, next });
+    }
+    Ok(())
 }

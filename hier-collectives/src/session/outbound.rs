@@ -136,7 +136,6 @@ impl Session {
             peer.early_out.remove(&key);
             peer.tail_out.remove(&key);
         }
-        self.core.progress = now;
         self.core.actions.push_back(Action::Receipted { from, key });
         if let Some(collective) = self.live.get_mut(&key.sequence)
             && let Some(part) = collective.parts.get_mut(usize::from(key.tree.0))
@@ -144,6 +143,7 @@ impl Session {
             && key.segment.0 < outbound.next
             && outbound.receipted.insert(key.segment.0)
         {
+            self.core.progress = now;
             part.segment(key.segment.0).receipts_due -= 1;
             if part.only_hands_up() {
                 self.result_in_place(key, now);

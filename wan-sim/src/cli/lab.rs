@@ -148,6 +148,8 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
         home.end()?;
         print!("{}", if json { home.status()? } else { home.report() });
     }
+    // Whoever brings it up again meanwhile has it.
+    let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };
     let orphans = remove_orphans(home.prefix());
     for name in &orphans {
         // Standard output holds nothing but JSON, then.

@@ -4,11 +4,12 @@ use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets as all_presets};
-use crate::{Counters, FidelityReport};
+use crate::{Change, Counters, FidelityReport, Script};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use units::Span;
 
 /// A fidelity report for `--json`.
 pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
@@ -68,8 +69,12 @@ pub(super) fn topology(file: &Path) -> u8 {
         Ok(topology) => {
             for link in &topology.links {
                 let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
-                for (from, to, spec) in [(a, b, link.a_to_b), (b, a, link.b_to_a)] {
+                for (from, to, spec, script) in [
+                    (a, b, link.a_to_b, &link.a_to_b_script),
+                    (b, a, link.b_to_a, &link.b_to_a_script),
+                ] {
                     println!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                    foreseen(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
@@ -84,6 +89,22 @@ pub(super) fn topology(file: &Path) -> u8 {
             eprintln!("wan-sim show: {error}");
             EXIT_USAGE
         }
+    }
+}
+
+/// What will happen to a link.
+fn foreseen(script: &Script) {
+    for (at, change) in script.changes() {
+        let at = Span::from_ns(at.ns());
+        match change {
+            Change::Spec(link) => println!("    at {at}: {}", Netem { link, seed: None }),
+            Change::Cut => println!("    at {at}: cut"),
+            Change::Join => println!("    at {at}: joined"),
+        }
+    }
+    let dropped: Vec<_> = script.dropped().map(|number| number.to_string()).collect();
+    if !dropped.is_empty() {
+        println!("    drops packets {}", dropped.join(", "));
     }
 }
 

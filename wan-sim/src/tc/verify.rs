@@ -67,7 +67,7 @@ fn parsed(words: &str) -> Option<LinkSpec> {
             "parent" | "refcnt" | "seed" | "distribution" => {
                 words.next()?;
             }
-            "root" | "p" | "r" | "1-h" | "1-k" => {}
+            "root" | "p" | "r" | "1-h" | "1-k" | "packetoverhead" => {}
             _ => kept.push(word),
         }
     }

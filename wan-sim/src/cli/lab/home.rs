@@ -3,8 +3,9 @@
 use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The lab's folder below /run; known by its file's full path.
@@ -13,16 +14,29 @@ pub(super) struct Home {
     prefix: String,
 }
 
-/// Held while a lab is up; the system lets go of it however the lab ends.
-pub(super) struct UpLock(#[expect(dead_code, reason = "held, never read")] File);
+/// Held while a lab is up or comes up; the system lets go of it however the lab ends.
+pub(super) struct UpLock {
+    file: File,
+    /// Whoever started this process waits for it, and reads what it leaves behind.
+    pub(super) inherited: bool,
+}
+
+impl UpLock {
+    /// For a process that is to hold it, too, as its standard input.
+    pub(super) fn share(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
 
 impl Home {
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        // A lab outlives its file.
+        // A lab outlives its file, and its file's folder.
         let path = file.canonicalize().or_else(|error| {
             let name = file.file_name().ok_or(error)?;
             let folder = file.parent().filter(|folder| *folder != Path::new(""));
-            io::Result::Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(name))
+            let folder = folder.unwrap_or(Path::new("."));
+            let folder = folder.canonicalize().or_else(|_| std::path::absolute(folder))?;
+            io::Result::Ok(folder.join(name))
         })?;
         let hash = path
             .as_os_str()
@@ -42,20 +56,51 @@ impl Home {
 
     /// Makes the folder and holds the lock; `None` when the lab is up.
     pub(super) fn lock(&self) -> io::Result<Option<UpLock>> {
-        fs::create_dir_all(&self.folder)?;
-        let options = File::options().create(true).write(true).truncate(false).to_owned();
-        let file = options.open(self.folder.join("lock"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        loop {
+            fs::create_dir_all(&self.folder)?;
+            let options = File::options().create(true).write(true).truncate(false).to_owned();
+            let inherited = self.inherited();
+            let by_another = inherited.is_some();
+            let file = match inherited {
+                Some(file) => file,
+                None => match options.open(self.lock_path()) {
+                    Ok(file) => file,
+                    // Somebody who held the lock removed the folder.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // A lock on a file that was removed meanwhile keeps nobody out.
+            if self.is_lock(&file) {
+                fs::write(self.folder.join("pid"), std::process::id().to_string())?;
+                return Ok(Some(UpLock { file, inherited: by_another }));
+            }
         }
-        fs::write(self.folder.join("pid"), std::process::id().to_string())?;
-        Ok(Some(UpLock(file)))
+    }
+
+    /// The lock of whoever started this process, handed over as its standard input.
+    fn inherited(&self) -> Option<File> {
+        let file = File::from(rustix::stdio::stdin().try_clone_to_owned().ok()?);
+        self.is_lock(&file).then_some(file)
+    }
+
+    fn is_lock(&self, file: &File) -> bool {
+        let identity = |file: Metadata| (file.dev(), file.ino());
+        let there = fs::metadata(self.lock_path()).map(identity).ok();
+        there.is_some() && file.metadata().map(identity).ok() == there
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.folder.join("lock")
     }
 
     pub(super) fn is_up(&self) -> bool {
-        let Ok(file) = File::open(self.folder.join("lock")) else {
+        let Ok(file) = File::open(self.lock_path()) else {
             return false;
         };
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
@@ -74,7 +119,7 @@ impl Home {
             rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY))?;
         }
         kill_process(pid, Signal::KILL)?;
-        let file = File::open(self.folder.join("lock"))?;
+        let file = File::open(self.lock_path())?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())
     }
@@ -105,13 +150,7 @@ impl Home {
         Ok(Starting { file: File::create(&path)?, path, report: self.report_path() })
     }
 
-    /// Removes the folder, unless somebody else's lab came up meanwhile.
-    pub(super) fn remove_unless_up(&self) {
-        if let Ok(Some(_lock)) = self.lock() {
-            self.remove();
-        }
-    }
-
+    /// Only for who holds the lock.
     pub(super) fn remove(&self) {
         // What is not there need not go.
         let _ = fs::remove_dir_all(&self.folder);

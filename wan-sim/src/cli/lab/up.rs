@@ -19,13 +19,12 @@ use std::process::{Command, Stdio};
 pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
     Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    // Only to see that it is free, and to have the folder.
-    drop(home.lock()?.ok_or(Failure::Up)?);
+    let lock = home.lock()?.ok_or(Failure::Up)?;
     let starting = home.starting()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .arg("--foreground")
-        .stdin(Stdio::null())
+        .stdin(lock.share()?)
         .stdout(Stdio::piped())
         .stderr(starting.file.try_clone()?)
         .process_group(0)
@@ -41,7 +40,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
     eprint!("{}", starting.failed());
-    home.remove_unless_up();
+    home.remove();
     Ok(code.unwrap_or(EXIT_FAILED))
 }
 
@@ -49,7 +48,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
 pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     let topology = Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    let _lock = home.lock()?.ok_or(Failure::Up)?;
+    let lock = home.lock()?.ok_or(Failure::Up)?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
@@ -102,7 +101,11 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     eprintln!("{}", lab.fidelity());
     let last = status(&lab, &lab.status());
     lab.stop()?;
-    home.write_status(&last)?;
+    if lock.inherited {
+        home.write_status(&last)?;
+    } else {
+        home.remove();
+    }
     Ok(code)
 }
 
