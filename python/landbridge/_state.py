@@ -45,6 +45,8 @@ class State:
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: Optional[int] = None
         self.entries: Dict[int, Entry] = {}
+        #: Collectives that are not in `entries` any more, but whose memory is still held.
+        self._leaving = 0
         #: Steps that are being committed.
         self.commits: Dict[int, Commit] = {}
         #: The last step known to be complete in every region.
@@ -68,6 +70,11 @@ class State:
         """The trainer begins its step anew, in the epoch under way."""
         with self._changed:
             self._agreed = self.epoch
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no memory will come back from the gateway."""
+        return not self.entries and not self._leaving
 
     def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
         """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
@@ -139,6 +146,7 @@ class State:
                 return
             self.ended, self.link = why, None
             entries, self.entries = self.entries, {}
+            self._leaving += len(entries)
             commits, self.commits = self.commits, {}
             self._changed.notify_all()
         if link is not None:
@@ -146,7 +154,8 @@ class State:
         for commit in commits.values():
             commit._settle(errors.GatewayLost(_lost(why)))
         for sequence in sorted(entries):
-            self._complete(entries.pop(sequence), errors.GatewayLost(_lost(why)))
+            operation = entries.pop(sequence).operation
+            self._complete(operation, errors.GatewayLost(_lost(why)))
 
     def close(self) -> None:
         """For good."""
@@ -182,7 +191,11 @@ class State:
                 return
             if isinstance(failure, _EPOCH_ENDING) and entry.operation.epoch == self.epoch:
                 self.is_over = True
-        self._complete(entry, failure)
+            self._leaving += 1
+        operation = entry.operation
+        # Slots go before those are told who wait for room.
+        del entry
+        self._complete(operation, failure)
 
     def _finish_commit(self, step: int, failure: Optional[errors.CollectiveFailed]) -> None:
         with self._changed:
@@ -190,14 +203,13 @@ class State:
         if commit is not None:
             commit._settle(failure)
 
-    def _complete(self, entry: Entry, failure: Optional[errors.CollectiveFailed]) -> None:
-        operation = entry.operation
+    def _complete(self, operation: Operation, failure: Optional[errors.CollectiveFailed]) -> None:
+        """Its entry is gone. Called once for each that is leaving."""
         if failure is not None:
             operation._settle(None, failure)
-        # Slots go before those are told who wait for room.
-        del entry
         operation._release()
         with self._changed:
+            self._leaving -= 1
             self._changed.notify_all()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -338,9 +339,13 @@ class Group:
             taken = self._arena.take(nbytes)
             if taken is not None:
                 block.append(taken)
-            return taken is not None or not self._state.entries
+            return taken is not None or self._state.is_idle
 
         self._state.wait_until(found, None)
+        if not block:
+            # A failure's traceback and its frames hold each other, and arrays with them.
+            gc.collect()
+            self._state.wait_until(found, None)
         if not block:
             used, total = self._arena.used_bytes, self._arena.nbytes
             raise errors.ArenaFull(

@@ -1,5 +1,6 @@
 """All-reduces over real gateways of two regions."""
 
+import gc
 import threading
 import time
 from types import SimpleNamespace
@@ -251,6 +252,41 @@ def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):
         return total
 
     assert on_all(groups, step) == [18] * 3
+
+
+def test_room_that_is_about_to_come_back_is_waited_for(groups):
+    """The collective is over and its memory is not back: its callback still runs."""
+    array = numpy.ones(1 << 20, "float32")
+    operation = groups[0].all_reduce_async(array, timeout=0.2)
+    assert groups[0]._arena.used_bytes == groups[0]._arena.nbytes
+    began = threading.Event()
+
+    def callback(_):
+        began.set()
+        time.sleep(0.3)
+
+    operation.add_done_callback(callback)
+    began.wait(30)
+    assert groups[0].empty(1 << 21, "float32").nbytes == 8 << 20
+    on_all(groups[1:], failure_of)
+
+
+def test_memory_that_only_a_traceback_holds_comes_back(groups):
+    def fails():
+        held = groups[0].empty(1 << 21, "float32")
+        try:
+            raise ValueError(held.nbytes)
+        except ValueError as error:
+            failure = error  # and its traceback this frame
+        return str(failure)
+
+    gc.disable()
+    try:
+        assert fails() == str(8 << 20)
+        assert groups[0]._arena.used_bytes == 8 << 20
+        assert groups[0].empty(1 << 21, "float32").nbytes == 8 << 20
+    finally:
+        gc.enable()
 
 
 def test_a_result_slot_in_use_is_waited_for(groups):
