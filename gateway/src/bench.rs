@@ -56,6 +56,11 @@ pub struct Outcome {
     /// From the rank's post to its result, each iteration. All ranks start an iteration
     /// together, within a one-way delay.
     pub seconds: Vec<f64>,
+    /// When the rank posted, each iteration, in nanoseconds of its host's monotonic clock, which
+    /// is the same for all processes of a host.
+    pub posted_ns: Vec<u64>,
+    /// When it had its result.
+    pub ready_ns: Vec<u64>,
     /// The bound over the time, each iteration.
     pub eta: Vec<f64>,
     /// SHA-256 of the last result's bytes, in hexadecimal.
@@ -101,15 +106,15 @@ impl Bench {
         tensor.write(&self.contribution(self.rank.0));
         let clock = RealHost;
         let weight = weight_of(self.rank.0);
-        let (mut seconds, mut result) = (Vec::new(), Vec::new());
+        let (mut posted_at, mut ready_at, mut result) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.iterations.get() {
             meet(&client).await?;
-            let begin = clock.now();
+            posted_at.push(clock.now());
             let what = (self.pattern, self.op);
             let posted = client.post(tensor, what, weight, DEFAULT_TIMEOUT).await;
             let mut operation = posted?;
             operation.ready().await?;
-            seconds.push(clock.now().since(begin).as_secs_f64());
+            ready_at.push(clock.now());
             result = operation.result();
             tensor = operation.reclaim().await?;
         }
@@ -118,6 +123,11 @@ impl Bench {
         }
         let operation = self.pattern.over(&self.fabric);
         let operation = operation.expect("it has been carried out");
+        let seconds: Vec<f64> = posted_at
+            .iter()
+            .zip(&ready_at)
+            .map(|(posted, ready)| ready.since(*posted).as_secs_f64())
+            .collect();
         let bound = bound::least_time(&self.fabric, operation, ByteCount::new(bytes));
         let bound = bound.as_secs_f64();
         let (max_abs_error, tolerance) = self.judge(&result);
@@ -129,6 +139,8 @@ impl Bench {
             bytes,
             eta: seconds.iter().map(|seconds| bound / seconds).collect(),
             seconds,
+            posted_ns: posted_at.iter().map(|at| at.ns()).collect(),
+            ready_ns: ready_at.iter().map(|at| at.ns()).collect(),
             digest: sha256(&result),
             max_abs_error,
             tolerance,

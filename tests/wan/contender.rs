@@ -102,7 +102,7 @@ impl Contender {
                 cells.push(Cell::new(&self.name(), "lab", *bytes, vec![], f64::NAN));
                 break;
             };
-            let mut cell = self.cell(lab, row, *bytes, slowest(&reports))?;
+            let mut cell = self.cell(lab, row, *bytes, last_to_last(&reports))?;
             let moved = *bytes as f64 * f64::from(iterations) / 1e9;
             cell.cpu_seconds_per_gb = Some((gateways.cpu_seconds() - cpu) / moved);
             let lost = lost_packets(lab).zip(before).map(|(after, before)| after - before);
@@ -198,11 +198,12 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
     std::thread::sleep(Duration::from_millis(300));
     let mut client = lab.at(SITES[0], iperf3);
     client.args(["-c", ADDRESSES[1], "-J", "-P", &flows.to_string()]);
-    client.args(["-n", &(COMMON / u64::from(flows)).to_string()]);
+    client.args(["-t", "5"]);
     let client = Processes::start(lab, vec![client], "iperf")?;
     let Some(outputs) = client.outputs(lab, "iperf")? else { return Ok(vec![]) };
     let report = parsed(&outputs[0]);
-    Ok(report["end"]["sum_sent"]["seconds"].as_f64().into_iter().collect())
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    Ok(rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect())
 }
 
 const GLOO: &str = include_str!("peers/gloo.py");
@@ -249,6 +250,21 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
     let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi")?;
     Ok(outputs
         .map_or(vec![], |outputs| slowest(&outputs.iter().map(|t| parsed(t)).collect::<Vec<_>>())))
+}
+
+/// From the last post to the last result: all ranks read one clock.
+fn last_to_last(reports: &[Value]) -> Vec<f64> {
+    let instants = |report: &Value, key| -> Vec<u64> {
+        let instants = report[key].as_array().map(Vec::as_slice).unwrap_or_default();
+        instants.iter().filter_map(Value::as_u64).collect()
+    };
+    let last = |key| {
+        let all = reports.iter().map(|report| instants(report, key));
+        all.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
+    };
+    let (posted, ready) = (last("posted_ns"), last("ready_ns"));
+    let pairs = posted.unwrap_or_default().into_iter().zip(ready.unwrap_or_default());
+    pairs.map(|(posted, ready)| ready.saturating_sub(posted) as f64 / 1e9).collect()
 }
 
 /// Each iteration's slowest rank.

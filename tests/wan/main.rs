@@ -24,7 +24,7 @@ struct Command {
     /// Few rows, one round
     #[arg(long)]
     quick: bool,
-    /// Only this arm: virtual or lab
+    /// Only this arm
     #[arg(long, value_name = "ARM")]
     arm: Option<Arm>,
     /// The binary under test
@@ -36,6 +36,9 @@ struct Command {
     /// Write the plot here
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write one JSON object here
+    #[arg(long, value_name = "FILE")]
+    json_to: Option<PathBuf>,
     /// Print one JSON object instead of Markdown
     #[arg(long)]
     json: bool,
@@ -43,7 +46,9 @@ struct Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Arm {
+    /// Simulated links in virtual time.
     Virtual,
+    /// Namespaces with TUN devices between them: needs root.
     Lab,
 }
 
@@ -61,6 +66,12 @@ fn main() -> ExitCode {
     }
     if let Some(file) = &command.svg
         && let Err(error) = plot::draw(file, &measured)
+    {
+        eprintln!("{}: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
+    if let Some(file) = &command.json_to
+        && let Err(error) = std::fs::write(file, report::json(&measured))
     {
         eprintln!("{}: {error}", file.display());
         return ExitCode::FAILURE;

@@ -6,6 +6,7 @@ mod quickstart;
 mod shape;
 mod simulate;
 mod train;
+mod wan;
 mod wan_sim;
 
 use crate::command::Failure;
@@ -21,13 +22,14 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
     ("shape", shape::measure),
     ("simulate", simulate::measure),
     ("train", train::measure),
+    ("wan", wan::measure),
     ("wan-sim", wan_sim::measure),
 ];
 
@@ -73,6 +75,15 @@ pub fn train_quick() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Parts of `wan`, shown and not written.
+pub fn wan_shown(flags: &[&str]) -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
+    wan::show(root, flags).unwrap_or_else(|failure| {
+        eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
+        ExitCode::FAILURE
+    })
 }
 
 fn machine() -> String {

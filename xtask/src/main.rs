@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["python"] => test::run_only("python"),
         ["bench", "train", "--quick"] => bench::train_quick(),
+        ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::wan_shown(flags),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
         ["simulate", ref rest @ ..] => simulate::run(rest),
@@ -60,6 +61,9 @@ Commands:
                     docs/results/simulate.md. Takes half an hour.
   bench train       What trainers pay in Python and PyTorch, writes docs/results/train.md and
                     train.json; with `--quick` less of it, and writes nothing.
+  bench wan         All-reduces over long links in virtual time and, as root, over emulated ones
+                    with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan.md. With
+                    --quick or --arm ARM it shows a part, and writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

@@ -1,0 +1,47 @@
+//! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
+
+use super::Page;
+use crate::command::{CommandLine, Failure};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs all rows; writes `docs/results/wan.json` and `docs/results/wan.svg` as well.
+pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+    let results = root.join("docs/results");
+    let file = |name: &str| results.join(name).display().to_string();
+    let (svg, json) = (file("wan.svg"), file("wan.json"));
+    let line = line(root, &["--svg", &svg, "--json-to", &json])?;
+    let (status, tables) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&status));
+    }
+    let text = format!(
+        "An all-reduce of f32 with one rank in each region, from the last post to the last result; \
+         medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
+         gateways over simulated links in virtual time. `lab`: real processes in network \
+         namespaces with TUN devices between them, on one machine, each contender by itself, one \
+         after the other; runs that the emulator calls void are marked. Retransmitted bytes are \
+         of one run, both ways; the queue's peak is over all runs. iperf3 sends one way for five \
+         seconds, and its time is that of as many bytes at its rate. Cells are cut at 20 s. The \
+         same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
+    );
+    Ok(Page { title: "The long haul", text })
+}
+
+/// Some rows, or another arm: shown and not written.
+pub fn show(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
+    let code = line(root, flags)?.code(root)?;
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn line(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
+    // Speed is what is measured.
+    let built = ["build", "--release", "--package", "gateway", "--package", "scenarios", "--bins"];
+    CommandLine::cargo(&built).pass(root)?;
+    let release = crate::test::target_folder().join("release");
+    let landbridge = release.join("landbridge").display().to_string();
+    let peers = crate::test::target_folder().join("peers").display().to_string();
+    let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
+    Ok(CommandLine::built(&release.join("wan"), &all))
+}
