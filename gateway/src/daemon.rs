@@ -1,30 +1,26 @@
 //! A whole gateway: engine, lanes, local plane, put together on a host.
 
-use crate::engine::{EVENTS_MAX, Engine, Event, EventSender};
+use crate::engine::{EVENTS_MAX, Engine, Event, EventSender, RateChange, RateError};
 use crate::host::Host;
 use crate::local::door::Door;
 use crate::local::server::{self, Job, LocalSpec};
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status::{LinkStatus, StatusRequest};
+use crate::wan::addresses::LaneAddresses;
 use crate::wan::outbox::Outbox;
-use crate::wan::rate::LinkRate;
+use crate::wan::policy::Policies;
+use crate::wan::rate::HeldRate;
 use crate::wan::tls::Credentials;
-use crate::wan::{self, LaneError, LaneSpec, PeerLink};
-use hier_collectives::bound;
+use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan::{self, PlanError};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::{Fabric, Link, WanPort};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use units::{BitRate, ByteCount, Span};
-
-/// The part of the link's rate that first-sent payload is held to, after loss: the rest is for
-/// acknowledgements and for what a queue needs in order not to grow.
-const RATE_SHARE: f64 = 0.98;
 
 /// Everything a gateway is made of.
 pub struct GatewaySpec {
@@ -34,10 +30,12 @@ pub struct GatewaySpec {
     pub identity: [u8; 32],
     /// Which gateway this is.
     pub me: GatewayId,
-    /// Where lane 0 listens; the others follow port by port.
-    pub listen: SocketAddr,
-    /// Where the other gateways listen.
-    pub addresses: BTreeMap<GatewayId, SocketAddr>,
+    /// Where its lanes listen.
+    pub listen: LaneAddresses,
+    /// Where the lanes of the other gateways listen.
+    pub addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
+    pub mtu_pinned: bool,
     /// Who we are and whom we believe.
     pub credentials: Credentials,
     /// The jobs whose trainers are served.
@@ -47,6 +45,8 @@ pub struct GatewaySpec {
     /// Segments of this size instead of the plan's own choice, so that a simulation has many
     /// of them in a small buffer.
     pub segment: Option<ByteCount>,
+    /// How links are used.
+    pub policies: Policies,
 }
 
 /// A gateway that cannot start.
@@ -83,6 +83,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let mut plan = plan::plan(&spec.fabric)?;
         plan.segment = spec.segment.unwrap_or(plan.segment);
+        let segment_bytes = plan.segment.get();
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
         let peers = peer_links(&host, &spec, &observed.0);
@@ -105,14 +106,16 @@ impl Gateway {
             identity: spec.identity,
             me,
             boot,
-            listen: spec.listen,
+            listen: spec.listen.clone(),
+            mtu_pinned: spec.mtu_pinned,
+            segment_bytes,
             credentials,
             peers: peers.clone(),
             events: events.clone(),
             shutdown: shutdown.clone(),
         };
         let channel = (events.clone(), inbox);
-        let (links, here) = (peers.clone(), (fabric, me));
+        let (links, here) = ((peers.clone(), &spec.policies), (fabric, me));
         let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
         wan::start(Arc::new(lanes)).await?;
         let (ended, engine_ended) = oneshot::channel();
@@ -141,6 +144,18 @@ impl Gateway {
     /// other parts end then too, and with them every connection.
     pub async fn broken(&self) {
         self.shutdown.cancelled().await;
+    }
+
+    /// Holds a link to a rate, at both of its ends, or to its schedule again; returns what
+    /// holds it now.
+    ///
+    /// # Errors
+    /// [`RateError`]: the caller's fault; nothing has changed. `None` when the gateway is
+    /// stopping.
+    pub async fn hold(&self, change: RateChange) -> Option<Result<LinkStatus, RateError>> {
+        let (reply, held) = oneshot::channel();
+        self.events.send(Event::Hold { change, reply }).await.ok()?;
+        held.await.ok()
     }
 
     /// Closes a lane as if it had died, for simulations of what follows.
@@ -189,20 +204,23 @@ fn peer_links(
     let mut peers = BTreeMap::new();
     for id in fabric.gateway_ids().filter(|id| *id != spec.me) {
         let peer = fabric.gateway(id);
-        let (Some(out), Some(inward), Some(address)) = (me.wan, peer.wan, spec.addresses.get(&id))
+        let (Some(out), Some(inward), Some(addresses)) =
+            (me.wan, peer.wan, spec.addresses.get(&id))
         else {
             continue;
         };
         let Some(link) = fabric.link(me.region, peer.region) else { continue };
         let link = Link { rate: narrowest(link, out, inward), ..link.clone() };
-        let payload = bound::payload_rate(link.rate, fabric.mtu());
-        let rate = payload * (1.0 - link.loss.as_f64()) * RATE_SHARE;
+        let ends = (link.a, link.b);
+        let controller = spec.policies.get(&ends).map_or_else(Default::default, |p| p.controller);
         let peer_link = PeerLink {
             id,
-            address: *address,
+            addresses: addresses.clone(),
+            rate: HeldRate::new(Arc::clone(host), link.clone(), fabric.mtu()),
             link,
+            controller,
             outbox: Outbox::new(weights.clone()),
-            rate: LinkRate::new(Arc::clone(host), rate),
+            heard: Heard::default(),
             metrics: metrics.peer(&peer.name),
         };
         peers.insert(id, Arc::new(peer_link));

@@ -4,7 +4,9 @@
 //! back, ranks are told over queues that cannot fill.
 
 mod group;
+mod links;
 mod look;
+mod losses;
 mod memory;
 mod peers;
 mod ranks;
@@ -13,8 +15,10 @@ use crate::host::Host;
 use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::outbox::ConnectionId;
+use crate::wan::policy::Policies;
+use crate::wan::word::LinkWord;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -22,12 +26,14 @@ use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader};
+use links::Links;
+pub use links::{RateChange, RateError};
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 use units::{Span, TimeNs};
 
 /// Events that may wait for the engine; lanes and trainers wait beyond that.
@@ -88,6 +94,22 @@ pub enum Event {
         group: GroupId,
         /// The message.
         message: Message,
+    },
+    /// A word on the link to a peer.
+    LinkWord {
+        /// The peer.
+        from: GatewayId,
+        /// The connection it came on.
+        id: ConnectionId,
+        /// The word.
+        word: LinkWord,
+    },
+    /// Hold a link to a rate.
+    Hold {
+        /// Which, and how fast.
+        change: RateChange,
+        /// What holds it then.
+        reply: oneshot::Sender<Result<LinkStatus, RateError>>,
     },
     /// A segment's header arrived.
     Arrival {
@@ -162,6 +184,7 @@ pub struct Engine {
     me: GatewayId,
     groups: BTreeMap<GroupId, Group>,
     shared: Shared,
+    links: Links,
     metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<StatusRequest>,
@@ -175,7 +198,7 @@ impl Engine {
         host: Arc<dyn Host>,
         sessions: Vec<(String, SessionConfig)>,
         here: (Arc<Fabric>, GatewayId),
-        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+        (peers, policies): (BTreeMap<GatewayId, Arc<PeerLink>>, &Policies),
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
         channel: (EventSender, mpsc::Receiver<Event>),
     ) -> Self {
@@ -186,14 +209,16 @@ impl Engine {
             (group.id, group)
         });
         let groups = groups.collect();
-        let peers = Peers::new(Arc::clone(&fabric), links);
+        let peers = Peers::new(Arc::clone(&fabric), peers);
+        let links = Links::new(Arc::clone(&fabric), me, policies);
         let shared = Shared { host, peers, events };
-        Self { fabric, me, groups, shared, metrics, inbox, questions, draining: None }
+        Self { fabric, me, groups, shared, links, metrics, inbox, questions, draining: None }
     }
 
     /// Runs until everybody who could send an event is gone, or a shutdown.
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
+        self.hold_all();
         self.each(host.now(), Session::handle_start);
         let mut gauges_due = host.now() + GAUGES_EVERY;
         loop {
@@ -268,6 +293,14 @@ impl Engine {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
             Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
+            Event::LinkWord { from, id, word } => {
+                if self.shared.peers.is_current(from, id) {
+                    self.hear(from, word);
+                }
+            }
+            Event::Hold { change, reply } => {
+                let _ = reply.send(self.hold(&change));
+            }
             Event::Message { from, id, group, message } => {
                 if self.shared.peers.is_current(from, id) {
                     self.handle_message((from, id), group, message, now);
@@ -308,7 +341,7 @@ impl Engine {
         message: Message,
         now: TimeNs,
     ) {
-        match self.with(group, |group| group.session.handle_message(from, message, now)) {
+        match self.with(group, |group| group.hear(from, message, now)) {
             Some(Ok(())) => {}
             Some(Err(error)) => self.blame((from, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
@@ -325,7 +358,11 @@ impl Engine {
         if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
-        if self.shared.peers.lane_up(seen, handle) {
+        let first = self.shared.peers.lane_up(seen, handle);
+        self.shared.peers.say(seen.peer, self.links.word_to(seen.peer));
+        if first {
+            // It says its word anew, and may have been started anew.
+            self.links.forget(seen.peer);
             self.each(now, |session, now| session.handle_peer_up(seen.peer, now));
         }
     }
@@ -339,6 +376,7 @@ impl Engine {
         now: TimeNs,
     ) {
         let Some(left) = self.shared.peers.lane_down(peer, lane, id, why) else { return };
+        self.shared.peers.say(peer, self.links.word_to(peer));
         if left == 0 {
             self.each(now, |session, now| session.handle_peer_down(peer, why, now));
         } else {
@@ -391,7 +429,45 @@ impl Engine {
         placement
     }
 
+    fn hold(&mut self, change: &RateChange) -> Result<LinkStatus, RateError> {
+        let ends = self.links.change(change)?;
+        match change.rate {
+            Some(rate) => info!("link {}: held to {rate} by an operator here", change.link),
+            None => info!("link {}: no longer held by an operator here", change.link),
+        }
+        for peer in self.shared.peers.ids().filter(|peer| self.links.ends_to(*peer) == Some(ends)) {
+            self.shared.peers.say(peer, self.links.word_to(peer));
+        }
+        self.hold_all();
+        Ok(self.link(self.fabric.link(ends.0, ends.1).expect("changed just now")))
+    }
+
+    fn hear(&mut self, from: GatewayId, word: LinkWord) {
+        let news = self.links.hear(from, word);
+        let name = &self.fabric.gateway(from).name;
+        match word.rate {
+            Some(rate) if news => {
+                info!("the link to {name} is held to {rate} by an operator there")
+            }
+            None if news => info!("the link to {name} is no longer held by an operator there"),
+            _ => {}
+        }
+        self.hold_all();
+    }
+
+    /// Holds every link to what it is held to by now.
+    fn hold_all(&self) {
+        let now = self.shared.host.unix_seconds();
+        for peer in self.shared.peers.ids() {
+            let held = self.links.ends_to(peer).and_then(|ends| self.links.held(ends, now));
+            if let Some(held) = held {
+                self.shared.peers.hold(peer, held.effective);
+            }
+        }
+    }
+
     fn measure(&mut self) {
+        self.hold_all();
         self.shared.peers.measure();
         let now = self.shared.host.now();
         self.groups.values_mut().for_each(|group| group.measure(&self.fabric, now));

@@ -1,15 +1,20 @@
 //! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
 
 mod commit;
+mod controllers;
 mod correct;
 mod disagree;
 mod faults;
 mod heal;
+mod held;
 mod identity;
 mod jobs;
+mod jumbo;
+mod lanes;
 mod link;
 mod rate;
 mod renew;
 mod replay;
 mod seeds;
+mod trace;
 mod wait;

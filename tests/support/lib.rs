@@ -12,6 +12,8 @@ use gateway::local::door::{self, Knocker};
 use gateway::local::server::Job;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::{Status, StatusDoor};
+use gateway::wan::addresses::LaneAddresses;
+use gateway::wan::policy::{LinkPolicy, Policies};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use papers::Papers;
@@ -43,6 +45,11 @@ pub struct Shape {
     pub memory: ByteCount,
     /// Jobs, each with its weight.
     pub jobs: Vec<(&'static str, u32)>,
+    /// How the link is used.
+    pub policy: LinkPolicy,
+    /// Addresses of each gateway, with a link between each pair of equal place, each with its
+    /// part of the rate.
+    pub carriers: u8,
 }
 
 impl Shape {
@@ -58,6 +65,8 @@ impl Shape {
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
             jobs: vec![(JOB, 1)],
+            policy: LinkPolicy::default(),
+            carriers: 1,
         }
     }
 
@@ -82,7 +91,8 @@ impl Shape {
     /// One direction of its link.
     fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
-        let spec = LinkSpec::new(self.rate, delay).expect("a valid link");
+        let part = self.rate.bits_per_second() / u64::from(self.carriers);
+        let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");
         let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
         spec.with_loss(self.loss.max(self.unannounced_loss))
             .with_jitter(jitter)
@@ -102,6 +112,8 @@ pub struct Lab {
     pub gateways: Vec<Gateway>,
     memory: ByteCount,
     jobs: Vec<Job>,
+    policy: LinkPolicy,
+    carriers: u8,
     doors: Vec<(Knocker, StatusDoor)>,
 }
 
@@ -114,6 +126,12 @@ pub const TOKEN: [u8; 32] = [7; 32];
 pub fn address(gateway: GatewayId) -> SocketAddr {
     let last = u8::try_from(gateway.0 + 1).expect("few gateways");
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7400)
+}
+
+/// Where a gateway is on one of several carriers; [`address`] is on the first.
+pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
+    let last = u8::try_from(gateway.0 + 1).expect("few gateways");
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, carrier, last)), 7400)
 }
 
 /// A loss ratio in parts per million.
@@ -144,12 +162,14 @@ fn deployment(
         fabric: Arc::clone(fabric),
         identity: papers.fabric_identity(),
         me,
-        listen: address(me),
-        addresses: others.map(|id| (id, address(id))).collect(),
+        listen: address(me).into(),
+        addresses: others.map(|id| (id, address(id).into())).collect(),
+        mtu_pinned: true,
         credentials: papers.credentials(fabric, me),
         jobs,
         memory,
         segment: None,
+        policies: Policies::new(),
     }
 }
 
@@ -174,11 +194,15 @@ impl Lab {
         let net = VirtualNet::new();
         let fabric = shape.fabric();
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
-        let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
-        net.connect(east, west, shape.link(), shape.link(), seed);
+        for carrier in 0..shape.carriers {
+            let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
+            net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
+        }
         let memory = shape.memory;
         let jobs = jobs(shape);
-        let mut lab = Self { net, host, fabric, gateways: vec![], memory, jobs, doors: vec![] };
+        let (policy, carriers) = (shape.policy.clone(), shape.carriers);
+        let (gateways, doors) = (vec![], vec![]);
+        let mut lab = Self { net, host, fabric, gateways, memory, jobs, policy, carriers, doors };
         for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
             lab.add_gateway(id, papers).await;
         }
@@ -206,7 +230,15 @@ impl Lab {
     async fn add_gateway(&mut self, me: GatewayId, papers: Papers) {
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
-        let spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
+        let mut spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
+        let lanes = |id: GatewayId| {
+            let on_each = (0..self.carriers).map(|carrier| carrier_address(id, carrier));
+            LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
+        };
+        spec.listen = lanes(me);
+        spec.addresses.iter_mut().for_each(|(id, addresses)| *addresses = lanes(*id));
+        let links = self.fabric.links().iter();
+        spec.policies = links.map(|link| ((link.a, link.b), self.policy.clone())).collect();
         let observed = (Arc::new(Metrics::new()), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");

@@ -12,6 +12,7 @@ use crate::observe::status::StatusDoor;
 use crate::wan::tls::Credentials;
 use clap::Args;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,18 +141,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySpec, CommandError> {
     let file = region.fabric();
     let fabric = Arc::new(file.fabric().clone());
-    let addresses = fabric.gateway_ids().filter_map(|id| Some((id, file.address(id)?))).collect();
-    let own = config.listen.or_else(|| file.address(config.id));
+    let ids = fabric.gateway_ids();
+    let addresses = ids.filter_map(|id| Some((id, file.lane_addresses(id)?.clone()))).collect();
+    let own = config.listen.as_ref().or_else(|| file.lane_addresses(config.id));
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
         // A gateway without a port dials nobody and is dialled by nobody.
-        listen: own.unwrap_or_else(|| ([127, 0, 0, 1], 0).into()),
+        listen: own.cloned().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)).into()),
+        mtu_pinned: file.mtu_pinned(),
         addresses,
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
         segment: None,
+        policies: file.policies().clone(),
         fabric,
     })
 }

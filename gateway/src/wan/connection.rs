@@ -2,7 +2,8 @@
 
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls};
+use super::word::{LINK_GROUP, LinkWord};
+use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
@@ -89,7 +90,16 @@ enum Refusal {
 impl LaneHandle {
     /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
     pub fn send(&self, group: GroupId, message: &Message) {
-        let bytes = [&group.0.to_be_bytes(), &*message.encode()].concat();
+        self.queue(group, &message.encode());
+    }
+
+    /// Queues a word on the link.
+    pub fn say(&self, word: LinkWord) {
+        self.queue(LINK_GROUP, &word.encode());
+    }
+
+    fn queue(&self, group: GroupId, message: &[u8]) {
+        let bytes = [&group.0.to_be_bytes(), message].concat();
         if self.control.try_send(bytes).is_err() {
             self.close(PROTOCOL, "control messages are not read");
         }
@@ -107,12 +117,13 @@ impl LaneHandle {
 
     /// Smoothed round-trip time.
     pub fn rtt(&self) -> Span {
-        Span::from_ns(u64::try_from(self.connection.rtt().as_nanos()).unwrap_or(u64::MAX))
+        silence::round_trip(&self.connection)
     }
 
-    /// Packets given up as lost.
-    pub fn lost_packets(&self) -> u64 {
-        self.connection.stats().path.lost_packets
+    /// Packets sent, and those of them given up as lost.
+    pub fn packets(&self) -> (u64, u64) {
+        let path = self.connection.stats().path;
+        (path.sent_packets, path.lost_packets)
     }
 
     fn close(&self, code: u32, why: &str) {
@@ -171,7 +182,8 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
         why = connection.closed() => why.to_string(),
         why = read_control(&spec, seen.peer, id, control_in) => why,
         why = write_control(control_out, queue) => why,
-        why = silence::probe(&*spec.host, &connection) => why,
+        why = silence::probe(&*spec.host, &connection, &peer.heard) => why,
+        why = windows::follow(&spec, &peer, &connection) => why,
         why = segment::receive_all(&spec, seen.peer, id, &connection) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Small) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,
@@ -281,11 +293,17 @@ async fn read_control(
             return "a control message of no group".to_owned();
         };
         let group = GroupId(u64::from_be_bytes(*group));
-        let message = match Message::decode(message) {
-            Ok(message) => message,
+        let event = if group == LINK_GROUP {
+            LinkWord::decode(message).map(|word| Event::LinkWord { from, id, word })
+        } else {
+            let message = Message::decode(message);
+            message.map(|message| Event::Message { from, id, group, message })
+        };
+        let event = match event {
+            Ok(event) => event,
             Err(error) => return format!("a control message that is none: {error}"),
         };
-        if spec.events.send(Event::Message { from, id, group, message }).await.is_err() {
+        if spec.events.send(event).await.is_err() {
             return "engine gone".to_owned();
         }
     }

@@ -94,9 +94,9 @@ async fn write_at_rate(
     mut rest: Bytes,
 ) -> Result<(), quinn::WriteError> {
     while !rest.is_empty() {
-        let cell = usize::try_from(peer.rate.cell_bytes()).unwrap_or(usize::MAX);
+        let cell = usize::try_from(peer.rate.limit().cell_bytes()).unwrap_or(usize::MAX);
         let cell = rest.split_to(cell.min(rest.len()));
-        peer.rate.take(cell.len() as u64).await;
+        peer.rate.limit().take(cell.len() as u64).await;
         stream.write_chunk(cell).await?;
     }
     Ok(())

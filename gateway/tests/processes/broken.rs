@@ -32,6 +32,10 @@ impl Host for Cursed {
         RealHost.now()
     }
 
+    fn unix_seconds(&self) -> u64 {
+        RealHost.unix_seconds()
+    }
+
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         RealHost.sleep_until(at)
     }
@@ -90,12 +94,14 @@ fn spec() -> GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        mtu_pinned: true,
         addresses: BTreeMap::new(),
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
         segment: None,
+        policies: BTreeMap::new(),
     }
 }
 
