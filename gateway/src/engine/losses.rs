@@ -92,7 +92,7 @@ mod tests {
         let mut losses = losses(1000);
         let mut changes = Vec::new();
         let looks = [(10_000, 10); 20].into_iter().chain([(10_000, 50); 20]);
-        let looks = looks.chain([(10_000, 14); 20]).chain([(10_000, 9); 20]);
+        let looks = looks.chain([(10_000, 15); 20]).chain([(10_000, 9); 20]);
         for (at, (sent, lost)) in looks.enumerate() {
             changes.extend(losses.look(sent, lost).map(|change| (at, change)));
         }

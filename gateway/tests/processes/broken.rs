@@ -94,7 +94,7 @@ fn spec() -> GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),
         credentials,
