@@ -1,9 +1,10 @@
 //! What gateways say to each other; docs/protocol.md sections 1 to 4.
 
 use crate::bounds::Bound;
+use gateway::wan::word::LinkWord;
 use hier_collectives::ids::GroupId;
 use hier_collectives::shard;
-use hier_collectives::wire::{Hello, Message, SegmentHeader, WIRE_VERSION};
+use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
 /// A group and a segment's header, as they begin a stream.
 pub fn segment_header(bytes: &[u8]) {
@@ -15,9 +16,10 @@ pub fn segment_header(bytes: &[u8]) {
     }
 }
 
-/// A group and a control message, without the frame's length.
+/// An envelope and a control message, without the frame's length.
 pub fn control_message(bytes: &[u8]) {
-    let Some((_, body)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else { return };
+    let Ok((envelope, body)) = Envelope::decode(bytes) else { return };
+    assert_eq!([&envelope.encode(), body].concat(), bytes, "another envelope");
     let Ok(message) = MESSAGE.hold(body, || Message::decode(body)) else { return };
     assert_eq!(message.encode(), body, "another encoding");
     assert_eq!(Message::decode(body).as_ref(), Ok(&message), "another message");
@@ -40,6 +42,15 @@ pub fn control_message(bytes: &[u8]) {
             }
         }
         _ => {}
+    }
+}
+
+/// A word on a link, behind the group.
+pub fn link_word(bytes: &[u8]) {
+    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || LinkWord::decode(bytes));
+    if let Ok(word) = decoded {
+        assert_eq!(word.encode(), bytes, "another encoding");
+        assert!(word.ends.0 < word.ends.1, "{word:?}");
     }
 }
 

@@ -67,7 +67,7 @@ macro_rules! short_runs {
 }
 
 short_runs! {
-    segment_header control_message hello local_request local_response fabric_config
+    segment_header control_message link_word hello local_request local_response fabric_config
     region_config quantities netem_words lab_file recording
 }
 
@@ -97,7 +97,7 @@ fn every_kind_of_message_has_a_seed() {
 
     type Known = fn(&[u8]) -> bool;
     let kinds: [(&str, usize, Known); 3] = [
-        ("control_message", 8, |bytes| {
+        ("control_message", 12, |bytes| {
             Message::decode(bytes) != Err(DecodeError::Unknown("message"))
         }),
         ("local_request", 0, |bytes| {

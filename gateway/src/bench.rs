@@ -1,4 +1,4 @@
-//! One rank's part in an all-reduce whose every contribution is known to every rank.
+//! One rank's part in a collective whose every contribution is known to every rank.
 
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, PostError, Way};
 use crate::host::{Host, RealHost};
@@ -6,7 +6,7 @@ use crate::local::protocol::Token;
 use aws_lc_rs::digest;
 use half::{bf16, f16};
 use hier_collectives::bound;
-use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::Failure;
 use hier_collectives::topology::Fabric;
@@ -17,7 +17,7 @@ use units::{ByteCount, Span};
 
 /// What to run.
 #[derive(Debug)]
-pub struct AllReduce {
+pub struct Bench {
     /// The way to the gateway.
     pub way: Way,
     /// The job.
@@ -32,7 +32,9 @@ pub struct AllReduce {
     pub elements: u64,
     /// Their type.
     pub dtype: Dtype,
-    /// The operation.
+    /// Who gives and who gets.
+    pub pattern: Pattern,
+    /// How elements are combined.
     pub op: ReduceOp,
     /// How often.
     pub iterations: NonZeroU32,
@@ -44,6 +46,8 @@ pub struct Outcome {
     /// The rank.
     pub rank: u32,
     /// The operation.
+    pub operation: &'static str,
+    /// How elements are combined.
     pub op: &'static str,
     /// The element type.
     pub dtype: &'static str,
@@ -79,7 +83,7 @@ pub enum BenchError {
     Failed(#[from] Failure),
 }
 
-impl AllReduce {
+impl Bench {
     /// Runs it.
     ///
     /// # Errors
@@ -101,17 +105,25 @@ impl AllReduce {
         for _ in 0..self.iterations.get() {
             meet(&client).await?;
             let begin = clock.now();
-            let posted = client.all_reduce_with(tensor, self.op, weight, DEFAULT_TIMEOUT).await;
+            let what = (self.pattern, self.op);
+            let posted = client.post(tensor, what, weight, DEFAULT_TIMEOUT).await;
             let mut operation = posted?;
             operation.ready().await?;
             seconds.push(clock.now().since(begin).as_secs_f64());
             result = operation.result();
             tensor = operation.reclaim().await?;
         }
-        let bound = bound::all_reduce(&self.fabric, ByteCount::new(bytes)).as_secs_f64();
+        if matches!(self.pattern, Pattern::Reduce { to } if to != self.rank) {
+            result.clear();
+        }
+        let operation = self.pattern.over(&self.fabric);
+        let operation = operation.expect("it has been carried out");
+        let bound = bound::least_time(&self.fabric, operation, ByteCount::new(bytes));
+        let bound = bound.as_secs_f64();
         let (max_abs_error, tolerance) = self.judge(&result);
         Ok(Outcome {
             rank: self.rank.0,
+            operation: self.pattern.name(),
             op: self.op.name(),
             dtype: self.dtype.name(),
             bytes,
@@ -133,14 +145,17 @@ impl AllReduce {
 
     /// The largest error of a result, and the largest allowed.
     fn judge(&self, result: &[u8]) -> (f64, f64) {
-        let ranks = self.fabric.world_size();
+        let ranks = match self.pattern {
+            Pattern::Broadcast { from } => from.0..from.0 + 1,
+            _ => 0..self.fabric.world_size(),
+        };
         let size = self.dtype.size() as usize;
-        let total: f64 = (0..ranks).map(weight_of).sum();
+        let total: f64 = ranks.clone().map(weight_of).sum();
         let (mut worst, mut scale) = (0.0f64, 0.0f64);
         let mut element = Vec::with_capacity(8);
         for (index, bytes) in (0u64..).zip(result.chunks_exact(size)) {
             let mut exact: Option<Exact> = None;
-            for rank in 0..ranks {
+            for rank in ranks.clone() {
                 element.clear();
                 encode(self.dtype, rank, index, &mut element);
                 let next = Exact::read(self.dtype, &element, weight_of(rank) / total);
@@ -151,7 +166,7 @@ impl AllReduce {
             worst = worst.max(exact.distance(&got));
             scale = scale.max(exact.size());
         }
-        (worst, scale * f64::from(ranks) * epsilon(self.dtype))
+        (worst, scale * ranks.len() as f64 * epsilon(self.dtype))
     }
 }
 
@@ -291,14 +306,15 @@ mod tests {
     use hier_collectives::reduce::reduce_slices;
     use hier_collectives::topology::RegionSpec;
 
-    fn bench(dtype: Dtype, op: ReduceOp) -> AllReduce {
+    fn bench(dtype: Dtype, op: ReduceOp) -> Bench {
         let region = RegionSpec {
             name: "one".to_owned(),
             speeds: vec![1.0; 4],
             gateways: vec![("one-0".to_owned(), 4, None)],
         };
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
-        AllReduce {
+        Bench {
+            pattern: Pattern::AllReduce,
             way: Way::Socket("/nowhere".into()),
             job: "b".to_owned(),
             token: Token([0; 32]),

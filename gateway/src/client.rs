@@ -21,7 +21,7 @@ use crate::local::door::{Duplex, Knocker, connect_unix};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
-use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use slots::Slots;
@@ -55,6 +55,9 @@ pub enum Way {
     Socket(PathBuf),
     /// A door in this process.
     InProcess(Knocker),
+    /// A door in this process, with memory that folds back on itself: for simulations of sizes
+    /// and times, which look at no value.
+    Folded(Knocker),
 }
 
 /// What a trainer says of itself.
@@ -145,6 +148,8 @@ struct State {
     epoch: Epoch,
     next: Sequence,
     operations: BTreeMap<Sequence, Entry>,
+    /// The epoch of the last post that no commit covers yet.
+    uncommitted: Option<Epoch>,
     /// Commits that wait for their answers, in order.
     commits: VecDeque<(Step, oneshot::Sender<Result<(), Failure>>)>,
     /// The last step known to be complete in every region.
@@ -234,6 +239,7 @@ impl Client {
             epoch: Epoch(0),
             next: Sequence(0),
             operations: BTreeMap::new(),
+            uncommitted: None,
             commits: VecDeque::new(),
             committed: None,
             ended: None,
@@ -337,8 +343,58 @@ impl Client {
         weight: f64,
         timeout: Span,
     ) -> Result<Operation, PostError> {
-        let descriptor =
-            Descriptor { op, dtype: tensor.dtype, elements: tensor.elements, layout_hash: 0 };
+        self.post(tensor, (Pattern::AllReduce, op), weight, timeout).await
+    }
+
+    /// Starts a reduction to rank `to`: its operation alone has a result. On other ranks the
+    /// operation is ready once what they gave is on its way to it for good.
+    ///
+    /// # Errors
+    /// See [`Client::all_reduce_with`].
+    pub async fn reduce(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        to: RankId,
+    ) -> Result<Operation, PostError> {
+        self.post(tensor, (Pattern::Reduce { to }, op), 1.0, DEFAULT_TIMEOUT).await
+    }
+
+    /// Starts a broadcast from rank `from`: every rank's result is what that one wrote, bit for
+    /// bit. What others wrote is not read.
+    ///
+    /// # Errors
+    /// See [`Client::all_reduce_with`].
+    pub async fn broadcast(&self, tensor: Tensor, from: RankId) -> Result<Operation, PostError> {
+        let what = (Pattern::Broadcast { from }, ReduceOp::Sum);
+        self.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await
+    }
+
+    /// Waits until every rank has come to its own barrier, at most [`DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// The failure, also when the arena has no room for two empty slots.
+    pub async fn barrier(&self) -> Result<(), Failure> {
+        let tensor = self.allocate(Dtype::U8, 0).map_err(|full| lost(&full.to_string()))?;
+        let what = (Pattern::Barrier, ReduceOp::Sum);
+        let posted = self.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await.map(|_| ())
+    }
+
+    /// Starts a collective.
+    ///
+    /// # Errors
+    /// As [`Client::all_reduce_with`].
+    pub async fn post(
+        &self,
+        tensor: Tensor,
+        (pattern, op): (Pattern, ReduceOp),
+        weight: f64,
+        timeout: Span,
+    ) -> Result<Operation, PostError> {
+        let (dtype, elements) = (tensor.dtype, tensor.elements);
+        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, pattern };
         let offsets = tensor.offsets;
         let mut writer = self.inner.writer.lock().await;
         let result = tensor.result.clone();
@@ -354,7 +410,8 @@ impl Client {
 
     /// Waits, at most [`DEFAULT_TIMEOUT`], until every region has all collectives that this
     /// rank has posted since its last commit, with results on all ranks. `step` is the
-    /// caller's number for them, and the same on all ranks.
+    /// caller's number for them, and the same on all ranks. What failed can be posted again
+    /// before the commit; if nothing was posted after an epoch ended, it fails too.
     ///
     /// # Errors
     /// See [`Client::commit_with`].
@@ -376,9 +433,16 @@ impl Client {
             if let Some(why) = &state.ended {
                 return Err(lost(why));
             }
+            // Answers name the step: two that wait for one could not be told apart.
+            if state.commits.iter().any(|(waiting, _)| *waiting == step) {
+                let text = format!("step {step} is being committed already");
+                return Err(Failure::new(FailureCode::BadPost, text));
+            }
             let (answer, answered) = oneshot::channel();
             state.commits.push_back((step, answer));
-            (state.epoch, answered)
+            // What was posted in an epoch that is over has failed, and in this one there would
+            // be nothing to confirm.
+            (state.uncommitted.take().unwrap_or(state.epoch), answered)
         };
         let request = Request::Commit(Commit { epoch, step, timeout });
         if let Err(error) = write_message(&mut *writer, &request.encode()).await {
@@ -417,6 +481,7 @@ impl Client {
                     state.next = Sequence(sequence.0 + 1);
                     let entry = Entry { tensor, ready: Some(ready), done };
                     state.operations.insert(sequence, entry);
+                    state.uncommitted = Some(state.epoch);
                     return Ok((sequence, state.epoch, is_ready, is_done));
                 }
             }
@@ -585,6 +650,7 @@ impl<'w> Handover<'w> {
                 Ok(Self::Memfd(path, arena, memfd))
             }
             Way::InProcess(knocker) => Ok(Self::InProcess(knocker, Arena::anonymous(bytes)?)),
+            Way::Folded(knocker) => Ok(Self::InProcess(knocker, Arena::folded(bytes)?)),
         }
     }
 

@@ -8,19 +8,27 @@ use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::addresses::LaneAddresses;
 use crate::wan::outbox::Outbox;
-use crate::wan::policy::Policies;
+use crate::wan::policy::{ControllerKind, Policies};
 use crate::wan::rate::HeldRate;
 use crate::wan::tls::Credentials;
 use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan::{self, PlanError};
+use hier_collectives::plan::{PairRate, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
-use hier_collectives::topology::{Fabric, Link, WanPort};
+use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
-use units::{BitRate, ByteCount, Span};
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// Faster than any port of a host, so that nothing inside a region is held back by it; with
+const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
+/// this it sizes the windows between gateways of one region.
+const LAN_RTT: Span = Span::from_ns(100_000);
+
+/// Other gateways, and the ways to them.
+type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
 
 /// Everything a gateway is made of.
 pub struct GatewaySpec {
@@ -30,10 +38,12 @@ pub struct GatewaySpec {
     pub identity: [u8; 32],
     /// Which gateway this is.
     pub me: GatewayId,
-    /// Where its lanes listen.
-    pub listen: LaneAddresses,
-    /// Where the lanes of the other gateways listen.
+    /// Where it listens.
+    pub listen: Listen,
+    /// Where the lanes of the gateways with a WAN port listen.
     pub addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Where lanes of gateways listen for others of their region.
+    pub lan_addresses: BTreeMap<GatewayId, LaneAddresses>,
     /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
     pub mtu_pinned: bool,
     /// Who we are and whom we believe.
@@ -42,11 +52,20 @@ pub struct GatewaySpec {
     pub jobs: Vec<Job>,
     /// The gateway's own memory.
     pub memory: ByteCount,
-    /// Segments of this size instead of the plan's own choice, so that a simulation has many
-    /// of them in a small buffer.
-    pub segment: Option<ByteCount>,
+    /// The plan that it offers to the others when it is the first of them by name, and by which
+    /// it divides its port.
+    pub plan: Plan,
     /// How links are used.
     pub policies: Policies,
+}
+
+/// Where lanes listen.
+#[derive(Debug, Clone, Default)]
+pub struct Listen {
+    /// For gateways of other regions.
+    pub wan: Option<LaneAddresses>,
+    /// For those of its own region; its WAN port when there is no address for them.
+    pub lan: Option<LaneAddresses>,
 }
 
 /// A gateway that cannot start.
@@ -81,12 +100,14 @@ impl Gateway {
         door: Box<dyn Door>,
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
     ) -> Result<Self, StartError> {
-        let mut plan = plan::plan(&spec.fabric)?;
-        plan.segment = spec.segment.unwrap_or(plan.segment);
-        let segment_bytes = plan.segment.get();
         let shutdown = CancellationToken::new();
         let (events, inbox) = mpsc::channel(EVENTS_MAX);
-        let peers = peer_links(&host, &spec, &observed.0);
+        let metrics = &observed.0;
+        let mut wan_peers = peer_links(&host, &spec, metrics);
+        let (lan_peers, at_port) = lan_links(&host, &spec, metrics);
+        wan_peers.extend(at_port);
+        let peers: BTreeMap<_, _> =
+            wan_peers.iter().chain(&lan_peers).map(|(id, link)| (*id, Arc::clone(link))).collect();
         let mut boot = [0; 8];
         boot.copy_from_slice(&host.random()[..8]);
         let boot = BootId(u64::from_le_bytes(boot));
@@ -95,29 +116,39 @@ impl Gateway {
         // Jobs share the memory for partials in equal parts: none can take another's.
         let partials = ByteCount::new(spec.memory.get() / spec.jobs.len().max(1) as u64);
         let session = |job: &Job| {
-            let (fabric, plan) = (Arc::clone(&fabric), plan.clone());
+            let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
             (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
         };
         let sessions = spec.jobs.iter().map(session).collect();
         let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
-        let lanes = LaneSpec {
-            host: Arc::clone(&host),
-            fabric: Arc::clone(&fabric),
-            identity: spec.identity,
-            me,
-            boot,
-            listen: spec.listen.clone(),
-            mtu_pinned: spec.mtu_pinned,
-            segment_bytes,
-            credentials,
-            peers: peers.clone(),
-            events: events.clone(),
-            shutdown: shutdown.clone(),
+        let (mtu_pinned, segment_bytes) = (spec.mtu_pinned, spec.plan.segment.get());
+        let lanes = |listen, peers| {
+            Arc::new(LaneSpec {
+                host: Arc::clone(&host),
+                fabric: Arc::clone(&fabric),
+                identity: spec.identity,
+                me,
+                boot,
+                listen,
+                mtu_pinned,
+                segment_bytes,
+                credentials: credentials.clone(),
+                peers,
+                events: events.clone(),
+                shutdown: shutdown.clone(),
+            })
         };
+        // A gateway that exchanges with nobody needs no port.
+        let sides = [(spec.listen.wan, wan_peers), (spec.listen.lan, lan_peers)];
+        let sides = sides.into_iter().filter_map(|(listen, peers)| Some((listen?, peers)));
+        let sides = sides.filter(|(_, peers)| !peers.is_empty());
+        let sides: Vec<_> = sides.map(|(listen, peers)| lanes(listen, peers)).collect();
         let channel = (events.clone(), inbox);
-        let (links, here) = ((peers.clone(), &spec.policies), (fabric, me));
+        let (links, here) = ((peers.clone(), &spec.policies), (Arc::clone(&fabric), me));
         let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
-        wan::start(Arc::new(lanes)).await?;
+        for side in sides {
+            wan::start(side).await?;
+        }
         let (ended, engine_ended) = oneshot::channel();
         let all_end_with_it = shutdown.clone().drop_guard();
         host.spawn(Box::pin(async move {
@@ -202,32 +233,67 @@ fn peer_links(
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
-    for id in fabric.gateway_ids().filter(|id| *id != spec.me) {
-        let peer = fabric.gateway(id);
-        let (Some(out), Some(inward), Some(addresses)) =
-            (me.wan, peer.wan, spec.addresses.get(&id))
+    let rates = spec.plan.pair_rates(fabric);
+    for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
+        let peer = fabric.gateway(*id);
+        let (Some(addresses), Some(link)) =
+            (spec.addresses.get(id), fabric.link(me.region, peer.region))
         else {
             continue;
         };
-        let Some(link) = fabric.link(me.region, peer.region) else { continue };
-        let link = Link { rate: narrowest(link, out, inward), ..link.clone() };
-        let ends = (link.a, link.b);
-        let controller = spec.policies.get(&ends).map_or_else(Default::default, |p| p.controller);
+        let policy = spec.policies.get(&(link.a, link.b));
         let peer_link = PeerLink {
-            id,
+            id: *id,
             addresses: addresses.clone(),
-            rate: HeldRate::new(Arc::clone(host), link.clone(), fabric.mtu()),
-            link,
-            controller,
+            link: Link { rate: narrowest(link, me, peer), ..link.clone() },
             outbox: Outbox::new(weights.clone()),
+            rate: HeldRate::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            controller: policy.map_or_else(Default::default, |policy| policy.controller),
             heard: Heard::default(),
             metrics: metrics.peer(&peer.name),
         };
-        peers.insert(id, Arc::new(peer_link));
+        peers.insert(*id, Arc::new(peer_link));
     }
     peers
 }
 
-fn narrowest(link: &Link, out: WanPort, inward: WanPort) -> BitRate {
-    link.rate.min(out.egress).min(inward.ingress)
+/// The ways to the other gateways of the region: over the LAN, and from port to port to those
+/// that have no address there.
+fn lan_links(
+    host: &Arc<dyn Host>,
+    spec: &GatewaySpec,
+    metrics: &Metrics,
+) -> (PeerLinks, PeerLinks) {
+    let fabric = &spec.fabric;
+    let region = fabric.gateway(spec.me).region;
+    let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
+    let (mut over_lan, mut at_port) = (PeerLinks::new(), PeerLinks::new());
+    let link =
+        Link { a: region, b: region, rate: LAN_RATE, rtt: LAN_RTT, loss: Fraction::default() };
+    for id in fabric.region(region).gateways.clone().map(GatewayId).filter(|id| *id != spec.me) {
+        let lan = spec.lan_addresses.get(&id).filter(|_| spec.listen.lan.is_some());
+        let port = spec.addresses.get(&id).filter(|_| spec.listen.wan.is_some());
+        let Some(addresses) = lan.or(port) else { continue };
+        let pair = PairRate::alone(LAN_RATE);
+        let peer_link = PeerLink {
+            id,
+            addresses: addresses.clone(),
+            link: link.clone(),
+            outbox: Outbox::new(weights.clone()),
+            rate: HeldRate::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            controller: ControllerKind::default(),
+            heard: Heard::default(),
+            metrics: metrics.peer(&fabric.gateway(id).name),
+        };
+        let side = if lan.is_some() { &mut over_lan } else { &mut at_port };
+        side.insert(id, Arc::new(peer_link));
+    }
+    (over_lan, at_port)
+}
+
+/// What a pair alone could send, in the direction that carries more.
+fn narrowest(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
+    let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
+    let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
+    link.rate.min(out.max(inward))
 }

@@ -8,6 +8,7 @@ mod links;
 mod look;
 mod losses;
 mod memory;
+mod pace;
 mod peers;
 mod ranks;
 
@@ -25,9 +26,10 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Message, SegmentHeader};
+use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use links::Links;
 pub use links::{RateChange, RateError};
+use pace::Watch;
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,18 +92,18 @@ pub enum Event {
         from: GatewayId,
         /// The connection it came on.
         id: ConnectionId,
-        /// The group it is for.
-        group: GroupId,
+        /// Whose it is, and for whom.
+        envelope: Envelope,
         /// The message.
         message: Message,
     },
-    /// A word on the link to a peer.
+    /// A word on a link of a peer's region.
     LinkWord {
         /// The peer.
         from: GatewayId,
         /// The connection it came on.
         id: ConnectionId,
-        /// The word.
+        /// What its operator wants.
         word: LinkWord,
     },
     /// Hold a link to a rate.
@@ -135,6 +137,8 @@ pub enum Event {
     },
     /// A reduction or copy is done.
     JobDone(GroupId, JobId),
+    /// A reduction or copy is not done, and never will be.
+    JobPanicked,
     /// Nothing of a cancelled collective is being sent any more.
     Cancelled(GroupId, Sequence),
     /// Finish what is posted within a time, then leave the epochs; says so once it is done.
@@ -205,11 +209,12 @@ impl Engine {
         let ((metrics, questions), (events, inbox), (fabric, me)) = (observed, channel, here);
         let groups = sessions.into_iter().map(|(name, config)| {
             let job = metrics.job(&name);
-            let group = Group::new(name, Session::new(config), job);
+            let watch = Watch::new(Arc::clone(&fabric), me);
+            let group = Group::new(name, Session::new(config), job, watch);
             (group.id, group)
         });
         let groups = groups.collect();
-        let peers = Peers::new(Arc::clone(&fabric), peers);
+        let peers = Peers::new(Arc::clone(&fabric), me, peers);
         let links = Links::new(Arc::clone(&fabric), me, policies);
         let shared = Shared { host, peers, events };
         Self { fabric, me, groups, shared, links, metrics, inbox, questions, draining: None }
@@ -301,9 +306,9 @@ impl Engine {
             Event::Hold { change, reply } => {
                 let _ = reply.send(self.hold(&change));
             }
-            Event::Message { from, id, group, message } => {
+            Event::Message { from, id, envelope, message } => {
                 if self.shared.peers.is_current(from, id) {
-                    self.handle_message((from, id), group, message, now);
+                    self.handle_message((from, id), envelope, message, now);
                 }
             }
             Event::Arrival { from, id, group, header, reply } => {
@@ -323,6 +328,8 @@ impl Engine {
             Event::JobDone(group, job) => {
                 self.with(group, |group| group.session.handle_job_done(job, now));
             }
+            // No rank may take what should be there for a result: as if the panic were ours.
+            Event::JobPanicked => panic!("a reduction or copy panicked"),
             Event::Cancelled(group, sequence) => {
                 self.with(group, |group| group.session.handle_cancelled(sequence, now));
             }
@@ -336,14 +343,22 @@ impl Engine {
 
     fn handle_message(
         &mut self,
-        (from, id): (GatewayId, ConnectionId),
-        group: GroupId,
+        (neighbour, id): (GatewayId, ConnectionId),
+        envelope: Envelope,
         message: Message,
         now: TimeNs,
     ) {
+        let Envelope { group, from, to } = envelope;
+        if !self.shared.peers.may_pass_on(neighbour, envelope) {
+            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
+            return self.shared.peers.accuse(neighbour, id, &why);
+        }
+        if to != self.me {
+            return self.shared.peers.send(envelope, &message);
+        }
         match self.with(group, |group| group.hear(from, message, now)) {
             Some(Ok(())) => {}
-            Some(Err(error)) => self.blame((from, id), group, &error, now),
+            Some(Err(error)) => self.blame((neighbour, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
         }
     }
@@ -359,7 +374,7 @@ impl Engine {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
         let first = self.shared.peers.lane_up(seen, handle);
-        self.shared.peers.say(seen.peer, self.links.word_to(seen.peer));
+        self.say_words(seen.peer);
         if first {
             // It says its word anew, and may have been started anew.
             self.links.forget(seen.peer);
@@ -376,7 +391,7 @@ impl Engine {
         now: TimeNs,
     ) {
         let Some(left) = self.shared.peers.lane_down(peer, lane, id, why) else { return };
-        self.shared.peers.say(peer, self.links.word_to(peer));
+        self.say_words(peer);
         if left == 0 {
             self.each(now, |session, now| session.handle_peer_down(peer, why, now));
         } else {
@@ -435,22 +450,23 @@ impl Engine {
             Some(rate) => info!("link {}: held to {rate} by an operator here", change.link),
             None => info!("link {}: no longer held by an operator here", change.link),
         }
-        for peer in self.shared.peers.ids().filter(|peer| self.links.ends_to(*peer) == Some(ends)) {
-            self.shared.peers.say(peer, self.links.word_to(peer));
-        }
+        self.shared.peers.ids().for_each(|peer| self.say_words(peer));
         self.hold_all();
         Ok(self.link(self.fabric.link(ends.0, ends.1).expect("changed just now")))
     }
 
+    /// Says all that an operator here has said of links of a peer's region.
+    fn say_words(&self, peer: GatewayId) {
+        self.links.words_to(peer).for_each(|word| self.shared.peers.say(peer, word));
+    }
+
     fn hear(&mut self, from: GatewayId, word: LinkWord) {
-        let news = self.links.hear(from, word);
-        let name = &self.fabric.gateway(from).name;
-        match word.rate {
-            Some(rate) if news => {
-                info!("the link to {name} is held to {rate} by an operator there")
+        if let Some(link) = self.links.hear(from, word) {
+            let name = &self.fabric.gateway(from).name;
+            match word.rate {
+                Some(rate) => info!("link {link}: held to {rate} by an operator at {name}"),
+                None => info!("link {link}: no longer held by an operator at {name}"),
             }
-            None if news => info!("the link to {name} is no longer held by an operator there"),
-            _ => {}
         }
         self.hold_all();
     }
@@ -470,7 +486,7 @@ impl Engine {
         self.hold_all();
         self.shared.peers.measure();
         let now = self.shared.host.now();
-        self.groups.values_mut().for_each(|group| group.measure(&self.fabric, now));
+        self.groups.values_mut().for_each(|group| group.measure(now));
     }
 }
 

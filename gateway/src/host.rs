@@ -22,6 +22,11 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Work that occupies a core for a while.
 pub type Job = Box<dyn FnOnce() + Send>;
 
+/// A job that panicked: a bug of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a job panicked")]
+pub struct JobPanicked;
+
 /// Makes a lane's future on the executor that will run it.
 pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
@@ -45,8 +50,9 @@ pub trait Host: Send + Sync + 'static {
     /// No thread could be had.
     fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()>;
 
-    /// Runs a job where it holds up nobody's packets.
-    fn compute(&self, job: Job) -> BoxFuture<()>;
+    /// Runs a job where it holds up nobody's packets. What a job that panicked should have
+    /// written is not there.
+    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>>;
 
     /// A datagram socket on `address`, with buffers of `buffer_bytes` each way if the system
     /// grants them. Called on the executor that will use it.

@@ -18,4 +18,5 @@ pub mod host;
 pub mod local;
 pub mod observe;
 pub mod quickstart;
+pub mod simulate;
 pub mod wan;

@@ -5,7 +5,7 @@
 //! writes the file anew.
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
-use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
@@ -48,11 +48,18 @@ fn requests() -> Vec<Request> {
         for dtype in Dtype::ALL {
             let elements = index * 1000 + dtype as u64;
             let layout_hash = 0x0102_0304_0506_0708 * index;
+            let root = RankId(0x0102_0304 + index as u32);
+            let pattern = match dtype {
+                Dtype::F64 => Pattern::Reduce { to: root },
+                Dtype::F16 => Pattern::Broadcast { from: root },
+                Dtype::Bf16 => Pattern::Barrier,
+                _ => Pattern::AllReduce,
+            };
             requests.push(Request::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: Sequence(1 << (8 * index)),
-                    descriptor: Descriptor { op, dtype, elements, layout_hash },
+                    descriptor: Descriptor { op, dtype, elements, layout_hash, pattern },
                     weight: 0.1 * index as f64,
                     timeout: Span::from_secs(1800),
                 },
@@ -109,10 +116,12 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             ("Attach", fields)
         }
         Request::Post { post, contribution_offset, result_offset } => {
-            let Descriptor { op, dtype, elements, layout_hash } = post.descriptor;
+            let Descriptor { op, dtype, elements, layout_hash, pattern } = post.descriptor;
+            let (operation, root) = pattern.code();
             let fields = json!({
                 "epoch": post.epoch.0, "sequence": post.sequence.0, "op": op as u8,
                 "dtype": dtype as u8, "elements": elements, "layout_hash": layout_hash,
+                "operation": operation, "root": root.0,
                 "weight": post.weight, "timeout_ns": post.timeout.ns(),
                 "contribution_offset": contribution_offset, "result_offset": result_offset,
             });

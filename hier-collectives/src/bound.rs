@@ -14,8 +14,12 @@ pub const PACKET_OVERHEAD_BYTES: u16 = 67;
 
 /// First-sent payload bytes per second that a rate in IP bytes carries in full packets.
 pub fn payload_rate(rate: BitRate, mtu: u16) -> f64 {
-    let share = f64::from(mtu - PACKET_OVERHEAD_BYTES) / f64::from(mtu);
-    rate.bytes_per_second() * share
+    rate.bytes_per_second() * payload_share(mtu)
+}
+
+/// The part of a full packet that is payload.
+pub fn payload_share(mtu: u16) -> f64 {
+    f64::from(mtu - PACKET_OVERHEAD_BYTES) / f64::from(mtu)
 }
 
 /// T* of an all-reduce of `bytes` over all regions: the greatest of, for each region, the

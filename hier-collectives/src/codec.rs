@@ -2,7 +2,8 @@
 //!
 //! What gateways say to each other and what trainers say to their gateway is made of these.
 
-use crate::descriptor::{Descriptor, Dtype, ReduceOp};
+use crate::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use crate::ids::RankId;
 use crate::post::{Failure, FailureCode};
 
 /// Bytes that are no message. The peer's fault.
@@ -56,6 +57,9 @@ pub fn put_descriptor(out: &mut Vec<u8>, descriptor: &Descriptor) {
     out.extend([descriptor.op as u8, descriptor.dtype as u8]);
     put_u64(out, descriptor.elements);
     put_u64(out, descriptor.layout_hash);
+    let (code, RankId(root)) = descriptor.pattern.code();
+    out.push(code);
+    put_u32(out, root);
 }
 
 /// Appends a failure: code, text.
@@ -155,7 +159,10 @@ impl<'a> Reader<'a> {
     pub fn descriptor(&mut self) -> Result<Descriptor, DecodeError> {
         let op = ReduceOp::from_code(self.u8()?).ok_or(DecodeError::Unknown("op"))?;
         let dtype = Dtype::from_code(self.u8()?).ok_or(DecodeError::Unknown("dtype"))?;
-        Ok(Descriptor { op, dtype, elements: self.u64()?, layout_hash: self.u64()? })
+        let (elements, layout_hash) = (self.u64()?, self.u64()?);
+        let pattern = Pattern::from_code(self.u8()?, RankId(self.u32()?));
+        let pattern = pattern.ok_or(DecodeError::Unknown("operation"))?;
+        Ok(Descriptor { op, dtype, elements, layout_hash, pattern })
     }
     /// `value`, if nothing is left.
     ///

@@ -1,6 +1,9 @@
 //! What one collective is: the operation and the shape of its buffer.
 
 use crate::codec::{fnv1a, put_descriptor};
+use crate::ids::RankId;
+use crate::plan::Operation;
+use crate::topology::Fabric;
 use std::fmt;
 use std::str::FromStr;
 
@@ -138,6 +141,84 @@ impl fmt::Display for ReduceOp {
     }
 }
 
+/// Who gives and who gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Pattern {
+    /// All give and all get.
+    #[default]
+    AllReduce,
+    /// All give, one gets.
+    Reduce {
+        /// The rank that gets the result.
+        to: RankId,
+    },
+    /// One gives, all get.
+    Broadcast {
+        /// The rank that has the data.
+        from: RankId,
+    },
+    /// Nobody gives or gets anything; nobody is done before all have begun.
+    Barrier,
+}
+
+impl Pattern {
+    /// The name in flags, output and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all-reduce",
+            Self::Reduce { .. } => "reduce",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Barrier => "barrier",
+        }
+    }
+    /// Wire code, and the rank at the top, zero where there is none.
+    pub const fn code(self) -> (u8, RankId) {
+        match self {
+            Self::AllReduce => (1, RankId(0)),
+            Self::Reduce { to } => (2, to),
+            Self::Broadcast { from } => (3, from),
+            Self::Barrier => (4, RankId(0)),
+        }
+    }
+    /// The pattern with this wire code and rank; `None` also for a rank where there is none.
+    pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
+        let found = match code {
+            1 => Self::AllReduce,
+            2 => Self::Reduce { to: rank },
+            3 => Self::Broadcast { from: rank },
+            4 => Self::Barrier,
+            _ => return None,
+        };
+        (found.code() == (code, rank)).then_some(found)
+    }
+    /// What it does with the trees of a plan; `None` when the fabric has no such rank.
+    pub fn over(self, fabric: &Fabric) -> Option<Operation> {
+        Some(match self {
+            Self::AllReduce => Operation::AllReduce,
+            Self::Reduce { to } => Operation::Reduce { to: fabric.gateway_of(to)? },
+            Self::Broadcast { from } => Operation::Broadcast { from: fabric.gateway_of(from)? },
+            Self::Barrier => Operation::Barrier,
+        })
+    }
+    /// The rank at the top.
+    pub const fn root(self) -> Option<RankId> {
+        match self {
+            Self::Reduce { to: rank } | Self::Broadcast { from: rank } => Some(rank),
+            Self::AllReduce | Self::Barrier => None,
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllReduce | Self::Barrier => f.write_str(self.name()),
+            Self::Reduce { to } => write!(f, "reduce to rank {to}"),
+            Self::Broadcast { from } => write!(f, "broadcast from rank {from}"),
+        }
+    }
+}
+
 /// What every rank of a group must agree on before one collective moves a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
@@ -149,12 +230,14 @@ pub struct Descriptor {
     pub elements: u64,
     /// The trainer's hash of the buffer's layout; zero when it has none.
     pub layout_hash: u64,
+    /// Who gives and who gets.
+    pub pattern: Pattern,
 }
 
 /// The first field in which two descriptors differ, with both values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The field: `op`, `dtype`, `length` or `layout`.
+    /// The field: `operation`, `op`, `dtype`, `length` or `layout`.
     pub field: &'static str,
     /// The value on one side.
     pub left: String,
@@ -168,9 +251,18 @@ impl Descriptor {
         self.elements.saturating_mul(self.dtype.size())
     }
 
+    /// The name in logs and metrics: what an all-reduce does with the elements, or the operation.
+    pub const fn name(&self) -> &'static str {
+        match self.pattern {
+            Pattern::AllReduce => self.op.name(),
+            other => other.name(),
+        }
+    }
+
     /// The first field that differs, if any.
     pub fn difference(&self, other: &Self) -> Option<Difference> {
         let pairs = [
+            ("operation", self.pattern.to_string(), other.pattern.to_string()),
             ("op", self.op.to_string(), other.op.to_string()),
             ("dtype", self.dtype.to_string(), other.dtype.to_string()),
             ("length", self.elements.to_string(), other.elements.to_string()),
@@ -184,7 +276,7 @@ impl Descriptor {
 
     /// FNV-1a of the descriptor's wire form, in every header.
     pub fn digest(&self) -> u64 {
-        let mut bytes = Vec::with_capacity(18);
+        let mut bytes = Vec::with_capacity(23);
         put_descriptor(&mut bytes, self);
         fnv1a(&bytes)
     }
@@ -201,6 +293,7 @@ mod tests {
             dtype: Dtype::F64,
             elements,
             layout_hash: 0,
+            pattern: Pattern::AllReduce,
         };
         assert_eq!((of(3).bytes(), of(u64::MAX).bytes()), (24, u64::MAX));
     }

@@ -2,12 +2,14 @@
 
 mod capacity;
 mod choose;
+pub mod control;
 mod direct;
 mod express;
 mod forecast;
 mod operation;
 mod packing;
 mod proof;
+mod rates;
 mod shape;
 mod spread;
 mod windows;
@@ -15,6 +17,7 @@ mod windows;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use operation::Operation;
 pub use proof::PlanFault;
+pub use rates::{PairRate, PairRates, RATE_RESERVE, payload_limit};
 pub use windows::{bdp, early_bytes, lanes, segment_bytes};
 
 use crate::ids::GatewayId;
@@ -172,7 +175,17 @@ impl Tree {
         self.share == 0
     }
 
-    fn role(&self, gateway: GatewayId) -> Role {
+    /// The pairs of gateways that exchange along it.
+    pub fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
+        let crown =
+            self.crown.iter().enumerate().flat_map(|(index, one)| {
+                self.crown[index + 1..].iter().map(|other| (*one, *other))
+            });
+        self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(crown)
+    }
+
+    /// What `gateway` does in it.
+    pub fn role(&self, gateway: GatewayId) -> Role {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
         let above = match self.parents.get(&gateway) {
             Some(parent) => Above::Parent(*parent),

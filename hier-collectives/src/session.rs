@@ -8,6 +8,7 @@ mod action;
 mod advance;
 mod ahead;
 mod arrival;
+mod change;
 mod collective;
 mod commit;
 mod deadline;
@@ -26,12 +27,14 @@ pub use action::{
 pub use commit::COMMITS_MAX;
 pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
+use crate::routes::Routes;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
+use change::Changing;
 use collective::{Collective, Phase};
 use commit::Pending;
 use membership::{EpochStart, Join};
@@ -66,6 +69,7 @@ pub struct SessionConfig {
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
     ranks: BTreeMap<RankId, LocalRank>,
     /// The last epoch this gateway was in.
@@ -114,6 +118,14 @@ enum Job {
 struct Active {
     plan: Plan,
     roles: Vec<Role>,
+    /// Earlier plans, oldest first, each with the first collective that does not follow it.
+    before: Vec<(Sequence, Plan, Vec<Role>)>,
+    /// Changes of the plan that are known to have begun.
+    changes: u32,
+    /// The change under way, on the first gateway.
+    changing: Option<Changing>,
+    /// The first collective that is not started before the change under way is complete.
+    held: Option<Sequence>,
     boots: Vec<BootId>,
     /// The number of the epoch's first collective.
     first: Sequence,
@@ -126,6 +138,7 @@ struct Active {
 
 #[derive(Debug, Default)]
 struct Peer {
+    /// The connection to it, or to the neighbour that passes messages on to it, is up.
     up: bool,
     /// The last epoch it said it is ready for.
     ready: Epoch,
@@ -169,6 +182,7 @@ impl Session {
         let ranks = gateway.ranks.clone().map(|rank| (RankId(rank), LocalRank::default()));
         let others = config.fabric.gateway_ids().filter(|id| *id != config.me);
         Self {
+            routes: Routes::of(&config.fabric, config.me),
             peers: others.map(|id| (id, Peer::default())).collect(),
             ranks: ranks.collect(),
             epoch: Epoch(0),
@@ -269,7 +283,7 @@ impl Session {
         if let Some(failure) = self.closed_for(post.sequence) {
             return self.fail(post.sequence, failure, None, now);
         }
-        if let Err(text) = acceptable(&post) {
+        if let Err(text) = acceptable(&post, self.config.fabric.world_size()) {
             let text = format!("{}: {text}", self.rank_name(rank));
             let failure = Failure::new(FailureCode::BadPost, text);
             return self.fail(post.sequence, failure, None, now);
@@ -277,12 +291,9 @@ impl Session {
         let expiry = now + post.timeout;
         let collective = self.collective(post.sequence);
         collective.expiry = Some(collective.expiry.map_or(expiry, |at| at.min(expiry)));
-        let (first, all) =
-            (collective.posts.len() == 1, collective.posts.len() == self.ranks.len());
+        let all = collective.posts.len() == self.ranks.len();
         if self.agree(post.sequence, rank, post.descriptor, now) {
-            if first || all {
-                self.announce(post.sequence, rank, post.descriptor, all);
-            }
+            self.announce(post.sequence, rank, post.descriptor, all);
             self.fail_if_rank_lost(post.sequence, now);
             self.activate_if_posted(post.sequence, now);
         }
@@ -319,12 +330,35 @@ impl Session {
                 }
                 Ok(())
             }
+            Message::Repeat => {
+                self.on_repeat();
+                Ok(())
+            }
+            Message::Pause { epoch, change } if self.is_current(epoch) => {
+                self.on_pause(from, change)
+            }
+            Message::Paused { epoch, change, from: held } if self.is_current(epoch) => {
+                self.on_paused(from, (change, held), now)
+            }
+            Message::Change { epoch, change, from: start, plan } if self.is_current(epoch) => {
+                self.on_change(from, (change, start), plan, now)
+            }
+            Message::Pause { .. } | Message::Paused { .. } | Message::Change { .. } => Ok(()),
+            of_collectives => self.on_collectives(from, of_collectives, now),
+        }
+    }
+
+    /// What a peer says of collectives, rather than of epochs and plans.
+    fn on_collectives(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        match message {
             Message::Announce { epoch, sequence, rank, descriptor, all } => {
                 if self.admits(epoch, sequence)? {
-                    if all {
-                        self.collective(sequence).posted.insert(from);
-                    }
-                    self.on_announce(sequence, rank, descriptor, now);
+                    self.on_announce(from, (sequence, all), (rank, descriptor), now);
                 } else if epoch == self.epoch {
                     self.repeat_receipts(from, sequence);
                 }
@@ -332,7 +366,7 @@ impl Session {
             }
             Message::Grant { epoch, sequence, tree, limit } => {
                 if self.admits(epoch, sequence)? {
-                    self.on_grant(from, sequence, (tree, limit), now);
+                    self.on_grant(from, sequence, (tree, limit), now)?;
                 }
                 Ok(())
             }
@@ -360,12 +394,26 @@ impl Session {
                 self.close(from, start, now);
                 Ok(())
             }
-            Message::Done { .. } | Message::Ask { .. } | Message::Drain { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    fn on_announce(&mut self, sequence: Sequence, rank: RankId, of: Descriptor, now: TimeNs) {
-        self.collective(sequence).begun.get_or_insert(now);
+    fn on_announce(
+        &mut self,
+        from: GatewayId,
+        (sequence, all): (Sequence, bool),
+        (rank, of): (RankId, Descriptor),
+        now: TimeNs,
+    ) {
+        let theirs = self.config.fabric.gateway(from).ranks.contains(&rank.0);
+        let collective = self.collective(sequence);
+        if theirs {
+            collective.announced.insert(rank);
+        }
+        if all {
+            collective.posted.insert(from);
+        }
+        collective.begun.get_or_insert(now);
         self.note_if_complete(sequence, now);
         if self.agree(sequence, rank, of, now) {
             self.fail_if_rank_lost(sequence, now);
@@ -378,15 +426,23 @@ impl Session {
         sequence: Sequence,
         (tree, limit): (TreeIndex, u32),
         now: TimeNs,
-    ) {
+    ) -> Result<(), PeerError> {
+        let trees = self.active.as_ref().map_or(0, |active| active.roles.len());
+        if usize::from(tree.0) >= trees {
+            return Err(PeerError::NoSuchTree(tree));
+        }
         let collective = self.collective(sequence);
         // Nobody grants before all its ranks have posted.
         collective.posted.insert(from);
         let granted = collective.grants.entry((from, tree)).or_default();
-        *granted = (*granted).max(limit);
-        self.core.progress = now;
+        // Said again, it moves nothing.
+        if limit > *granted {
+            *granted = limit;
+            self.core.progress = now;
+        }
         self.note_if_complete(sequence, now);
         self.send_what_may_go(from, now);
+        Ok(())
     }
 
     /// Whether an epoch is the one under way.
@@ -502,7 +558,7 @@ impl Session {
         collective.failure = Some(failure.clone());
         collective.phase = Phase::Failing;
         let epoch = collective.epoch;
-        let op = collective.descriptor.map(|(_, descriptor)| descriptor.op);
+        let op = collective.descriptor.map(|(_, descriptor)| descriptor.name());
         self.cancel(sequence);
         self.release_memory(sequence);
         if self.is_current(epoch) {
@@ -587,8 +643,14 @@ impl Core {
     }
 }
 
-fn acceptable(post: &Post) -> Result<(), String> {
-    let Descriptor { op, dtype, elements, .. } = post.descriptor;
+fn acceptable(post: &Post, world_size: u32) -> Result<(), String> {
+    let Descriptor { op, dtype, elements, pattern, .. } = post.descriptor;
+    if let Some(root) = pattern.root().filter(|root| root.0 >= world_size) {
+        return Err(format!("{}: rank {root} is not one of {world_size}", pattern.name()));
+    }
+    if pattern == Pattern::Barrier && elements > 0 {
+        return Err(format!("a barrier of {elements} elements; it carries none"));
+    }
     if !op.accepts(dtype) {
         return Err(format!("{op} is not defined on {dtype}; use a floating-point dtype"));
     }
@@ -604,6 +666,9 @@ fn acceptable(post: &Post) -> Result<(), String> {
 #[cfg(test)]
 #[path = "session_end_tests.rs"]
 mod end_tests;
+#[cfg(test)]
+#[path = "session_peer_tests.rs"]
+mod peer_tests;
 #[cfg(test)]
 #[path = "session_tests.rs"]
 mod tests;

@@ -2,7 +2,7 @@
 //! any order, streams cut at random. Memory is checked, not only events.
 
 use super::*;
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use proptest::prelude::*;
 use world::*;
 
@@ -40,6 +40,96 @@ proptest! {
             prop_assert_eq!(ready, lengths.len());
             let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
             prop_assert_eq!(free, lengths.len());
+        }
+        world.assert_clean();
+    }
+
+    /// Reductions to a rank, broadcasts from one and barriers among all-reduces.
+    #[test]
+    fn who_gets_has_what_was_given(
+        seed: u64,
+        shape in 0..6usize,
+        ranks in proptest::collection::vec(1u32..4, 4),
+        posts in proptest::collection::vec((0u64..200, 1u8..5, 0u32..12), 1..6),
+        partials in 0u64..600,
+    ) {
+        let (gateways, trees) = shapes().swap_remove(shape);
+        let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
+        let world_size = world.fabric.world_size();
+        let of = |code, root| Pattern::from_code(code, RankId(root));
+        for (sequence, (_, code, root)) in (0..).zip(&posts) {
+            let pattern = of(*code, root % world_size).or(of(*code, 0)).expect("known");
+            world.patterns.insert(sequence, pattern);
+        }
+        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+        while !due.is_empty() {
+            let index = world.dice.roll(due.len());
+            let (rank, sequence) = due[index];
+            let (elements, code, _) = posts[sequence as usize];
+            world.post(RankId(rank), sequence, if code == 4 { 0 } else { elements });
+            due[index].1 += 1;
+            if due[index].1 == posts.len() as u64 {
+                due.swap_remove(index);
+            }
+            for _ in 0..world.dice.roll(30) {
+                world.step();
+            }
+        }
+        world.run();
+        for rank in 0..world_size {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            prop_assert_eq!(ready, posts.len());
+            let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
+            prop_assert_eq!(free, posts.len());
+        }
+        world.assert_clean();
+    }
+
+    /// The plan changes while collectives are under way: nothing fails, everything adds up.
+    #[test]
+    fn a_plan_changes_between_two_collectives_everywhere(
+        seed: u64,
+        plans in proptest::collection::vec(0..3usize, 2..5),
+        ranks in proptest::collection::vec(1u32..3, 3),
+        lengths in proptest::collection::vec(0u64..200, 1..7),
+    ) {
+        let trees = |index: usize| match index {
+            0 => vec![tree(1, &[0, 1, 2], &[])],
+            1 => shapes().swap_remove(4).1,
+            _ => vec![
+                tree(1, &[1], &[(0, 1), (2, 1)]),
+                tree(0, &[0, 1, 2], &[]),
+                tree(4, &[2], &[(0, 1), (1, 2)]),
+            ],
+        };
+        let mut world = World::new(&ranks, plan_of(trees(plans[0])), seed, 600);
+        let world_size = world.fabric.world_size();
+        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+        let mut plans = plans[1..].iter();
+        while !due.is_empty() {
+            if world.dice.roll(8) == 0 && let Some(index) = plans.next() {
+                let now = world.now;
+                world.session(GatewayId(0)).handle_plan(plan_of(trees(*index)), now);
+                world.collect(GatewayId(0));
+            }
+            let index = world.dice.roll(due.len());
+            let (rank, sequence) = due[index];
+            world.post(RankId(rank), sequence, lengths[sequence as usize]);
+            due[index].1 += 1;
+            if due[index].1 == lengths.len() as u64 {
+                due.swap_remove(index);
+            }
+            for _ in 0..world.dice.roll(30) {
+                world.step();
+            }
+        }
+        world.run();
+        let hashes = world.sessions.iter().map(|s| s.status().plan.expect("an epoch").hash());
+        let hashes: BTreeSet<u64> = hashes.collect();
+        prop_assert_eq!(hashes.len(), 1, "they follow several plans");
+        for rank in 0..world_size {
+            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+            prop_assert_eq!(ready, lengths.len());
         }
         world.assert_clean();
     }
@@ -112,14 +202,28 @@ proptest! {
 
 #[test]
 fn a_rank_that_never_posts_is_named_when_the_timeout_passes() {
+    for impatient in [GatewayId(0), GatewayId(1)] {
+        a_rank_that_never_posts_is_named_by(impatient);
+    }
+}
+
+fn a_rank_that_never_posts_is_named_by(impatient: GatewayId) {
     let mut world = World::new(&[2, 1], plan_of(shapes().swap_remove(1).1), 1, 1000);
     world.post(RankId(0), 0, 10);
     world.post(RankId(2), 0, 10);
     world.run();
     let later = world.now + Span::from_secs(61);
-    assert!(world.session(GatewayId(0)).poll_timeout().is_some_and(|at| at < later));
-    world.session(GatewayId(0)).handle_timeout(later);
+    assert!(world.session(impatient).poll_timeout().is_some_and(|at| at < later));
+    world.session(impatient).handle_timeout(later);
     world.run();
+    for rank in [0, 2] {
+        let text = world.events[&RankId(rank)].iter().find_map(|event| match event {
+            RankEvent::Failed { failure, .. } => Some(failure.to_string()),
+            _ => None,
+        });
+        let text = text.expect("failed");
+        assert!(text.contains("waiting for rank 1 (r0);"), "rank {rank}: {text}");
+    }
     assert_eq!(failure_of(&world, 0), Some(FailureCode::TimedOut));
     assert_eq!(failure_of(&world, 2), Some(FailureCode::TimedOut));
     // The late rank hears of it when it comes.
@@ -174,13 +278,34 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
             break;
         }
     }
+    // What is said again moves nothing, and puts nothing off.
     let at = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
-    assert!(at.since(world.now) >= Span::from_secs(4), "{at:?}");
+    let (least, wait) = (Span::from_secs(10), at.since(world.now));
+    assert!(wait > Span::from_ms(9_990) && wait <= least, "{wait}");
+    world.now = world.now + Span::from_secs(9);
+    for (one, other) in [(0, 1), (1, 0)] {
+        world.session(GatewayId(one)).handle_lane_lost(GatewayId(other));
+        world.collect(GatewayId(one));
+    }
+    while world.messages.values().any(|queue| !queue.is_empty()) && world.step() {
+        world.streams.clear();
+    }
+    assert_eq!(world.session(GatewayId(0)).poll_timeout(), Some(at));
     world.now = at;
     world.session(GatewayId(0)).handle_timeout(at);
     world.run();
-    assert_eq!(failure_of(&world, 0), Some(FailureCode::Stalled));
-    assert_eq!(failure_of(&world, 1), Some(FailureCode::Stalled));
+    for rank in 0..2 {
+        let failure = world.events[&RankId(rank)].iter().find_map(|event| match event {
+            RankEvent::Failed { failure, .. } => Some(failure.clone()),
+            _ => None,
+        });
+        let Failure { code, text } = failure.expect("failed");
+        assert_eq!(code, FailureCode::Stalled);
+        for told in ["nothing moved for 10 s", "7 segments (800 bytes; the first is 0 of tree 0)"] {
+            assert!(text.contains(told), "{told:?} is not in {text:?}");
+        }
+        assert!(text.contains("missing on gateway g0") && text.contains("gateway g1"), "{text}");
+    }
 }
 
 #[test]
@@ -188,7 +313,8 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
     let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: Span::from_secs(1) };
     let now = world.now;
     world.session(GatewayId(0)).handle_post(RankId(0), post, now);
@@ -232,10 +358,90 @@ fn what_breaks_the_protocol_is_refused() {
         let result = session.handle_arrival(GatewayId(0), &bad);
         assert!(matches!(result, Err(PeerError::NoSuchSegment { .. })), "{result:?}");
     }
-    // Early segments fill the room, then it is an overrun.
-    let overrun = (0..100_000)
-        .find_map(|segment| session.handle_arrival(GatewayId(0), &header(0, segment, 128)).err());
-    assert!(matches!(overrun, Some(PeerError::EarlyOverrun { .. })), "{overrun:?}");
+    let grant = Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 1 };
+    let result = session.handle_message(GatewayId(0), grant, now);
+    assert!(matches!(result, Err(PeerError::NoSuchTree(TreeIndex(1)))), "{result:?}");
+    // What a header said first is what memory was set aside for.
+    assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
+    assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
+    for other in [header(0, 0, 16), SegmentHeader { digest: 2, ..header(0, 0, 8) }] {
+        let result = session.handle_arrival(GatewayId(0), &other);
+        assert!(matches!(result, Err(PeerError::NoSuchSegment { .. })), "{result:?}");
+    }
+}
+
+/// Early segments fill the room, then it is an overrun; short ones fill it too, and those of no
+/// bytes.
+#[test]
+fn early_segments_are_bounded_however_short() {
+    for bytes in [128, 1, 0] {
+        let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
+        let (epoch, sequence) = world.epoch_of(RankId(0));
+        let header = |segment| {
+            let key = SegmentKey {
+                sequence,
+                tree: TreeIndex(0),
+                segment: crate::ids::SegmentIndex(segment),
+            };
+            SegmentHeader { epoch, key, bytes, digest: 1, weight: 1.0, parity: 0 }
+        };
+        let session = world.session(GatewayId(1));
+        let mut taken = 0;
+        let overrun = (0..100_000).find_map(|segment| {
+            taken = segment;
+            session.handle_arrival(GatewayId(0), &header(segment)).err()
+        });
+        assert!(matches!(overrun, Some(PeerError::EarlyOverrun { .. })), "{overrun:?}");
+        assert!(u64::from(taken) < 2 * MAX_AHEAD, "{taken} segments of {bytes} bytes");
+    }
+}
+
+/// An epoch that was begun on an old request would give out numbers that are in use: it is left
+/// at once for one above them.
+#[test]
+fn an_epoch_that_begins_too_low_is_left_for_the_next() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let (first, second, now) = (GatewayId(0), GatewayId(1), world.now);
+    for sequence in 0..3 {
+        world.post(RankId(1), sequence, 10);
+    }
+    let boots = vec![BootId(100), BootId(101)];
+    let plan = plan_of(shapes().swap_remove(1).1);
+    let (epoch, next) = (Epoch(2), Sequence(1));
+    let begin = Message::Begin { epoch, next, boots, plan, committed: None };
+    assert_eq!(world.session(second).handle_message(first, begin, now), Ok(()));
+    assert_eq!(world.session(second).poll_timeout(), None, "in no epoch");
+    world.collect(second);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(world.epoch_of(RankId(rank)), (Epoch(3), Sequence(3)), "rank {rank}");
+        world.post(RankId(rank), 3, 10);
+    }
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+/// Numbers so large that the next ones could not be counted are refused, not taken over.
+#[test]
+fn numbers_that_nobody_reaches_are_refused() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let now = world.now;
+    world.drop_connection(GatewayId(0), GatewayId(1));
+    world.run();
+    let (few, most) = (3, u64::MAX);
+    for (epoch, next) in [(most, few), (few, most)] {
+        let (last, next, boot) = (Epoch(epoch), Sequence(next), BootId(101));
+        let join = Message::Join { boot, last, next, committed: None };
+        let result = world.session(GatewayId(0)).handle_message(GatewayId(1), join, now);
+        assert!(matches!(result, Err(PeerError::Uncountable { .. })), "{result:?}");
+        let plan = plan_of(shapes().swap_remove(1).1);
+        let boots = vec![BootId(100), BootId(101)];
+        let begin = Message::Begin { epoch: last, next, boots, plan, committed: None };
+        let result = world.session(GatewayId(1)).handle_message(GatewayId(0), begin, now);
+        assert!(matches!(result, Err(PeerError::Uncountable { .. })), "{result:?}");
+    }
 }
 
 #[test]
@@ -459,7 +665,8 @@ fn weights_whose_sum_is_not_finite_are_refused() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));
     let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
-    let descriptor = Descriptor { op, dtype, elements: 4, layout_hash: 0 };
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
     let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
     let now = world.now;
     for rank in 0..2 {
@@ -476,8 +683,13 @@ fn ranks_too_far_apart_end_the_epoch_and_go_on_in_the_next() {
     let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 6, 1000);
     let (epoch, first) = world.epoch_of(RankId(0));
     // No average of integers: each fails at once, and waits to be told to the other ranks.
-    let descriptor =
-        Descriptor { op: ReduceOp::Avg, dtype: Dtype::I64, elements: 4, layout_hash: 0 };
+    let descriptor = Descriptor {
+        op: ReduceOp::Avg,
+        dtype: Dtype::I64,
+        elements: 4,
+        layout_hash: 0,
+        pattern: Pattern::AllReduce,
+    };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
     for ahead in 0..=MAX_AHEAD {
         assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");

@@ -2,7 +2,7 @@
 //! any order, streams cut at random, memory that is checked.
 
 use super::*;
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::plan::{Algorithm, Tree};
 use crate::post::Commit;
 use crate::topology::{LinkSpec, RegionSpec, WanPort};
@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) stopping: Vec<(GatewayId, Sequence)>,
     pub(super) events: BTreeMap<RankId, Vec<RankEvent>>,
     pub(super) cuts_left: u32,
+    /// Collectives that are not all-reduces.
+    pub(super) patterns: BTreeMap<u64, Pattern>,
     /// Gateways on which something failed: there, a job or a stream under way may outlive the
     /// release of its scratch, as it does in the shell, which counts references.
     pub(super) failed: BTreeSet<GatewayId>,
@@ -116,6 +118,7 @@ impl World {
             events: (0..fabric.world_size()).map(|rank| (RankId(rank), Vec::new())).collect(),
             fabric,
             cuts_left: 20,
+            patterns: BTreeMap::new(),
             failed: BTreeSet::new(),
             released: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -165,10 +168,11 @@ impl World {
         let empty = vec![-1; usize::try_from(elements).expect("small")];
         memory.insert(Buffer::Result(sequence_id, rank), empty);
         let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+        let pattern = self.patterns.get(&sequence).copied().unwrap_or_default();
         let post = Post {
             epoch,
             sequence: sequence_id,
-            descriptor: Descriptor { op, dtype, elements, layout_hash: 0 },
+            descriptor: Descriptor { op, dtype, elements, layout_hash: 0, pattern },
             weight: 1.0,
             timeout: Span::from_secs(60),
         };
@@ -195,7 +199,7 @@ impl World {
                     assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
                     self.messages.entry((me, to)).or_default().push_back(message);
                 }
-                Action::Send { to, header, source } => {
+                Action::Send { to, header, source, depth: _ } => {
                     let stream = Stream { from: me, to, header, source, arrival: None };
                     self.streams.push(stream);
                 }
@@ -220,11 +224,20 @@ impl World {
                 let result = memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted");
                 let elements = u64::try_from(result.len()).expect("small");
                 let mut sum = vec![0; result.len()];
-                for other in 0..self.fabric.world_size() {
-                    let theirs = Self::contribution(RankId(other), sequence.0, elements);
-                    sum.iter_mut().zip(theirs).for_each(|(sum, value)| *sum += value);
+                let pattern = self.patterns.get(&sequence.0).copied().unwrap_or_default();
+                for other in (0..self.fabric.world_size()).map(RankId) {
+                    let theirs = Self::contribution(other, sequence.0, elements);
+                    let gives = match pattern {
+                        Pattern::Broadcast { from } => from == other,
+                        _ => true,
+                    };
+                    let add = |(sum, value): (&mut i64, i64)| *sum += value * i64::from(gives);
+                    sum.iter_mut().zip(theirs).for_each(add);
                 }
-                assert!(*result == sum, "rank {rank} collective {sequence}: a wrong sum");
+                if matches!(pattern, Pattern::Reduce { to } if to != rank) {
+                    sum.fill(-1);
+                }
+                assert!(*result == sum, "rank {rank} {pattern} {sequence}: a wrong result");
             }
             // From here on both slots are the rank's, and it writes something else there.
             RankEvent::ContributionFree { sequence } => {

@@ -220,6 +220,13 @@ impl Fabric {
         let at = self.link_place((one.min(other), one.max(other))).ok()?;
         self.links.get(at)
     }
+    /// Whether two gateways have a connection of their own: over the LAN of their region, or
+    /// from port to port where their regions have a link.
+    pub fn joined(&self, one: GatewayId, other: GatewayId) -> bool {
+        let (one, other) = (self.gateway(one), self.gateway(other));
+        let ports = one.wan.is_some() && other.wan.is_some();
+        one.region == other.region || (ports && self.link(one.region, other.region).is_some())
+    }
     /// The gateways' numbers.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
         (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)

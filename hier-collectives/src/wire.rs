@@ -8,7 +8,9 @@ use crate::codec::{
     DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
 };
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, GatewayId, RankId, SegmentIndex, Sequence, Step, TreeIndex};
+use crate::ids::{
+    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
+};
 use crate::plan::{Algorithm, Plan, Tree};
 use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
@@ -168,6 +170,74 @@ pub enum Message {
         /// The first collective that not all of its ranks have posted.
         from: Sequence,
     },
+    /// Messages that the sender was to pass on may be lost: say everything again to those that
+    /// others pass messages on to.
+    Repeat,
+    /// From the first gateway: start no collective that has not been started, and say so.
+    Pause {
+        /// The epoch.
+        epoch: Epoch,
+        /// Which change of the plan it is for; the first of an epoch is 1.
+        change: u32,
+    },
+    /// To the first gateway: the sender starts nothing from `from` on before the change.
+    Paused {
+        /// The epoch.
+        epoch: Epoch,
+        /// The change.
+        change: u32,
+        /// The first collective that it has not started.
+        from: Sequence,
+    },
+    /// From the first gateway: collectives from `from` on follow this plan.
+    Change {
+        /// The epoch.
+        epoch: Epoch,
+        /// The change.
+        change: u32,
+        /// The first collective of the plan.
+        from: Sequence,
+        /// The plan.
+        plan: Plan,
+    },
+}
+
+/// What stands ahead of a control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// The group it is for.
+    pub group: GroupId,
+    /// Who says it.
+    pub from: GatewayId,
+    /// Whom it is said to; whoever else receives it passes it on.
+    pub to: GatewayId,
+}
+
+impl Envelope {
+    /// Encoded length.
+    pub const BYTES: usize = GroupId::BYTES + 4;
+
+    /// The wire form.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = Vec::with_capacity(Self::BYTES);
+        put_u64(&mut out, self.group.0);
+        put_u16(&mut out, self.from.0);
+        put_u16(&mut out, self.to.0);
+        let mut fixed = [0; Self::BYTES];
+        fixed.copy_from_slice(&out);
+        fixed
+    }
+
+    /// Reads the wire form off the front of a frame; the rest is the message.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the frame is shorter.
+    pub fn decode(frame: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let mut reader = Reader(frame);
+        let (group, from) = (GroupId(reader.u64()?), GatewayId(reader.u16()?));
+        let to = GatewayId(reader.u16()?);
+        Ok((Self { group, from, to }, reader.0))
+    }
 }
 
 impl SegmentHeader {
@@ -249,14 +319,13 @@ impl Message {
     /// The wire form, without a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
+        out.push(self.kind());
         match self {
             Self::Join { boot, last, next, committed } => {
-                out.push(1);
                 [boot.0, last.0, next.0].into_iter().for_each(|n| put_u64(&mut out, n));
                 put_committed(&mut out, *committed);
             }
             Self::Begin { epoch, next, boots, plan, committed } => {
-                out.push(2);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, next.0);
                 put_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
@@ -265,11 +334,9 @@ impl Message {
                 put_committed(&mut out, *committed);
             }
             Self::Ready { epoch } => {
-                out.push(3);
                 put_u64(&mut out, epoch.0);
             }
             Self::Announce { epoch, sequence, rank, descriptor, all } => {
-                out.push(4);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, sequence.0);
                 put_u32(&mut out, rank.0);
@@ -277,42 +344,69 @@ impl Message {
                 out.push(u8::from(*all));
             }
             Self::Grant { epoch, sequence, tree, limit } => {
-                out.push(5);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, sequence.0);
                 put_u16(&mut out, tree.0);
                 put_u32(&mut out, *limit);
             }
             Self::Receipt { epoch, key } => {
-                out.push(6);
                 put_u64(&mut out, epoch.0);
                 put_key(&mut out, *key);
             }
             Self::Fail { epoch, sequence, failure } => {
-                out.push(7);
                 put_u64(&mut out, epoch.0);
                 put_u64(&mut out, sequence.0);
                 put_failure(&mut out, failure);
             }
             Self::End { epoch, failure } => {
-                out.push(8);
                 put_u64(&mut out, epoch.0);
                 put_failure(&mut out, failure);
             }
-            Self::Done { epoch, from, below } => {
-                out.push(9);
-                [epoch.0, from.0, below.0].into_iter().for_each(|n| put_u64(&mut out, n));
-            }
-            Self::Ask { epoch, from, below } => {
-                out.push(10);
+            Self::Done { epoch, from, below } | Self::Ask { epoch, from, below } => {
                 [epoch.0, from.0, below.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
             Self::Drain { epoch, from } => {
-                out.push(11);
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
+            }
+            Self::Repeat => {}
+            Self::Pause { epoch, change } => {
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+            }
+            Self::Paused { epoch, change, from } => {
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+                put_u64(&mut out, from.0);
+            }
+            Self::Change { epoch, change, from, plan } => {
+                put_u64(&mut out, epoch.0);
+                put_u32(&mut out, *change);
+                put_u64(&mut out, from.0);
+                put_plan(&mut out, plan);
             }
         }
         out
+    }
+
+    /// The type that it travels with.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Join { .. } => 1,
+            Self::Begin { .. } => 2,
+            Self::Ready { .. } => 3,
+            Self::Announce { .. } => 4,
+            Self::Grant { .. } => 5,
+            Self::Receipt { .. } => 6,
+            Self::Fail { .. } => 7,
+            Self::End { .. } => 8,
+            Self::Done { .. } => 9,
+            Self::Ask { .. } => 10,
+            Self::Drain { .. } => 11,
+            Self::Repeat => 12,
+            Self::Pause { .. } => 13,
+            Self::Paused { .. } => 14,
+            Self::Change { .. } => 15,
+        }
     }
 
     /// Reads the wire form.
@@ -365,6 +459,19 @@ impl Message {
                 Self::Ask { epoch, from, below }
             }
             11 => Self::Drain { epoch: Epoch(reader.u64()?), from: Sequence(reader.u64()?) },
+            12 => Self::Repeat,
+            13 => Self::Pause { epoch: Epoch(reader.u64()?), change: reader.u32()? },
+            14 => Self::Paused {
+                epoch: Epoch(reader.u64()?),
+                change: reader.u32()?,
+                from: Sequence(reader.u64()?),
+            },
+            15 => Self::Change {
+                epoch: Epoch(reader.u64()?),
+                change: reader.u32()?,
+                from: Sequence(reader.u64()?),
+                plan: reader.plan()?,
+            },
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)

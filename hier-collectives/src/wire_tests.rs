@@ -1,7 +1,7 @@
 //! Every message survives the wire; no bytes panic.
 
 use super::*;
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::post::FailureCode;
 use proptest::prelude::*;
 
@@ -45,12 +45,17 @@ fn committed() -> impl Strategy<Value = Option<Committed>> {
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
-    let descriptor = (0..5usize, 0..7usize, any::<u64>(), any::<u64>()).prop_map(
-        |(op, dtype, elements, layout_hash)| Descriptor {
+    let pattern = (1u8..5, any::<u32>().prop_map(RankId)).prop_map(|(code, rank)| {
+        let with_rank = Pattern::from_code(code, rank);
+        with_rank.or(Pattern::from_code(code, RankId(0))).expect("known")
+    });
+    let descriptor = (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), pattern).prop_map(
+        |(op, dtype, elements, layout_hash, pattern)| Descriptor {
             op: ReduceOp::ALL[op],
             dtype: Dtype::ALL[dtype],
             elements,
             layout_hash,
+            pattern,
         },
     );
     prop_oneof![
@@ -76,6 +81,14 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
+        Just(Message::Repeat),
+        (pair.clone(), any::<u32>(), proptest::option::of(plans())).prop_map(
+            |((epoch, from), change, plan)| match plan {
+                Some(plan) => Message::Change { epoch, change, from, plan },
+                None if change & 1 == 0 => Message::Pause { epoch, change },
+                None => Message::Paused { epoch, change, from },
+            }
+        ),
         (pair.clone(), any::<u32>(), descriptor, any::<bool>()).prop_map(
             |((epoch, sequence), rank, descriptor, all)| Message::Announce {
                 epoch,

@@ -31,7 +31,7 @@ from .errors import (
     WaitTimeout,
 )
 from .group import Group, connect
-from .operation import Operation, Timing
+from .operation import Commit, Operation, Timing
 
 __all__ = [
     "ArenaFull",
@@ -39,6 +39,7 @@ __all__ = [
     "BadRequest",
     "Closed",
     "CollectiveFailed",
+    "Commit",
     "ConfigError",
     "EpochEnded",
     "ForkedProcess",

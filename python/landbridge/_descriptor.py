@@ -24,6 +24,15 @@ class Op(enum.IntEnum):
             raise ValueError(f"`{name}` is not one of {known}") from None
 
 
+class Operation(enum.IntEnum):
+    """Who gives and who gets; docs/protocol.md section 2."""
+
+    ALL_REDUCE = 1
+    REDUCE = 2
+    BROADCAST = 3
+    BARRIER = 4
+
+
 class Dtype(enum.IntEnum):
     """The type of an element; docs/protocol.md section 2."""
 

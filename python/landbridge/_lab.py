@@ -36,7 +36,8 @@ class LinkSpec(NamedTuple):
 
 
 class Lab:
-    """Two regions, ``east`` and ``west``, in a folder that goes away with it."""
+    """Two regions, ``east`` and ``west``, in a folder that goes away with it; ``east`` alone
+    where ``ranks`` has one number."""
 
     def __init__(
         self,
@@ -146,10 +147,11 @@ class Lab:
             fabric += [f"[region.{name}]", f"ranks = {ranks}", f"speeds = {own}"]
             fabric += [f"[region.{name}.gateway.{name}-0]", f'wan = "127.0.0.1:{wan[name]}"']
             fabric += [f'egress = "{link.rate}"', f'ingress = "{link.rate}"']
-        fabric += ["[link.east-west]", f'rate = "{link.rate}"', f'rtt = "{link.rtt}"']
-        fabric += [f'loss = "{link.loss}"', ""]
-        (self.folder / "fabric.toml").write_text("\n".join(fabric), "utf-8")
-        for name, listen in (("east", east), ("west", west)):
+        if len(self.ranks) > 1:
+            fabric += ["[link.east-west]", f'rate = "{link.rate}"', f'rtt = "{link.rtt}"']
+            fabric += [f'loss = "{link.loss}"']
+        (self.folder / "fabric.toml").write_text("\n".join([*fabric, ""]), "utf-8")
+        for name, listen in zip(self.ranks, (east, west)):
             self._write_region(name, listen)
 
     def _write_region(self, name: str, listen: int) -> None:

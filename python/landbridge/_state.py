@@ -7,8 +7,19 @@ import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import _link, errors
-from ._wire import ContributionFree, EpochBegan, Failed, Response, ResultReady
-from .operation import Operation, Timing
+from ._wire import (
+    CommitFailed,
+    Committed,
+    ContributionFree,
+    EpochBegan,
+    Failed,
+    Response,
+    ResultReady,
+)
+from .operation import Commit, Operation, Timing
+
+#: Steps of one rank that wait to be committed; docs/protocol.md section 5.
+COMMITS_MAX = 64
 
 
 class Entry(NamedTuple):
@@ -32,6 +43,10 @@ class State:
         self._agreed = 0
         self._next = 0
         self.entries: Dict[int, Entry] = {}
+        #: Steps that are being committed.
+        self.commits: Dict[int, Commit] = {}
+        #: The last step known to be complete in every region.
+        self.committed: Optional[int] = None
         #: Why there is no connection.
         self.ended: Optional[str] = "not attached"
         self.closed = False
@@ -67,6 +82,19 @@ class State:
             assert self.link is not None
             return self.link, self.epoch, sequence
 
+    def register_commit(self, commit: Commit) -> Tuple[_link.Link, int]:
+        """Notes a step to commit. Raises what ``register`` raises."""
+        with self._changed:
+            failure = self._why_not()
+            if failure is not None:
+                raise failure
+            if commit.step in self.commits or len(self.commits) == COMMITS_MAX:
+                text = "is being committed already" if commit.step in self.commits else "waits"
+                raise errors.BadRequest(f"step {commit.step} {text}; at most {COMMITS_MAX} do")
+            self.commits[commit.step] = commit
+            assert self.link is not None
+            return self.link, self.epoch
+
     def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
         """Whether it came true before the deadline of ``time.monotonic``."""
         with self._changed:
@@ -89,7 +117,14 @@ class State:
             with self._changed:
                 self.epoch, self._next = response.epoch, response.next_sequence
                 self.is_over = False
+                if response.has_committed:
+                    self.committed = response.committed
                 self._changed.notify_all()
+        elif isinstance(response, Committed):
+            self.committed = response.step
+            self._finish_commit(response.step, None)
+        elif isinstance(response, CommitFailed):
+            self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
 
     def end(self, link: Optional[_link.Link], why: str) -> None:
         """The connection is gone, and with it everything under way."""
@@ -98,9 +133,12 @@ class State:
                 return
             self.ended, self.link = why, None
             entries, self.entries = self.entries, {}
+            commits, self.commits = self.commits, {}
             self._changed.notify_all()
         if link is not None:
             link.hang_up()
+        for commit in commits.values():
+            commit._settle(errors.GatewayLost(_lost(why)))
         for sequence in sorted(entries):
             self._complete(entries.pop(sequence), errors.GatewayLost(_lost(why)))
 
@@ -139,6 +177,12 @@ class State:
             if isinstance(failure, _EPOCH_ENDING) and entry.operation.epoch == self.epoch:
                 self.is_over = True
         self._complete(entry, failure)
+
+    def _finish_commit(self, step: int, failure: Optional[errors.CollectiveFailed]) -> None:
+        with self._changed:
+            commit = self.commits.pop(step, None)
+        if commit is not None:
+            commit._settle(failure)
 
     def _complete(self, entry: Entry, failure: Optional[errors.CollectiveFailed]) -> None:
         operation = entry.operation

@@ -26,7 +26,7 @@ from typing import (
     get_type_hints,
 )
 
-from ._descriptor import Dtype, Op
+from ._descriptor import Dtype, Op, Operation
 
 #: The version of everything in this module.
 LOCAL_VERSION = 1
@@ -70,6 +70,7 @@ F64 = Annotated[float, "d"]
 Token = Annotated[bytes, f"{TOKEN_BYTES}s"]
 OpCode = Annotated[Op, "B"]
 DtypeCode = Annotated[Dtype, "B"]
+OperationCode = Annotated[Operation, "B"]
 Failure = Annotated[FailureCode, "B"]
 Text = Annotated[str, _Text(0xFFFF)]
 FailureText = Annotated[str, _Text(FAILURE_TEXT_MAX_BYTES)]
@@ -94,6 +95,8 @@ class Post(NamedTuple):
     dtype: DtypeCode
     elements: U64
     layout_hash: U64
+    operation: OperationCode
+    root: U32
     weight: F64
     timeout_ns: U64
     contribution_offset: U64
@@ -134,6 +137,10 @@ class EpochBegan(NamedTuple):
     # 1 with the last step known to be complete in every region; 0 and 0 without one.
     has_committed: U8
     committed: U64
+
+    def is_sound(self) -> bool:
+        """Whether the last two fields go together."""
+        return self.has_committed == 1 or self[2:] == (0, 0)
 
 
 class ResultReady(NamedTuple):
@@ -232,7 +239,10 @@ class _Layout:
                 values.append(taken)
         if at != len(data):
             raise DecodeError("bytes left over")
-        return self.cls(*values)
+        message = self.cls(*values)
+        if isinstance(message, EpochBegan) and not message.is_sound():
+            raise DecodeError("a committed step that is none")
+        return message
 
 
 def _member(kind: Callable[[int], Any], code: int) -> Any:

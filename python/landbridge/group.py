@@ -7,15 +7,16 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
 from . import _buffers, _config, _link, errors
 from ._arena import Arena, Block, overlap
 from ._batch import batch_shares
-from ._descriptor import Dtype, Op
+from ._descriptor import Dtype, Op, Operation
 from ._state import Entry, State
-from ._wire import LOCAL_VERSION, Attach, Post
-from .operation import Delivery, Operation
+from ._wire import LOCAL_VERSION, Attach, Post, Request
+from ._wire import Commit as CommitRequest
+from .operation import Commit, Delivery, Operation
 
 #: How long a rank waits for the others to post, unless it says otherwise.
 DEFAULT_TIMEOUT_S = 30 * 60.0
@@ -267,6 +268,38 @@ class Group:
         """Returns when every rank has called it."""
         self.all_reduce(b"\0", "max", layout=_BARRIER_LAYOUT, timeout=timeout)
 
+    def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """``commit_async`` and ``wait``: returns when every region has the step."""
+        self.commit_async(step, timeout=timeout).wait()
+
+    def commit_async(self, step: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> Commit:
+        """Asks whether all that this rank posted since its last commit, on behalf of the
+        caller's ``step``, is complete on every rank of every region: then no failure takes a
+        region back behind the step. All ranks commit the same steps.
+
+        Raises what ``all_reduce_async`` raises; what else goes wrong is raised by
+        ``Commit.wait``.
+        """
+        self._check_process()
+        if not 0 <= step < 1 << 64:
+            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^64 - 1")
+        commit = Commit(step)
+
+        def register() -> Tuple[_link.Link, Request]:
+            link, epoch = self._state.register_commit(commit)
+            return link, CommitRequest(epoch, step, round(timeout * 1e9))
+
+        with self._posting:
+            self._send(register)
+        return commit
+
+    @property
+    def committed_step(self) -> Optional[int]:
+        """The last step known to be complete in every region; after ``recover`` what the
+        gateways agree on, whatever ``Commit.wait`` raised. ``None`` when no step is known to
+        be, as when the gateways were started anew."""
+        return self._state.committed
+
     def batch_share(self, global_batch: int) -> int:
         """This rank's samples of a global batch, in proportion to the fabric's ``speeds``."""
         return self.batch_shares(global_batch)[self.rank]
@@ -329,27 +362,36 @@ class Group:
         self, entry: Entry, op: Op, source: _buffers.Adapter, rest: Tuple[float, int, float]
     ) -> None:
         weight, layout, timeout = rest
-        state = self._state
-        link = None
-        try:
-            link, epoch, sequence = state.register(entry)
-            post = Post(
+
+        def register() -> Tuple[_link.Link, Request]:
+            link, epoch, sequence = self._state.register(entry)
+            return link, Post(
                 epoch=epoch,
                 sequence=sequence,
                 op=op,
                 dtype=source.dtype,
                 elements=source.elements,
                 layout_hash=layout,
+                operation=Operation.ALL_REDUCE,
+                root=0,
                 weight=weight,
                 timeout_ns=round(timeout * 1e9),
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
             )
-            link.send(post)
+
+        self._send(register)
+
+    def _send(self, register: Callable[[], Tuple[_link.Link, Request]]) -> None:
+        state = self._state
+        link = state.link
+        try:
+            link, request = register()
+            link.send(request)
         except errors.LandbridgeError:
-            raise  # nothing was numbered; some of these are `OSError`s as well
+            raise  # nothing was registered; some of these are `OSError`s as well
         except OSError as error:
-            # The operation says so.
+            # What was registered says so.
             state.end(link, f"connection to the gateway ended: {error}")
         except BaseException:
             # Half a message may be out, or a number without its post: no way to go on.

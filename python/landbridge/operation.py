@@ -170,3 +170,33 @@ class Operation:
             callback(self)
         except Exception:
             log.exception("a callback of collective %d raised", self.sequence)
+
+
+class Commit:
+    """A step that is being committed; from ``Group.commit_async``."""
+
+    def __init__(self, step: int) -> None:
+        #: The trainer's number of the step.
+        self.step = step
+        self._failure: Optional[errors.CollectiveFailed] = None
+        self._done = Latch()
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Returns when every region has the step's collectives. ``timeout`` is in seconds.
+
+        Raises ``WaitTimeout`` when that is not known in time, and a ``CollectiveFailed`` when
+        it will not be known: see ``Group.committed_step``.
+        """
+        if not self._done.wait(timeout):
+            raise errors.WaitTimeout(f"step {self.step} is not committed after {timeout} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def is_done(self) -> bool:
+        """Whether ``wait`` would return or raise at once."""
+        return self._done.is_open
+
+    def _settle(self, failure: Optional[errors.CollectiveFailed]) -> None:
+        """Called by the group, once."""
+        self._failure = failure
+        self._done.open()

@@ -54,7 +54,7 @@ def on_all(items, function):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
         assert not thread.is_alive(), "a rank hangs"
     if failures:
         raise failures[0]

@@ -126,6 +126,36 @@ def test_a_barrier_holds_until_all_are_there(groups):
     assert on_all(groups, step) == [True] * 3
 
 
+def test_a_step_is_committed_when_every_rank_has_it(groups):
+    array = numpy.ones(1000, "float32")
+    groups[0].all_reduce_async(array)
+    early = groups[0].commit_async(7)
+    with pytest.raises(landbridge.WaitTimeout):
+        early.wait(0.05)
+    with pytest.raises(landbridge.BadRequest, match="step 7"):
+        groups[0].commit_async(7)
+
+    def step(group):
+        if group.rank:
+            group.all_reduce(array)
+            group.commit(7, timeout=30)
+        else:
+            early.wait(30)
+        group.all_reduce(array)
+        group.commit(8, timeout=30)
+        return group.committed_step
+
+    assert on_all(groups, step) == [8] * 3
+
+
+def test_a_commit_that_cannot_be_confirmed_says_so(groups):
+    groups[0].all_reduce_async(numpy.ones(4, "float32"), timeout=0.2)
+    commit = groups[0].commit_async(9, timeout=20)
+    with pytest.raises(landbridge.CollectiveFailed):
+        commit.wait(30)
+    on_all(groups[1:], failure_of)
+
+
 def test_batches_are_shared_by_speed(groups):
     assert [group.batch_share(16) for group in groups] == [4, 4, 8]
     assert groups[0].batch_shares(17) == [4, 4, 9]

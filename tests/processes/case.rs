@@ -204,13 +204,15 @@ impl Watch {
     /// Two ranks that completed one collective have equal bits.
     fn differences(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let first = &self.ranks[0].done;
-        for (rank, seen) in self.ranks.iter().enumerate().skip(1) {
+        let mut first = BTreeMap::new();
+        for (rank, seen) in self.ranks.iter().enumerate() {
             for (which, digest) in &seen.done {
-                if first.get(which).is_some_and(|other| other != digest) {
+                let (other, bits) = *first.entry(which).or_insert((rank, digest));
+                if bits != digest {
                     let (epoch, sequence) = which;
                     wrong.push(format!(
-                        "epoch {epoch}, collective {sequence}: rank {rank} has other bits than 0"
+                        "epoch {epoch}, collective {sequence}: rank {rank} has other bits than \
+                         {other}"
                     ));
                 }
             }

@@ -46,10 +46,41 @@ fn a_commit_takes_a_round_trip_and_waits_for_a_late_rank() {
         let early = tokio::spawn(async move { early.commit(Step(1)).await });
         lab.sleep(Span::from_secs(90)).await;
         assert!(!early.is_finished());
+        let twice = clients[0].commit(Step(1)).await.expect_err("it waits already");
+        assert_eq!(twice.code, FailureCode::BadPost, "{twice}");
+        assert!(!early.is_finished(), "the first one's answer is its own");
         operations.push(post(&clients[1], &CASE).await);
         assert_eq!(early.await.expect("no panic"), Ok(()));
         assert_eq!(clients[0].committed(), Some(Step(1)));
         assert!(outcomes(&mut operations).await.iter().all(Result::is_ok));
+    });
+}
+
+/// The epoch ends between posts and commit: what was posted failed, and a commit in the next
+/// epoch must not confirm it for having nothing there.
+#[test]
+fn a_commit_does_not_confirm_posts_of_an_epoch_that_is_over() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(2, 1), 9).await;
+        let mut clients = lab.clients(32 << 20).await;
+        succeeds(&clients, 2, &CASE).await;
+        assert!(commit_all(&clients, 0).await.iter().all(Result::is_ok));
+        let before = clients[0].epoch();
+        let mut operations = vec![post(&clients[0], &CASE).await];
+        // A rank that comes back ends the epoch.
+        drop(clients.remove(1));
+        clients.insert(1, lab.client(1, 32 << 20).await);
+        assert!(outcomes(&mut operations).await.iter().all(Result::is_err));
+        while clients.iter().any(|client| client.epoch() == before) {
+            lab.sleep(Span::from_ms(10)).await;
+        }
+        let failure = clients[0].commit(Step(1)).await.expect_err("it failed");
+        assert_eq!(failure.code, FailureCode::EpochEnded, "{failure}");
+        assert!(clients.iter().all(|client| client.committed() == Some(Step(0))));
+        // Posted again, the step is committed.
+        succeeds(&clients, 2, &CASE).await;
+        assert!(commit_all(&clients, 1).await.iter().all(Result::is_ok));
+        assert!(clients.iter().all(|client| client.committed() == Some(Step(1))));
     });
 }
 

@@ -5,7 +5,7 @@
 use scenarios::faults::{RANDOM, Scenario, named, replay, sweep, threads};
 
 /// Random ones.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 /// Of each named one.
 const SEEDS_EACH: u64 = 3;
 

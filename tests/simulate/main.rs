@@ -3,10 +3,11 @@
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use scenarios::faults::{RANDOM, Scenario, Told, named, replay, sweep, threads};
+use std::io::{IsTerminal, Write, stdout};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
-use units::Span;
+use units::{ByteCount, Span};
 
 /// Run whole gateways and ranks in virtual time while things go wrong, and judge what every
 /// rank sees. One seed prints what happened; many print what came of them.
@@ -85,8 +86,10 @@ impl Command {
             let wrong = if told.wrong.is_empty() { vec![] } else { vec![(seed, told.clone())] };
             println!("{}", self.report(1, &told, &wrong, 0.0));
         } else {
-            println!("{scenario}{timeline}\n\n{}", table(&told));
-            told.wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
+            let wrong = told.wrong.iter().map(|wrong| format!("WRONG: {wrong}\n"));
+            let wrong: String = wrong.collect();
+            // Whoever reads may have seen enough.
+            let _ = writeln!(stdout(), "{scenario}{timeline}\n\n{}{wrong}", table(&told));
         }
         exit(&told)
     }
@@ -111,14 +114,25 @@ impl Command {
     }
 
     fn run(&self, seeds: Range<u64>) -> (Told, Vec<(u64, Told)>, usize) {
-        let bar = if self.json { ProgressBar::hidden() } else { progress(seeds.end - seeds.start) };
+        let bar = progress(seeds.end - seeds.start);
+        // A terminal has the bar, a log has lines.
+        let line_every = (bar.length().unwrap_or(0) / LINES).max(LINE_SEEDS_MIN);
+        let lines = !std::io::stderr().is_terminal();
         let (mut total, mut wrong) = (Told::default(), Vec::new());
         let scenarios = seeds.map(|seed| self.scenario(seed));
         let runs = sweep(scenarios, self.jobs.unwrap_or_else(threads), |scenario, told| {
             total.add(told);
             bar.inc(1);
+            if lines && bar.position().is_multiple_of(line_every) {
+                eprintln!("{} seeds, {} with something wrong", bar.position(), wrong.len());
+            }
             let Some(first) = told.wrong.first() else { return true };
-            bar.println(format!("seed {}: {first}", scenario.seed));
+            let line = format!("seed {}: {first}", scenario.seed);
+            if lines {
+                eprintln!("{line}")
+            } else {
+                bar.println(line)
+            }
             wrong.push((scenario.seed, told.clone()));
             !self.first
         });
@@ -143,12 +157,20 @@ impl Command {
             "seeds": runs,
             "seconds": seconds,
             "outcomes": total.outcomes,
-            "longest_wait_seconds": total.longest_wait.as_secs_f64(),
+            "faults": total.faults,
+            "longest_wait_seconds": total.longest_wait.0.as_secs_f64(),
+            "longest_wait_allowed_seconds": total.longest_wait.1.as_secs_f64(),
             "least_margin_seconds": total.least_margin.map(Span::as_secs_f64),
+            "memory_bytes": total.fullest.map(|(most, _)| most),
+            "memory_budget_bytes": total.fullest.map(|(_, limit)| limit),
             "wrong": wrong.collect::<Vec<_>>(),
         })
     }
 }
+
+/// Lines of progress in a log, at most, and the fewest seeds between two.
+const LINES: u64 = 40;
+const LINE_SEEDS_MIN: u64 = 50;
 
 /// Wrong things shown of each seed.
 const SHOWN: usize = 5;
@@ -167,8 +189,14 @@ fn table(told: &Told) -> String {
     let mut rows: Vec<_> =
         outcomes.map(|(name, count)| (name.clone(), count.to_string())).collect();
     let margin = told.least_margin.map_or("no long wait".to_owned(), |margin| margin.to_string());
-    rows.push(("longest wait".to_owned(), told.longest_wait.to_string()));
+    let (waited, at_most) = told.longest_wait;
+    rows.push(("longest wait".to_owned(), waited.to_string()));
+    rows.push(("where at most this was allowed".to_owned(), at_most.to_string()));
     rows.push(("least time left before a deadline".to_owned(), margin));
+    if let Some((most, limit)) = told.fullest.map(|(most, limit)| (ByteCount::new(most), limit)) {
+        rows.push(("most memory against its budget".to_owned(), most.to_string()));
+        rows.push(("the budget".to_owned(), ByteCount::new(limit).to_string()));
+    }
     rows.insert(0, ("OUTCOME FOR A RANK".to_owned(), "COUNT".to_owned()));
     rows.iter().map(|(name, value)| format!("{name:36}{value:>16}\n")).collect()
 }

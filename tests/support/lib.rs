@@ -1,25 +1,27 @@
 //! Whole gateways under virtual time: real sessions, real QUIC, simulated links.
 
 pub mod batch;
+pub mod controls;
 pub mod data;
 pub mod faults;
+pub mod mesh;
 pub mod papers;
 
-use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
-use gateway::daemon::{Gateway, GatewaySpec};
-use gateway::host::{Host, VirtualHost};
-use gateway::local::door::{self, Knocker};
+use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::local::server::Job;
-use gateway::observe::metrics::Metrics;
-use gateway::observe::status::{Status, StatusDoor};
+use gateway::observe::status::Status;
+use gateway::simulate::Setup;
+pub use gateway::simulate::{address, lan_address};
 use gateway::wan::addresses::LaneAddresses;
-use gateway::wan::policy::{LinkPolicy, Policies};
-use hier_collectives::ids::{GatewayId, RankId};
+use gateway::wan::policy::LinkPolicy;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use papers::Papers;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec, VirtualNet};
@@ -43,6 +45,8 @@ pub struct Shape {
     pub mtu: u16,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
+    /// Segments of this size instead of the plan's.
+    pub segment: Option<ByteCount>,
     /// Jobs, each with its weight.
     pub jobs: Vec<(&'static str, u32)>,
     /// How the link is used.
@@ -64,6 +68,7 @@ impl Shape {
             jitter: Span::ZERO,
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
+            segment: None,
             jobs: vec![(JOB, 1)],
             policy: LinkPolicy::default(),
             carriers: 1,
@@ -100,38 +105,19 @@ impl Shape {
     }
 }
 
-/// A simulated deployment.
-pub struct Lab {
-    /// Its network.
-    pub net: VirtualNet,
-    /// Its clock.
-    pub host: Arc<dyn Host>,
-    /// Its fabric.
-    pub fabric: Arc<Fabric>,
-    /// Its gateways, in order.
-    pub gateways: Vec<Gateway>,
-    memory: ByteCount,
-    jobs: Vec<Job>,
-    policy: LinkPolicy,
-    carriers: u8,
-    doors: Vec<(Knocker, StatusDoor)>,
-}
-
 /// The job of a lab that has one.
 pub const JOB: &str = "sim";
 /// The token of every job.
 pub const TOKEN: [u8; 32] = [7; 32];
 
-/// Where a gateway is in the simulated network.
-pub fn address(gateway: GatewayId) -> SocketAddr {
-    let last = u8::try_from(gateway.0 + 1).expect("few gateways");
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7400)
-}
-
 /// Where a gateway is on one of several carriers; [`address`] is on the first.
 pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
-    let last = u8::try_from(gateway.0 + 1).expect("few gateways");
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, carrier, last)), 7400)
+    let first = address(gateway);
+    let IpAddr::V4(ip) = first.ip() else { return first };
+    let [_, _, high, low] = ip.octets();
+    // 10.1 is the LANs'.
+    let second = if carrier == 0 { 0 } else { 1 + carrier };
+    SocketAddr::new(Ipv4Addr::new(10, second, high, low).into(), first.port())
 }
 
 /// A loss ratio in parts per million.
@@ -139,48 +125,53 @@ pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")
 }
 
-/// The jobs of a shape.
-fn jobs(shape: &Shape) -> Vec<Job> {
+/// Memory of a job's arenas that no test comes near.
+const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
+
+/// Jobs by name and weight, each with so much memory.
+fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<Job> {
     let job = |(name, weight): &(&str, u32)| Job {
         name: (*name).to_owned(),
         token: TOKEN.into(),
-        memory: ByteCount::new(16 << 30),
+        memory,
         weight: NonZeroU32::new(*weight).expect("a weight"),
     };
-    shape.jobs.iter().map(job).collect()
+    jobs.iter().map(job).collect()
 }
 
-/// What a simulated gateway is made of.
-fn deployment(
-    fabric: &Arc<Fabric>,
-    me: GatewayId,
-    papers: Papers,
-    (jobs, memory): (Vec<Job>, ByteCount),
-) -> GatewaySpec {
-    let others = fabric.gateway_ids().filter(|id| *id != me);
-    GatewaySpec {
-        fabric: Arc::clone(fabric),
-        identity: papers.fabric_identity(),
-        me,
-        listen: address(me).into(),
-        addresses: others.map(|id| (id, address(id).into())).collect(),
-        mtu_pinned: true,
-        credentials: papers.credentials(fabric, me),
-        jobs,
-        memory,
-        segment: None,
-        policies: Policies::new(),
+/// What the gateways of a shape have in common.
+fn setup(shape: &Shape) -> Setup {
+    let fabric = shape.fabric();
+    let mut plan = plan::plan(&fabric).expect("a plan");
+    plan.segment = shape.segment.unwrap_or(plan.segment);
+    let lanes = |id: GatewayId| {
+        let on_each = (0..shape.carriers).map(|carrier| carrier_address(id, carrier));
+        LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
+    };
+    let links = fabric.links().iter();
+    Setup {
+        plan,
+        addresses: fabric.gateway_ids().map(lanes).collect(),
+        jobs: jobs_of(&shape.jobs, JOB_MEMORY),
+        memory: shape.memory,
+        policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
+        fabric,
     }
 }
 
 /// Runs a future to its end under a paused clock.
 pub fn simulate<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(future)
+    gateway::simulate::run(future).expect("a runtime")
+}
+
+/// Gateways and the links between them.
+pub struct Lab(gateway::simulate::Lab);
+
+impl Deref for Lab {
+    type Target = gateway::simulate::Lab;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Lab {
@@ -192,81 +183,33 @@ impl Lab {
     /// Starts both gateways, each with papers of its own.
     pub async fn start_with(shape: &Shape, seed: u64, papers: [Papers; 2]) -> Self {
         let net = VirtualNet::new();
-        let fabric = shape.fabric();
-        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
         for carrier in 0..shape.carriers {
             let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
             net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
         }
-        let memory = shape.memory;
-        let jobs = jobs(shape);
-        let (policy, carriers) = (shape.policy.clone(), shape.carriers);
-        let (gateways, doors) = (vec![], vec![]);
-        let mut lab = Self { net, host, fabric, gateways, memory, jobs, policy, carriers, doors };
-        for (id, papers) in lab.fabric.gateway_ids().zip(papers) {
-            lab.add_gateway(id, papers).await;
+        let mut lab = gateway::simulate::Lab::new(setup(shape), net, seed);
+        for (id, papers) in [GatewayId(0), GatewayId(1)].into_iter().zip(papers) {
+            let papers = papers.of(&lab.fabric, id);
+            lab.add_gateway(id, papers).await.expect("starts");
         }
-        lab
+        Self(lab)
     }
 
     /// Stops a gateway and starts it again with other papers.
     pub async fn restart(&mut self, me: GatewayId, papers: Papers) {
-        let index = usize::from(me.0);
-        self.gateways.remove(index).shut_down().await;
-        self.doors.remove(index);
-        // Its sockets are free once its peers have had time to answer.
-        self.sleep(Span::from_secs(30)).await;
-        self.add_gateway(me, papers).await;
+        let papers = papers.of(&self.fabric, me);
+        self.0.restart(me, papers).await.expect("starts");
     }
 
     /// Stops a gateway and starts it again without a job.
     pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
-        let all = self.jobs.clone();
-        self.jobs.retain(|kept| kept.name != job);
-        self.restart(me, Papers::Right).await;
-        self.jobs = all;
-    }
-
-    async fn add_gateway(&mut self, me: GatewayId, papers: Papers) {
-        let (door, knocker) = door::in_process();
-        let (status, questions) = StatusDoor::new();
-        let mut spec = deployment(&self.fabric, me, papers, (self.jobs.clone(), self.memory));
-        let lanes = |id: GatewayId| {
-            let on_each = (0..self.carriers).map(|carrier| carrier_address(id, carrier));
-            LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
-        };
-        spec.listen = lanes(me);
-        spec.addresses.iter_mut().for_each(|(id, addresses)| *addresses = lanes(*id));
-        let links = self.fabric.links().iter();
-        spec.policies = links.map(|link| ((link.a, link.b), self.policy.clone())).collect();
-        let observed = (Arc::new(Metrics::new()), questions);
-        let host = Arc::clone(&self.host);
-        let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
-        let index = self.gateways.len().min(usize::from(me.0));
-        self.gateways.insert(index, gateway);
-        self.doors.insert(index, (knocker, status));
+        let papers = Papers::Right.of(&self.fabric, me);
+        self.0.drop_job(me, job, papers).await.expect("starts");
     }
 
     /// What a gateway says of itself.
     pub async fn status(&self, gateway: GatewayId) -> Status {
-        self.doors[usize::from(gateway.0)].1.ask().await.expect("a status")
-    }
-
-    /// Lets time pass.
-    pub async fn sleep(&self, span: Span) {
-        self.host.sleep_until(self.host.now() + span).await;
-    }
-
-    /// Cuts the link both ways, or joins it again.
-    pub fn cut(&self, cut: bool) {
-        self.cut_from(GatewayId(0), cut);
-        self.cut_from(GatewayId(1), cut);
-    }
-
-    /// Cuts what goes out from one of the two gateways, or joins it again.
-    pub fn cut_from(&self, from: GatewayId, cut: bool) {
-        let to = address(GatewayId(1 - from.0)).ip();
-        self.net.set_blackhole(address(from).ip(), to, cut).expect("a link");
+        self.0.status(gateway).await.expect("a status")
     }
 
     /// Attaches a rank of [`JOB`], waiting at most `patience` for the gateways to meet.
@@ -280,23 +223,6 @@ impl Lab {
         patience: Span,
     ) -> Result<Client, AttachError> {
         self.attach_to(JOB, rank, arena_bytes, patience).await
-    }
-
-    /// Attaches a rank of a job.
-    ///
-    /// # Errors
-    /// As [`Client::attach`].
-    pub async fn attach_to(
-        &self,
-        job: &str,
-        rank: u32,
-        arena_bytes: u64,
-        patience: Span,
-    ) -> Result<Client, AttachError> {
-        let gateway = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
-        let way = Way::InProcess(self.doors[usize::from(gateway.0)].0.clone());
-        let attach = Attach { patience, ..Attach::new(job, TOKEN, rank, arena_bytes) };
-        Client::attach(&way, attach).await
     }
 
     /// Attaches a rank.

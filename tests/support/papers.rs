@@ -1,6 +1,7 @@
 //! What gateways show of themselves: the right papers, and wrong ones.
 
 use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
+use gateway::simulate;
 use gateway::wan::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
@@ -31,6 +32,12 @@ impl Papers {
         [if self == Self::OtherFabric { 2 } else { 1 }; 32]
     }
 
+    /// All that it shows.
+    pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::Papers {
+        let (identity, credentials) = (self.fabric_identity(), self.credentials(fabric, me));
+        simulate::Papers { identity, credentials }
+    }
+
     /// Its certificate and key, and the CA that it believes, which is always the right one.
     pub fn credentials(self, fabric: &Fabric, me: GatewayId) -> Credentials {
         let own = &fabric.gateway(me).name;
@@ -40,6 +47,12 @@ impl Papers {
         let issued = match self {
             Self::Right | Self::OtherFabric => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
+                if !file("key").exists() {
+                    let issued = right().issue(own, fabric.name(), Validity::days(30));
+                    let Issued { certificate_pem, key_pem } = issued.expect("a certificate");
+                    std::fs::write(file("pem"), certificate_pem).expect("written");
+                    std::fs::write(file("key"), key_pem).expect("written");
+                }
                 return Credentials::load(&file("pem"), &file("key"), &ca).expect("keys");
             }
             Self::OtherAuthority => {

@@ -175,9 +175,9 @@ fn sections_of_the_protocol_that_the_code_cites_are_there() {
     assert!(cited >= 2, "{cited} citations found");
 }
 
-/// The page is of use only as long as what it names is there.
+/// The pages are of use only as long as what they name is there.
 #[test]
-fn defaults_name_constants_tests_and_files_that_are_there() {
+fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
     let sources = sources();
     let code: Vec<&Source> = sources.iter().filter(|source| is(source, &["rs"])).collect();
     let declared = |declaration: String| {
@@ -190,9 +190,14 @@ fn defaults_name_constants_tests_and_files_that_are_there() {
         let roots = ["", "gateway/src", "hier-collectives/src", "wan-sim/src"];
         roots.iter().any(|folder| root().join(folder).join(path).is_file())
     };
-    let page = std::fs::read_to_string(root().join("docs/defaults.md")).expect("readable");
+    let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("readable");
+    let scenarios = read("tests/scenarios.toml");
+    let pages = ["docs/defaults.md", "docs/failures.md"].map(|page| (page, read(page)));
+    let spans = pages
+        .iter()
+        .flat_map(|(page, text)| text.split('`').skip(1).step_by(2).map(move |span| (*page, span)));
     let (mut findings, mut found) = (Vec::new(), 0);
-    for span in page.split('`').skip(1).step_by(2) {
+    for (page, span) in spans {
         let words = span.trim_start_matches("Failure::");
         let constant = words.contains('_')
             && words.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
@@ -201,18 +206,22 @@ fn defaults_name_constants_tests_and_files_that_are_there() {
             && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         let known = if constant {
             declared(format!("const {words}"))
+        } else if let Some(metric) = span.strip_prefix("landbridge_") {
+            declared(format!(" {metric}"))
         } else if test {
             declared(format!("fn {span}"))
         } else if span.ends_with(".rs") {
             is_file(span)
+        } else if let Some((_, scenario)) = span.split_once("--scenario ") {
+            scenarios.contains(&format!("name = \"{scenario}\""))
         } else {
             continue;
         };
         found += 1;
         if !known {
-            findings.push(format!("docs/defaults.md: `{span}` is not in the code"));
+            findings.push(format!("{page}: `{span}` is not in the code"));
         }
     }
     assert_none(findings);
-    assert!(found > 50, "only {found} names found");
+    assert!(found > 80, "only {found} names found");
 }

@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use tun::Tun;
 use units::ByteCount;
 
 /// A lab at work. Dropping it removes everything it made.
@@ -30,6 +31,7 @@ pub struct Lab {
     clock: RunClock,
     states: Vec<Arc<Mutex<SiteState>>>,
     ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
+    tuns: Arc<Vec<Tun>>,
     recorder: Option<Arc<Mutex<Recorder>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     /// Readable when a thread has ended; closing it ends all.
@@ -67,6 +69,8 @@ pub struct LinkStatus {
     pub counters: Counters,
     /// Bytes that wait.
     pub queue: ByteCount,
+    /// The most that ever waited.
+    pub queue_peak: ByteCount,
 }
 
 impl Lab {
@@ -97,18 +101,18 @@ impl Lab {
             clock: RunClock::start(),
             states,
             ingress: Arc::new(ingress),
+            tuns: Arc::new(tuns),
             recorder: recorder.map(|recorder| Arc::new(Mutex::new(recorder))),
             threads: Vec::new(),
             life: Vec::new(),
             namespaces,
         };
-        let tuns = Arc::new(tuns);
         for (site, state) in lab.states.iter().enumerate() {
             let (mut life, pump_life) = UnixStream::pair()?;
             let pump = Pump {
                 site,
                 clock: lab.clock.clone(),
-                tuns: Arc::clone(&tuns),
+                tuns: Arc::clone(&lab.tuns),
                 state: Arc::clone(state),
                 ingress: Arc::clone(&lab.ingress),
                 recorder: lab.recorder.clone(),
@@ -149,6 +153,7 @@ impl Lab {
     pub fn fidelity(&self) -> FidelityReport {
         let mut all = Fidelity::default();
         self.states.iter().for_each(|state| all.merge(&lock(state).fidelity));
+        all.dropped(self.tuns.iter().map(|tun| tun.overflowed(site::DEVICE)).sum());
         all.report(&LIMITS, &self.clock.elapsed())
     }
 
@@ -197,6 +202,21 @@ impl Drop for Lab {
 /// The network namespace of a site.
 pub fn namespace_name(prefix: &str, site: &str) -> String {
     format!("{prefix}{site}")
+}
+
+/// Whether this process may run programs at a site.
+///
+/// # Errors
+/// [`LabError::Unprivileged`]; [`LabError::System`] where this process does not see it.
+pub fn may_enter(namespace: &str) -> Result<(), LabError> {
+    site::may_enter(namespace).map_err(|source| match source.kind() {
+        // What is bound there is not seen from here.
+        io::ErrorKind::InvalidInput => io::Error::other(format!(
+            "{namespace} was made by a program at another site: enter it from that program"
+        ))
+        .into(),
+        _ => LabError::Unprivileged { what: "cannot enter a network namespace", source },
+    })
 }
 
 /// Removes what a lab with this prefix left behind when it was killed. Returns the names of

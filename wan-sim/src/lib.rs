@@ -20,6 +20,8 @@ mod fidelity;
 pub mod lab;
 mod link;
 pub mod netem;
+#[cfg(any(feature = "lab", feature = "relay"))]
+mod priority;
 pub mod recording;
 #[cfg(feature = "relay")]
 pub mod relay;

@@ -42,6 +42,12 @@ pub enum NetemError {
         /// What would be accepted.
         wanted: &'static str,
     },
+    /// A word that came before: one of the two would have no effect.
+    #[error("`{word}` is given twice: give one")]
+    Twice {
+        /// The word.
+        word: String,
+    },
     /// Netem knows it, this model does not.
     #[error("`{word}` is refused: {reason}")]
     Refused {
@@ -68,7 +74,17 @@ impl FromStr for Netem {
     fn from_str(text: &str) -> Result<Self, NetemError> {
         let mut words = Words(text.split_whitespace().collect());
         let mut parsed = Parsed::default();
+        let mut seen = Vec::new();
         while let Some(word) = words.next() {
+            let name = match word {
+                "latency" => "delay",
+                "drop" => "loss",
+                other => other,
+            };
+            if seen.contains(&name) {
+                return Err(NetemError::Twice { word: name.to_owned() });
+            }
+            seen.push(name);
             parsed.take(word, &mut words)?;
         }
         parsed.finish()
@@ -125,7 +141,9 @@ impl Parsed {
                 return Err(NetemError::Refused { word: word.into(), reason });
             }
             _ => {
-                return Err(NetemError::Unknown { word: word.into(), accepted: ACCEPTED });
+                let number = word.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+                let accepted = if number { VALUES } else { ACCEPTED };
+                return Err(NetemError::Unknown { word: word.into(), accepted });
             }
         }
         Ok(())
@@ -301,6 +319,8 @@ impl<'a> Words<'a> {
 
 const ACCEPTED: &str = "delay, distribution, loss, ecn, corrupt, duplicate, reorder, gap, rate, \
                         limit, seed, queue, mark-above, order";
+const VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, 0.1%, \
+                      1gbit or 5MB";
 const TIME: &str = "a time such as 40ms (ns, us, ms, s)";
 const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, kbps, \
                     mbps, gbps)";

@@ -128,7 +128,8 @@ impl fmt::Display for MovedLine<'_> {
     }
 }
 
-struct FateWord(Fate);
+/// A fate as recordings and traces spell it.
+pub(crate) struct FateWord(pub(crate) Fate);
 
 impl fmt::Display for FateWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

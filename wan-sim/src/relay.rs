@@ -111,6 +111,8 @@ pub struct RelayCounters {
 /// Packets that the relay could not handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OwnDrops {
+    /// Packets that came faster than they were read, and did not fit the socket.
+    pub overflowed: u64,
     /// Packets of new clients above [`FLOWS_MAX`], or for which no socket could be had.
     pub no_flow: u64,
     /// Packets that the kernel did not take.
@@ -163,7 +165,7 @@ impl Relay {
             clock: RunClock::start(),
         }));
         let (mut life, pump_life) = UnixStream::pair()?;
-        let pump = Pump::new(listeners, Arc::clone(&shared), pump_life);
+        let pump = Pump::new(listeners, Arc::clone(&shared), pump_life)?;
         let thread =
             std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
         // Until its thread runs.
@@ -310,4 +312,4 @@ const BACKWARD: usize = 1;
 const BACKWARD_SEED: u64 = 0x6261_636b_7761_7264;
 
 /// Most client addresses served at once, over all forwards.
-pub const FLOWS_MAX: usize = 512;
+pub const FLOWS_MAX: usize = 4096;

@@ -5,7 +5,7 @@
 
 mod verify;
 
-pub use verify::{VerifyError, verify};
+pub use verify::{VerifyError, applied, verify};
 
 use crate::topology::{Port, Topology};
 use crate::{Jitter, LinkSpec, Loss, Order, Script, Shape};

@@ -1,6 +1,8 @@
-//! A running hash over everything a network did.
+//! Everything a network did, packet by packet, and a running hash over it.
 
+use crate::recording::FateWord;
 use crate::{Fate, Offered, Reason};
+use std::fmt;
 use std::net::SocketAddr;
 use units::TimeNs;
 
@@ -17,6 +19,19 @@ pub struct TraceRecord {
     pub ip_bytes: u32,
     /// What became of it; `None` where no link leads to its destination.
     pub offered: Option<Offered>,
+}
+
+/// One line without its end: time in nanoseconds, source, destination, bytes, fate.
+impl fmt::Display for TraceRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { now, source, destination, ip_bytes, offered } = self;
+        write!(f, "{} {source} {destination} {ip_bytes} ", now.ns())?;
+        let Some(offered) = offered else {
+            return write!(f, "unreachable");
+        };
+        write!(f, "{}", FateWord(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+    }
 }
 
 /// FNV-1a over the records in order. Equal hashes: the same packets, times and fates.

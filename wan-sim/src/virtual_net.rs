@@ -9,7 +9,7 @@ mod clock;
 mod socket;
 mod state;
 
-use crate::{Counters, Link, LinkSpec, VirtualTime};
+use crate::{Counters, Link, LinkSpec, TraceRecord, VirtualTime};
 use bytes::Bytes;
 use clock::Clock;
 use quinn::AsyncUdpSocket;
@@ -168,9 +168,15 @@ impl VirtualNet {
         self.lock().undelivered
     }
 
+    /// Shows every packet from here on to `sink`, as it meets its fate: at each port and
+    /// each link. The sink must not call the network.
+    pub fn trace_to(&self, sink: impl FnMut(&TraceRecord) + Send + 'static) {
+        self.lock().trace.sink = Some(Box::new(sink));
+    }
+
     /// A hash over every packet so far: time, addresses, size and fate.
     pub fn trace_hash(&self) -> u64 {
-        self.lock().trace.value()
+        self.lock().trace.hash.value()
     }
 
     fn with_link<T>(

@@ -61,7 +61,9 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
     let counters = json(&mut lines);
     let seen = |packets: u64, ip_bytes: u64| {
         serde_json::json!({
-            "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0
+            "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0,
+            "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked": 0,
+            "duplicated": 0, "corrupted": 0,
         })
     };
     let expected = serde_json::json!({ "east_west": seen(1, 1000), "west_east": seen(1, 100) });
@@ -111,6 +113,9 @@ fn a_starved_relay_says_that_the_run_is_void() {
     let signal = |signal| rustix::process::kill_process(id, signal).unwrap();
     stopping::stop(id);
     client.send_to(b"late", listener).unwrap();
+    // More than its socket holds: the rest is the emulator's loss.
+    let most = ready["receive_buffer_bytes"].as_u64().unwrap() * 2 / 9000 + 100;
+    (0..most).for_each(|_| drop(client.send_to(&[0; 9000], listener)));
     target.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(target.recv_from(&mut [0; 9]).is_err(), "a stopped relay delivered");
     signal(rustix::process::Signal::CONT);
@@ -119,7 +124,8 @@ fn a_starved_relay_says_that_the_run_is_void() {
     signal(rustix::process::Signal::TERM);
     let report = json(&mut lines);
     let reasons = report["fidelity"]["void"].to_string();
-    assert!(reasons.contains("late"), "{report}");
+    assert!(reasons.contains("late") && reasons.contains("the emulator itself lost"), "{report}");
+    assert!(report["own_drops"]["overflowed"].as_u64().unwrap() > 0, "{report}");
     assert!(report["fidelity"]["machine_permille"].is_u64(), "{report}");
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -188,6 +194,12 @@ fn files_and_presets_are_shown_in_netems_words() {
     let first = "east to oslo: delay 45000000ns 2000000ns distribution normal order kept \
                  loss 0.01% rate 200000000bit 0 queue 500000B";
     assert_eq!(output.lines().next(), Some(first));
+    let schedule = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/schedule.toml");
+    let output = String::from_utf8(run(&["show", schedule]).stdout).unwrap();
+    for line in ["    at 30 s: cut", "    at 32 s: joined", "    drops packets 0, 10, 11, 12"] {
+        assert_eq!(output.lines().filter(|said| *said == line).count(), 2, "{output}");
+    }
+    assert!(output.contains("    at 20 s: delay 12000000ns loss 0.1% rate"), "{output}");
     let presets = String::from_utf8(run(&["presets"]).stdout).unwrap();
     assert!(presets.contains("km-1000: delay 5000000ns limit none"), "{presets}");
     let output = run(&["show", "/nonexistent.toml"]);

@@ -3,14 +3,18 @@
 #![expect(clippy::disallowed_types, reason = "programs at the sites use sockets")]
 #![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
 
+mod skipping;
 mod stopping;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::{self, File};
+use skipping::skip;
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +46,7 @@ fn start(topology: &Topology, prefix: &str, recorder: Option<Recorder>) -> Optio
     match Lab::start(topology, prefix, recorder) {
         Ok(lab) => Some(lab),
         Err(error @ LabError::Unprivileged { .. }) => {
-            eprintln!("SKIPPED: {error}");
+            skip(error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -224,7 +228,7 @@ fn wan_sim(arguments: &[&str]) -> Output {
 fn up(file: &str) -> Option<()> {
     let output = wan_sim(&["lab", "up", file]);
     if output.status.code() == Some(77) {
-        eprintln!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr));
+        skip(String::from_utf8_lossy(&output.stderr));
         return None;
     }
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -277,7 +281,7 @@ fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
 fn ping_and_iperf3_run_as_they_are() {
     for program in ["ping", "iperf3"] {
         if Command::new(program).arg("--help").output().is_err() {
-            eprintln!("SKIPPED: {program} is not installed: apt-get install iputils-ping iperf3");
+            skip(format!("{program} is not installed: apt-get install iputils-ping iperf3"));
             return;
         }
     }
@@ -303,7 +307,7 @@ fn ping_and_iperf3_run_as_they_are() {
         .unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     while !lines.next().unwrap().unwrap().contains("listening") {}
-    let client = exec("a", "iperf3 -c b -n 5M -J");
+    let client = exec("a", "iperf3 -c b -t 1 -J");
     let report: serde_json::Value = serde_json::from_slice(&client.stdout).unwrap();
     assert!(report["end"]["sum_received"]["bytes"].as_u64().unwrap() > 4_000_000, "{report}");
     lines.for_each(drop);
@@ -335,26 +339,150 @@ fn what_a_killed_lab_left_behind_is_found_and_removed() {
     assert!(!Path::new("/etc/netns").join(format!("{prefix}a")).exists());
 }
 
-#[test]
-fn a_starved_lab_says_that_the_run_is_void() {
+/// Stops a lab while so many datagrams are sent; what it says at its end.
+fn starved(packets: usize) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
-    let (path, _) = topology(directory.path(), "delay 1ms");
+    let (path, _) = topology(directory.path(), "delay 1ms limit none");
     let file = path.to_str().unwrap();
-    if up(file).is_none() {
-        return;
-    }
+    up(file)?;
     let (pid, prefix) = pid_and_prefix(&path);
     let (a, b) = (udp(&prefix, "a", A), udp(&prefix, "b", B));
     let mut buffer = [0; 9];
     a.send_to(b"good", b.local_addr().unwrap()).unwrap();
     b.recv_from(&mut buffer).unwrap();
     stopping::stop(pid);
-    a.send_to(b"late", b.local_addr().unwrap()).unwrap();
+    for _ in 0..packets {
+        a.send_to(b"late", b.local_addr().unwrap()).unwrap();
+    }
     b.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(b.recv_from(&mut buffer).is_err(), "a stopped lab delivered");
     kill_process(pid, Signal::CONT).unwrap();
     b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     b.recv_from(&mut buffer).unwrap();
     let down = String::from_utf8(wan_sim(&["lab", "down", file]).stdout).unwrap();
-    assert!(down.contains("VOID: ") && down.contains("reads came more than"), "{down}");
+    assert!(down.contains("VOID: "), "{down}");
+    Some(down)
+}
+
+#[test]
+fn a_starved_lab_says_that_the_run_is_void() {
+    let Some(down) = starved(1) else { return };
+    assert!(down.contains("reads came more than"), "{down}");
+    // More than the device holds while nobody reads.
+    let Some(down) = starved(10_100) else { return };
+    assert!(down.contains("the emulator itself lost"), "{down}");
+}
+
+#[test]
+fn a_lab_outlives_its_file_and_takes_what_runs_at_its_sites_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (_, prefix) = pid_and_prefix(&path);
+    // One that ends when told, one that does not; the shell says when it listens no more.
+    let stubborn = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let mut programs: Vec<_> = [("a", "echo ready; exec sleep 1000"), ("b", stubborn)]
+        .into_iter()
+        .map(|(site, script)| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+            command.args(["lab", "exec", file, site, "--", "sh", "-c", script]);
+            let mut program = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut line = String::new();
+            BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            program
+        })
+        .collect();
+    fs::remove_dir_all(directory.path()).unwrap();
+    let down = wan_sim(&["lab", "down", file, "--json"]);
+    assert_eq!(down.status.code(), Some(0), "{down:?}");
+    let report: serde_json::Value = serde_json::from_slice(&down.stdout).unwrap();
+    assert!(report["fidelity"]["void"].is_array(), "{report}");
+    assert_eq!(report["links"][0]["drops_script"], 0, "{report}");
+    for program in &mut programs {
+        assert!(!program.wait().unwrap().success());
+    }
+    assert_eq!(namespaces(&prefix), Vec::<String>::new());
+    let again = wan_sim(&["lab", "down", file]);
+    assert_eq!(again.status.code(), Some(64));
+    assert!(String::from_utf8(again.stderr).unwrap().contains("there is no file"));
+}
+
+#[test]
+fn of_labs_brought_up_at_once_one_is_up_and_stays_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let ups: Vec<_> = (0..4).map(|_| scope.spawn(|| wan_sim(&["lab", "up", file]))).collect();
+        ups.into_iter().map(|up| up.join().unwrap()).collect()
+    });
+    if all.iter().any(|output| output.status.code() == Some(77)) {
+        skip(String::from_utf8_lossy(&all[0].stderr));
+        return;
+    }
+    let up = all.iter().filter(|output| output.status.success()).count();
+    let refused = all.iter().filter(|output| output.status.code() == Some(1));
+    assert!(up == 1 && refused.count() == 3, "{all:?}");
+    assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(0));
+    let down = String::from_utf8(wan_sim(&["lab", "down", file]).stdout).unwrap();
+    assert!(down.starts_with("fidelity: "), "{down}");
+}
+
+#[test]
+fn a_lab_that_was_killed_while_it_came_up_leaves_nothing_for_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (_, prefix) = pid_and_prefix(&path);
+    assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
+    // After none, some and all of the namespaces are there, several times each.
+    for made in [0, 1, 2, 3].repeat(4) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+        command.args(["lab", "up", file, "--foreground"]);
+        let mut lab = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while namespaces(&prefix).len() < made {
+            assert!(lab.try_wait().unwrap().is_none(), "it ended by itself");
+        }
+        lab.kill().unwrap();
+        lab.wait().unwrap();
+        assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
+        assert_eq!(namespaces(&prefix), Vec::<String>::new(), "after {made}");
+        let etc = fs::read_dir("/etc/netns").into_iter().flatten().flatten();
+        let left = etc.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix));
+        assert_eq!(left.count(), 0, "after {made}");
+    }
+}
+
+#[test]
+fn without_privilege_every_command_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    // Where others may read it.
+    let program = directory.path().join("wan-sim");
+    fs::copy(env!("CARGO_BIN_EXE_wan-sim"), &program).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let commands = [
+        vec!["lab", "up", file, "--foreground"],
+        vec!["lab", "exec", file, "a", "--", "true"],
+        vec!["lab", "down", file],
+    ];
+    for command in commands {
+        let output = Command::new(&program).args(&command).uid(65_534).gid(65_534).output();
+        let output = output.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(77), "{command:?}: {error}");
+        assert!(error.contains("run as root") && error.lines().count() == 1, "{error}");
+    }
+    assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
 }

@@ -2,14 +2,18 @@
 #![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
 #![expect(clippy::disallowed_methods, reason = "a delay is measured by the clock")]
 
+mod skipping;
+
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use skipping::skip;
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use wan_sim::LinkSpec;
 use wan_sim::netem::Netem;
 use wan_sim::recording::{Recorder, replay};
-use wan_sim::relay::{Forward, Relay, RelayError, RelaySpec};
+use wan_sim::relay::{Forward, OwnDrops, Relay, RelayError, RelaySpec};
 
 fn link(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
@@ -70,6 +74,33 @@ fn bytes_go_there_and_back_and_clients_are_kept_apart() {
     assert_eq!((counters.forward.packets, counters.forward.ip_bytes), (3, 12 + 3 * 28));
     assert_eq!((counters.backward.packets, counters.backward.ip_bytes), (3, 12 + 3 * 28));
     assert_eq!(counters.own.foreign, 1);
+}
+
+#[test]
+fn a_crowd_of_clients_is_kept_apart() {
+    const CLIENTS: usize = 2000;
+    // A socket for each client here, and one for each in the relay.
+    let files = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }).unwrap();
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if most < 2 * CLIENTS as u64 + 100 {
+        skip(format!("a process may open {most} files, the crowd needs {}", 2 * CLIENTS + 100));
+        return;
+    }
+    let target = socket();
+    let relay = start(&[&target], link("1 Gbit/s", "1 ms"));
+    let clients: Vec<_> = (0..CLIENTS).map(|_| socket()).collect();
+    for (number, client) in clients.iter().enumerate() {
+        client.send_to(&number.to_le_bytes(), relay.listening()[0].address).unwrap();
+        let (data, upstream) = receive(&target);
+        target.send_to(&data, upstream).unwrap();
+    }
+    for (number, client) in clients.iter().enumerate() {
+        assert_eq!(receive(client).0, number.to_le_bytes());
+    }
+    let counters = relay.stop().unwrap();
+    assert_eq!(counters.forward.packets, CLIENTS as u64);
+    assert_eq!(counters.own, OwnDrops::default());
 }
 
 #[test]
@@ -145,7 +176,7 @@ fn segments_and_marks_survive_offload_and_each_segment_is_lost_by_itself() {
     let lost = counters.forward.drops_loss as f64;
     assert!((lost - expected).abs() < interval, "{lost} of {n} lost");
     assert!(partial_bursts > BURSTS / 3, "{partial_bursts}");
-    assert_eq!(counters.own, wan_sim::relay::OwnDrops::default());
+    assert_eq!(counters.own, OwnDrops::default());
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Links as `tc` commands.
 
+mod skipping;
+
+use skipping::skip;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use wan_sim::tc::{HostCommands, TcError, VerifyError, render, verify};
+use wan_sim::tc::{HostCommands, TcError, VerifyError, applied, render, verify};
 use wan_sim::topology::Topology;
 
 const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
@@ -95,15 +98,19 @@ fn what_netem_cannot_express_is_refused_by_name() {
 fn what_the_kernel_shows_is_compared() {
     let hosts = rendered(
         "delay = '40 ms'\njitter = '2 ms'\ndistribution = 'normal'\nrate = '1 Gbit/s'\n\
-         bursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
+         overhead_bytes = 38\nbursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
     )
     .unwrap();
     let shown = "qdisc htb 1: root refcnt 2 r2q 10 default 0 direct_packets_stat 0\n\
                  qdisc netem 10: parent 1:1 limit 10668 delay 40ms  2ms loss gemodel p 1% r 10% \
-                 1-h 100% 1-k 0% seed 7 rate 1Gbit\n";
+                 1-h 100% 1-k 0% seed 7 rate 1Gbit packetoverhead 38\n";
     assert_eq!(verify(&hosts[0], shown), Ok(()));
     let slower = verify(&hosts[0], &shown.replace("40ms", "41ms"));
     assert!(matches!(slower, Err(VerifyError::Different { .. })), "{slower:?}");
+    // Only what is ours would be removed.
+    assert!(
+        applied(shown) && !applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
+    );
     let none = verify(&hosts[0], "qdisc noqueue 0: root refcnt 2\n");
     assert!(matches!(none, Err(VerifyError::Missing { .. })), "{none:?}");
 }
@@ -114,7 +121,7 @@ fn tc_understands_what_is_rendered() {
     let name = format!("wstest-tc-{}", std::process::id());
     let ip = |words: &[&str]| Command::new("ip").args(words).output();
     if !ip(&["netns", "add", &name]).is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: cannot make a network namespace");
+        skip("cannot make a network namespace");
         return;
     }
     let all = rendered(
@@ -141,19 +148,21 @@ fn tc_understands_what_is_rendered() {
 }
 
 #[test]
-fn applying_without_netem_or_privilege_exits_77_and_changes_nothing() {
-    // A device that does not exist: with netem this fails later, and changes nothing either.
+fn acting_without_netem_or_privilege_exits_77_and_changes_nothing() {
+    // On the loopback device nothing of ours is applied. With netem, applying would fail at a
+    // device that does not exist.
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lab.toml");
-    let text = fs::read_to_string(LAB).unwrap().replace("\"eth0\"", "\"wstest-none\"");
-    fs::write(&file, text).unwrap();
-    let file = file.to_str().unwrap();
-    let output = wan_sim(&["tc", file, "--site", "east", "--apply"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    match output.status.code() {
-        Some(77) => assert!(error.contains("cannot: `ip netns"), "{error}"),
-        code => assert!(code == Some(1) && error.contains("wstest-none"), "{code:?}: {error}"),
+    for (device, action) in [("wstest-none", "--apply"), ("lo", "--verify"), ("lo", "--remove")] {
+        let text = fs::read_to_string(LAB).unwrap().replace("\"eth0\"", &format!("\"{device}\""));
+        fs::write(&file, text).unwrap();
+        let output = wan_sim(&["tc", file.to_str().unwrap(), "--site", "east", action]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        match output.status.code() {
+            Some(77) => assert!(error.contains("cannot: `ip netns"), "{action}: {error}"),
+            code => assert!(code == Some(1) && error.contains(device), "{code:?}: {error}"),
+        }
     }
-    assert_eq!(wan_sim(&["tc", file, "--site", "east", "--verify"]).status.code(), Some(1));
+    let file = file.to_str().unwrap();
     assert_eq!(wan_sim(&["tc", file, "--apply"]).status.code(), Some(64));
 }

@@ -204,6 +204,10 @@ fn a_wrong_file_is_named_in_one_line_with_what_is_accepted() {
     }
     let missing = Topology::load(Path::new("/nonexistent/lab.toml")).unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/lab.toml"));
+    let endless = Topology::load(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(endless.contains("/dev/zero") && endless.contains("longer"), "{endless}");
+    let empty = load("").unwrap_err().to_string();
+    assert!(empty.contains("[site.NAME]"), "{empty}");
 }
 
 /// After two lines with the sites a and b: text, the line named, what the error contains.
@@ -212,7 +216,7 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrtt = '80'", 4, &["`80`", "80 ms"]),
     ("[link.a-b]\nrtt = '-1 ms'", 4, &["`-1 ms`", "80 ms"]),
     ("[link.a-b]\nrtt = '1 ms'\nloss = '101 %'", 5, &["`101 %`", "100 %"]),
-    ("[link.a-b]\nrtt = 80", 4, &["80", "string"]),
+    ("[link.a-b]\nrtt = 80", 4, &["`80`", "80 ms"]),
     ("[link.a-b]\nrtt = '1 ms'\nrate = '0 bit/s'", 0, &["link.a-b", "above zero"]),
     ("[link.a-b]\nrtt = '1 ms'\njitter = '1 ms'", 0, &["link.a-b", "before it left"]),
     ("[link.a-b]\nrate = '1 Gbit/s'", 0, &["link.a-b", "`rtt`", "km-1000"]),
@@ -220,6 +224,11 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrtt = '1 ms'\nqueue = '1 MB'", 0, &["`queue`", "`rate`"]),
     ("[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'", 0, &["`rtt`", "`delay`"]),
     ("[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'", 0, &["`loss`", "`netem`"]),
+    ("[link.a-b]\nnetem = 'delay 1ms'\ncorrupt = '1 %'", 0, &["`corrupt`", "`netem`"]),
+    ("[link.a-b]\nnetem = 'delay 1ms'\npreset = 'km-30'", 0, &["`preset`", "`netem`"]),
+    ("[link.a-b]\ndelay = '0 ms'\nreorder = '1 %'", 0, &["`reorder`", "`delay`"]),
+    ("[link.a-b]\nrtt = '1 ms'\nloss = 0.5", 5, &["`0.5`", "0.1 %"]),
+    ("[link.a-b]\nrtt = '1 ms'\nloss = true", 5, &["unit, in quotes"]),
     ("[link.a-b]\nnetem = 'teleport'", 0, &["`teleport`", "delay"]),
     ("[link.a-c]\nrtt = '1 ms'", 0, &["link.a-c", "a, b"]),
     ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),

@@ -75,6 +75,41 @@ fn delay_is_base_plus_queue_plus_sending_time() {
     }
 }
 
+#[test]
+fn a_trace_has_a_line_for_every_packet() {
+    let time = VirtualTime::new();
+    let everything = link("8 Mbit/s", "1 ms")
+        .with_queue(ByteCount::new(1250))
+        .with_marking_above(ByteCount::new(0))
+        .with_duplicate("100 %".parse().unwrap());
+    let net = net(&time, everything, 1);
+    let (lines, more) = std::sync::mpsc::channel();
+    net.trace_to(move |record| lines.send(record.to_string()).unwrap());
+    let a = net.bind(address(CLIENT)).unwrap();
+    time.run(async move {
+        send(&a, &[7; 1222], 1222);
+        let nowhere = Transmit {
+            destination: address("10.9.9.9:1"),
+            ecn: None,
+            contents: &[7; 2],
+            segment_size: None,
+            src_ip: None,
+        };
+        a.try_send(&nowhere).unwrap();
+        send(&a, &[7; 1222], 1222);
+    })
+    .unwrap();
+    let path = format!("{CLIENT} {SERVER}");
+    assert_eq!(
+        more.try_iter().collect::<Vec<_>>(),
+        [
+            format!("0 {path} 1250 2250000 copy 3500000"),
+            format!("0 {CLIENT} 10.9.9.9:1 30 unreachable"),
+            format!("0 {path} 1250 drop:queue copy drop:queue"),
+        ]
+    );
+}
+
 /// Client and server under one clock; `act` has both ends of a connection.
 fn connected<F: Future<Output = ()> + Send>(
     spec: LinkSpec,

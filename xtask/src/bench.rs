@@ -1,7 +1,11 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
 mod faults;
+mod fuzz;
 mod quickstart;
+mod shape;
+mod simulate;
+mod train;
 mod wan_sim;
 
 use crate::command::Failure;
@@ -17,9 +21,13 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 7] = [
     ("faults", faults::measure),
+    ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
+    ("shape", shape::measure),
+    ("simulate", simulate::measure),
+    ("train", train::measure),
     ("wan-sim", wan_sim::measure),
 ];
 
@@ -50,6 +58,21 @@ pub fn run(name: &str) -> Option<ExitCode> {
     }
     println!("{text}");
     Some(ExitCode::SUCCESS)
+}
+
+/// A short run of `train`, shown and not written.
+pub fn train_quick() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
+    match train::quick(root) {
+        Ok(page) => {
+            println!("{}", page.text);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn machine() -> String {

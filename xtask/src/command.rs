@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A command line, from the workspace's root.
 pub struct CommandLine {
-    environment: Vec<(&'static str, &'static str)>,
+    environment: Vec<(&'static str, String)>,
     words: Vec<String>,
 }
 
@@ -32,9 +32,15 @@ impl CommandLine {
         Self { environment: Vec::new(), words }
     }
 
+    /// Any program, looked up in the PATH.
+    pub fn new(words: &[&str]) -> Self {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Self { environment: Vec::new(), words }
+    }
+
     /// With a variable set.
-    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
         self
     }
 
@@ -60,6 +66,14 @@ impl CommandLine {
         Ok((output.status, String::from_utf8_lossy(&output.stdout).into_owned()))
     }
 
+    /// Runs it, whatever its status is, and takes its stderr.
+    pub fn capture_stderr(&self, root: &Path) -> Result<String, Failure> {
+        let mut command = self.command(root);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let output = command.output().map_err(|error| self.failed(&error))?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// Runs it with its output shown; a status other than success is a failure.
     pub fn pass(&self, root: &Path) -> Result<(), Failure> {
         let status = self.spawn(root, Stdio::inherit())?.wait();
@@ -79,15 +93,19 @@ impl CommandLine {
     }
 
     fn spawn(&self, root: &Path, stdout: Stdio) -> Result<Child, Failure> {
+        self.command(root).stdout(stdout).spawn().map_err(|error| self.failed(&error))
+    }
+
+    fn command(&self, root: &Path) -> Command {
         let program = match self.words[0].as_str() {
             // The cargo that runs us, whatever is first in PATH.
             "cargo" => std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
             program => program.to_owned(),
         };
         let mut command = Command::new(program);
-        command.args(&self.words[1..]).envs(self.environment.iter().copied());
-        command.current_dir(root).stdin(Stdio::null()).stdout(stdout);
-        command.spawn().map_err(|error| self.failed(&error))
+        command.args(&self.words[1..]).envs(self.environment.iter().cloned());
+        command.current_dir(root).stdin(Stdio::null());
+        command
     }
 
     fn shown(&self) -> String {

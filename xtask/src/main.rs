@@ -4,6 +4,8 @@ mod bench;
 mod command;
 mod core_purity;
 mod faults;
+mod programs;
+mod python;
 mod quickstart;
 mod simulate;
 mod tally;
@@ -19,6 +21,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["test"] => test::run(),
+        ["python"] => test::run_only("python"),
+        ["bench", "train", "--quick"] => bench::train_quick(),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
         ["simulate", ref rest @ ..] => simulate::run(rest),
@@ -40,14 +44,22 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test              Format, lints, purity of the cores, all tests, a short run of the fuzz targets,
-                    docs, example configs, quickstart.
+                    docs, example configs, quickstart, the Python package.
                     Stops at the first stage that fails and prints the command that repeats it.
+  python            The last stage of these alone: wheel, Python tests, PyTorch.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
+  bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
+                    writes docs/results/shape.md.
+  bench simulate    Simulates 10,000 seeds and the broken variants, writes
+                    docs/results/simulate.md. Takes half an hour.
+  bench train       What trainers pay in Python and PyTorch, writes docs/results/train.md and
+                    train.json; with `--quick` less of it, and writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

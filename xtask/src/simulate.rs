@@ -5,10 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Variants of the session that are broken on purpose, as `hier-collectives/build.rs` has them.
-const MUTANTS: [&str; 4] = ["accumulate", "ignore_epochs", "reuse_slot", "share_landing"];
+pub const MUTANTS: [&str; 4] = ["accumulate", "ignore_epochs", "reuse_slot", "share_landing"];
 
 /// A mutant that as many seeds do not find is not found.
-const SEEDS: &str = "1000";
+pub const SEEDS: &str = "1000";
+
+/// The variable that names the mutant to build.
+pub const MUTANT: &str = "LANDBRIDGE_MUTANT";
 
 const USAGE: u8 = 64;
 
@@ -36,7 +39,8 @@ fn wrong() -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-fn line(arguments: &[&str]) -> CommandLine {
+/// The command that simulates, with `arguments`.
+pub fn line(arguments: &[&str]) -> CommandLine {
     let run = ["run", "--quiet", "--package", "scenarios", "--bin", "simulate", "--"];
     CommandLine::cargo(&[&run[..], arguments].concat())
 }
@@ -44,7 +48,7 @@ fn line(arguments: &[&str]) -> CommandLine {
 /// Builds a mutant and runs seeds until one finds it.
 fn find(root: &Path, name: &'static str) -> Result<(), Failure> {
     println!("\nmutant {name}:");
-    let line = line(&["--seeds", SEEDS, "--first"]).with("LANDBRIDGE_MUTANT", name);
+    let line = line(&["--seeds", SEEDS, "--first"]).with(MUTANT, name);
     match line.code(root)? {
         // Something was wrong, as it should be.
         Some(1) => Ok(()),

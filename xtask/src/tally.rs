@@ -9,18 +9,33 @@ pub struct Tally {
     pub failed: u64,
     /// What was not run, and why, as far as it is known.
     pub skipped: Vec<String>,
+    /// Of those, the ones that the test program running now will count as passed.
+    said: u64,
 }
 
 impl Tally {
     /// Takes note of a line of a test runner's output.
     pub fn line(&mut self, line: &str) {
         if let Some(counts) = line.strip_prefix("test result: ") {
-            self.passed += count(counts, " passed");
+            self.passed += count(counts, " passed").saturating_sub(std::mem::take(&mut self.said));
             self.failed += count(counts, " failed");
         } else if let Some((name, why)) =
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
         {
             self.skipped.push(format!("{name}{why}"));
+        } else if let Some(what) = line.strip_prefix("SKIPPED: ") {
+            self.skipped.push(what.to_owned());
+            self.said += 1;
+        }
+    }
+
+    /// Takes note of a line of pytest's output, which with `-q -rs` tells each skip and the sums.
+    pub fn pytest_line(&mut self, line: &str) {
+        if let Some(skip) = line.strip_prefix("SKIPPED ") {
+            self.skipped.push(format!("python {skip}"));
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("ed") {
+            self.passed += count(line, " passed");
+            self.failed += count(line, " failed");
         }
     }
 }
@@ -39,17 +54,34 @@ mod tests {
     #[test]
     fn counts_are_summed_over_test_programs() {
         let output = "\
-running 3 tests
+running 4 tests
 test one ... ok
 test slow ... ignored, needs two hosts
 test other ... FAILED
+SKIPPED: lab: no privilege
+test lab ... ok
 
-test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
 test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: cut off";
         let mut tally = Tally::default();
         output.lines().for_each(|line| tally.line(line));
-        let skipped = vec!["slow, needs two hosts".to_owned()];
-        assert_eq!(tally, Tally { passed: 13, failed: 1, skipped });
+        let skipped = vec!["slow, needs two hosts".to_owned(), "lab: no privilege".to_owned()];
+        assert_eq!(tally, Tally { passed: 13, failed: 1, skipped, said: 0 });
+    }
+
+    #[test]
+    fn pytests_sums_and_skips_are_read() {
+        let output = "\
+.....s                                                                   [100%]
+SKIPPED [1] python/tests/test_buffers.py:155: could not import 'jax'
+1 failed, 105 passed, 1 skipped, 2 deselected in 52.48s
+21 passed in 61.02s (0:01:01)
+no tests ran in 0.01s";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.pytest_line(line));
+        let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
+        let skipped = vec![skip.to_owned()];
+        assert_eq!(tally, Tally { passed: 126, failed: 1, skipped, said: 0 });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
-use crate::{core_purity, faults, quickstart};
+use crate::{core_purity, faults, programs, python, quickstart};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ struct Stage {
     run: fn(&Place, &mut Tally) -> Result<(), Failure>,
 }
 
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     Stage { name: "tools", run: |_, _| tools() },
     Stage { name: "format", run: |place, _| cargo(place, &["fmt", "--all", "--check"]) },
     Stage { name: "core purity", run: |place, _| core_purity::check(&place.root) },
@@ -40,16 +40,32 @@ const STAGES: [Stage; 10] = [
         run: |place, tally| quickstart::check(&place.root, &place.landbridge, tally),
     },
     Stage { name: "faults", run: |place, _| faults::line(&place.root, &[])?.pass(&place.root) },
+    Stage { name: "python", run: |place, tally| python::check(&place.root, place.target(), tally) },
 ];
 
 /// Runs all stages, up to the first that fails.
 pub fn run() -> ExitCode {
+    run_stages(&STAGES)
+}
+
+/// Where whatever is built goes.
+pub fn target_folder() -> PathBuf {
+    Place::find().target().to_owned()
+}
+
+/// Runs one stage, which must not need what others build.
+pub fn run_only(name: &str) -> ExitCode {
+    let index = STAGES.iter().position(|stage| stage.name == name).expect("a stage's name");
+    run_stages(&STAGES[index..=index])
+}
+
+fn run_stages(stages: &[Stage]) -> ExitCode {
     let place = Place::find();
     let mut tally = Tally::default();
     let mut times = Vec::new();
     let mut failure = None;
-    for (index, stage) in STAGES.iter().enumerate() {
-        println!("\n== {}/{} {} ==", index + 1, STAGES.len(), stage.name);
+    for (index, stage) in stages.iter().enumerate() {
+        println!("\n== {}/{} {} ==", index + 1, stages.len(), stage.name);
         let begun = Instant::now();
         let outcome = (stage.run)(&place, &mut tally);
         times.push((stage.name, begun.elapsed()));
@@ -58,7 +74,7 @@ pub fn run() -> ExitCode {
             break;
         }
     }
-    summarise(&times, &mut tally, failure.as_ref());
+    summarise(stages, &times, &mut tally, failure.as_ref());
     if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -70,16 +86,22 @@ impl Place {
             ours.with_file_name("landbridge").with_extension(std::env::consts::EXE_EXTENSION);
         Self { root: root.to_owned(), landbridge }
     }
+
+    /// Where whatever is built goes: the folder above the profile's.
+    fn target(&self) -> &Path {
+        self.landbridge.ancestors().nth(2).expect("a profile's folder")
+    }
 }
 
 /// The last line sums the test runners' counts; a failed stage counts at least once.
 fn summarise(
+    stages: &[Stage],
     times: &[(&str, Duration)],
     tally: &mut Tally,
     failure: Option<&(&'static str, Failure)>,
 ) {
     println!("\n== summary ==");
-    for (index, stage) in STAGES.iter().enumerate() {
+    for (index, stage) in stages.iter().enumerate() {
         let verdict = match (times.get(index), failure) {
             (None, _) => "        not reached".to_owned(),
             (Some((_, time)), Some((failed, _))) if *failed == stage.name => {
@@ -99,7 +121,7 @@ fn summarise(
         println!("\nFAILED: {stage}: {}\nRepeat with:\n  {}", failure.why, failure.repeat);
         tally.failed = tally.failed.max(1);
     }
-    let Tally { passed, failed, skipped } = tally;
+    let Tally { passed, failed, skipped, .. } = tally;
     println!("\nlandbridge: {passed} passed, {failed} failed, {} skipped", skipped.len());
 }
 
@@ -127,6 +149,7 @@ fn tools() -> Result<(), Failure> {
         }
     }
     if missing.is_empty() {
+        programs::install();
         return Ok(());
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");

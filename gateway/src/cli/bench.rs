@@ -2,11 +2,11 @@
 
 use super::table::table;
 use super::{CommandError, Exit, show, show_json};
-use crate::bench::{AllReduce, Outcome};
+use crate::bench::{Bench as OneRank, Outcome};
 use crate::client::Way;
 use crate::config::RegionFile;
 use clap::{Args, Subcommand};
-use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -22,17 +22,32 @@ pub(super) struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    AllReduce(AllReduceArgs),
+    /// All-reduce seeded data as one rank, check the result against a sum in f64, time it.
+    ///
+    /// Start one process for each rank of the fabric, with the same size, dtype and operation;
+    /// each waits for the others.
+    #[command(after_help = "Example: landbridge bench all-reduce \
+        --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
+    AllReduce(OneRankArgs),
+    /// Reduce seeded data to one rank; otherwise as all-reduce.
+    Reduce(RootedArgs),
+    /// Broadcast one rank's seeded data; otherwise as all-reduce.
+    Broadcast(RootedArgs),
+    /// Wait for all ranks, and time it.
+    Barrier(OneRankArgs),
 }
 
-/// All-reduce seeded data as one rank, check the result against a sum in f64, time it.
-///
-/// Start one process for each rank of the fabric, with the same size, dtype and operation;
-/// each waits for the others.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: landbridge bench all-reduce \
-    --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
-struct AllReduceArgs {
+struct RootedArgs {
+    /// The rank that gets the result, or has the data
+    #[arg(long, value_name = "N", default_value = "0")]
+    root: u32,
+    #[command(flatten)]
+    args: OneRankArgs,
+}
+
+#[derive(Debug, Args)]
+struct OneRankArgs {
     /// The region file of the rank's gateway
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -61,13 +76,21 @@ struct AllReduceArgs {
 
 impl Bench {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
-        let What::AllReduce(args) = self.what;
-        args.run()
+        match self.what {
+            What::AllReduce(args) => args.run(Pattern::AllReduce),
+            What::Reduce(RootedArgs { root, args }) => {
+                args.run(Pattern::Reduce { to: RankId(root) })
+            }
+            What::Broadcast(RootedArgs { root, args }) => {
+                args.run(Pattern::Broadcast { from: RankId(root) })
+            }
+            What::Barrier(args) => args.run(Pattern::Barrier),
+        }
     }
 }
 
-impl AllReduceArgs {
-    fn run(self) -> Result<Exit, CommandError> {
+impl OneRankArgs {
+    fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
         let region = RegionFile::load(&self.config)?;
         let fabric = region.fabric().fabric();
         let rank = RankId(self.rank);
@@ -87,14 +110,20 @@ impl AllReduceArgs {
             let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
             return Err(CommandError::Usage(text));
         }
-        let bench = AllReduce {
+        if pattern.over(fabric).is_none() {
+            let text = format!("--root is not below {}, the ranks there are", fabric.world_size());
+            return Err(CommandError::Usage(text));
+        }
+        let elements = self.size.get() / self.dtype.size();
+        let bench = OneRank {
             way: Way::Socket(gateway.socket.clone()),
             job: job.name.clone(),
             token: super::token::load(&job.token)?,
             rank,
             fabric: Arc::new(fabric.clone()),
-            elements: self.size.get() / self.dtype.size(),
+            elements: if pattern == Pattern::Barrier { 0 } else { elements },
             dtype: self.dtype,
+            pattern,
             op: self.op,
             iterations: self.iterations,
         };
@@ -119,11 +148,12 @@ fn describe(outcome: &Outcome) -> String {
             [(index + 1).to_string(), format!("{seconds:.4} s"), format!("{eta:.3}")]
         })
         .collect();
-    let Outcome { rank, op, dtype, bytes, digest, max_abs_error, tolerance, .. } = outcome;
+    let Outcome { rank, operation, op, dtype, bytes, digest, max_abs_error, tolerance, .. } =
+        outcome;
     let size = ByteCount::new(*bytes);
     let verdict = if max_abs_error <= tolerance { "pass" } else { "FAIL" };
     format!(
-        "rank {rank}: {op} of {size} {dtype}\n{}\ndigest {digest}\n\
+        "rank {rank}: {operation}, {op} of {size} {dtype}\n{}\ndigest {digest}\n\
          largest error {max_abs_error:e}, {tolerance:e} allowed: {verdict}\n",
         table(["iteration", "time", "eta"], &rows)
     )

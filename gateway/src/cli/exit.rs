@@ -7,6 +7,7 @@ use crate::config::{Faults, GatewayChoiceError};
 use crate::local::operator::OperatorError;
 use crate::observe::server::FetchError;
 use crate::quickstart::QuickstartError;
+use crate::simulate::SimulateError;
 use std::process::{ExitCode, Termination};
 
 /// The exit codes that scripts rely on.
@@ -82,6 +83,9 @@ pub enum CommandError {
     /// A benchmark that measured nothing.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// A deployment that is not simulated.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
     /// A quickstart that did not get to its end.
     #[error(transparent)]
     Quickstart(#[from] QuickstartError),
@@ -102,6 +106,11 @@ impl CommandError {
             | Self::Path { .. }
             | Self::Token(_)
             | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::Simulate(
+                SimulateError::SeveralGateways(_)
+                | SimulateError::TooLarge { .. }
+                | SimulateError::Link(_),
+            )
             | Self::Credentials(_) => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
                 Exit::NothingAnswers
@@ -112,6 +121,7 @@ impl CommandError {
             | Self::Start(_)
             | Self::Bench(_)
             | Self::Quickstart(_)
+            | Self::Simulate(_)
             | Self::System(_) => Exit::CheckFailed,
         }
     }

@@ -1,7 +1,9 @@
 //! `landbridge plan`.
 
 mod batch;
+mod efficiency;
 mod report;
+mod simulate;
 mod svg;
 mod traffic;
 
@@ -37,6 +39,7 @@ pub(super) struct PlanCommand {
 enum What {
     Batch(batch::Batch),
     Traffic(traffic::Traffic),
+    Efficiency(efficiency::Efficiency),
 }
 
 #[derive(Debug, Args)]
@@ -56,6 +59,12 @@ struct ShowArgs {
     /// f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
+    /// Run it too: whole gateways over simulated links of this fabric, in virtual time
+    #[arg(long)]
+    simulate: bool,
+    /// What everything random of the simulation comes from
+    #[arg(long, value_name = "N", default_value = "1", requires = "simulate")]
+    seed: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -77,6 +86,7 @@ impl PlanCommand {
         match self.what {
             Some(What::Batch(batch)) => batch.run(),
             Some(What::Traffic(traffic)) => traffic.run(),
+            Some(What::Efficiency(efficiency)) => efficiency.run(),
             None => self.show.run(),
         }
     }
@@ -93,7 +103,15 @@ impl ShowArgs {
         }
         let operation = self.operation(fabric)?;
         let plan = plan::plan(fabric).map_err(crate::daemon::StartError::from)?;
-        let report = Report::new(fabric, &plan, operation, self.size, self.dtype);
+        let mut report = Report::new(fabric, &plan, operation, self.size, self.dtype);
+        if self.simulate {
+            if operation != Operation::AllReduce {
+                let text = "--simulate runs all-reduces only".to_owned();
+                return Err(CommandError::Usage(text));
+            }
+            let what = (self.size, self.dtype);
+            report.simulated = Some(simulate::all_reduce((fabric, &plan), what, self.seed)?);
+        }
         if let Some(path) = &self.svg {
             let picture = svg::draw(fabric, &plan.held_for(operation), &report);
             std::fs::write(path, picture)

@@ -2,7 +2,7 @@
 
 use super::{CommandError, Exit};
 use crate::config::{GatewayConfig, JobConfig, RegionFile};
-use crate::daemon::{Gateway, GatewaySpec};
+use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::RealHost;
 use crate::local::door::UnixDoor;
 use crate::local::server::Job;
@@ -11,8 +11,8 @@ use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
 use crate::wan::tls::Credentials;
 use clap::Args;
+use hier_collectives::plan;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,20 +141,20 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySpec, CommandError> {
     let file = region.fabric();
     let fabric = Arc::new(file.fabric().clone());
-    let ids = fabric.gateway_ids();
-    let addresses = ids.filter_map(|id| Some((id, file.lane_addresses(id)?.clone()))).collect();
+    let wan = |id| Some((id, file.lane_addresses(id)?.clone()));
+    let lan = |id| Some((id, file.lan_addresses(id)?.clone()));
     let own = config.listen.as_ref().or_else(|| file.lane_addresses(config.id));
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
-        // A gateway without a port dials nobody and is dialled by nobody.
-        listen: own.cloned().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)).into()),
+        listen: Listen { wan: own.cloned(), lan: file.lan_addresses(config.id).cloned() },
+        addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
-        addresses,
+        lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
-        segment: None,
+        plan: plan::plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),
         fabric,
     })

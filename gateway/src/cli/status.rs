@@ -61,10 +61,18 @@ fn describe_job(job: &observed::JobStatus) -> String {
     }
     let attached = |rank: &observed::RankStatus| {
         let state = if rank.attached { "attached" } else { "not attached" };
-        [rank.rank.to_string(), state.to_owned()]
+        let speed = rank.samples_per_second.map_or("-".to_owned(), |s| format!("{s:.1}/s"));
+        [rank.rank.to_string(), state.to_owned(), speed]
     };
     let rows: Vec<_> = job.ranks.iter().map(attached).collect();
-    text.push_str(&table(["rank", "trainer"], &rows));
+    text.push_str(&table(["rank", "trainer", "samples"], &rows));
+    if let Some(late) = &job.straggler {
+        let (kind, name, behind) = (&late.kind, &late.name, late.behind_seconds);
+        let times = late.collectives;
+        let line =
+            format!("{kind} {name} holds the others up: {behind:.3} s, {times} times in a row\n");
+        text.push_str(&line);
+    }
     if job.collectives.is_empty() {
         text.push_str("no collective under way\n");
         return text;

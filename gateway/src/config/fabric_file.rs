@@ -21,9 +21,16 @@ pub const LANES_MAX: u16 = 16;
 pub struct FabricFile {
     path: PathBuf,
     fabric: Fabric,
-    addresses: Vec<Option<LaneAddresses>>,
+    addresses: Vec<Addresses>,
     mtu_pinned: bool,
     policies: Policies,
+}
+
+/// Where one gateway's lanes are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Addresses {
+    wan: Option<LaneAddresses>,
+    lan: Option<LaneAddresses>,
 }
 
 impl FabricFile {
@@ -41,9 +48,9 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        let Read { fabric, addresses, mtu_pinned, policies } =
+        let Read { fabric, mut addresses, mtu_pinned, policies } =
             Source::new(path, text).read(read_fabric)?;
-        let of_gateway = |id| addresses.get(&fabric.gateway(id).name).cloned();
+        let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })
     }
@@ -65,7 +72,20 @@ impl FabricFile {
 
     /// Where a gateway's lanes are reached; `None` for one without a WAN port.
     pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
-        self.addresses.get(usize::from(gateway.0))?.as_ref()
+        self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
+    }
+
+    /// Where the other gateways of its region reach a gateway's lanes, if the file says so.
+    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
+    }
+
+    /// Where a gateway reaches the first lane of another one of its region: over the LAN, or from
+    /// port to port where not both say how they are reached over the LAN.
+    pub fn meets_at(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
+        let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
+        let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
+        lan.or_else(port).map(LaneAddresses::first)
     }
 
     /// Whether the file says the MTU; otherwise lanes look for what gets through, up to the
@@ -80,8 +100,8 @@ impl FabricFile {
     }
 
     /// SHA-256 of what all members must agree on before they meet: the fabric's name and MTU,
-    /// and every region's and gateway's name, ranks and whether it has a WAN port. Rates,
-    /// addresses and links are not part of it: they travel with the plan.
+    /// every region's and gateway's name, ranks and whether it has a WAN port, and which regions
+    /// are linked. Addresses and the links' rates are not part of it.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
@@ -93,6 +113,10 @@ impl FabricFile {
                 let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
                 text.push_str(&line);
             }
+        }
+        for link in self.fabric.links() {
+            let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
+            text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
         }
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
         let mut bytes = [0; 32];
@@ -108,13 +132,13 @@ struct GatewayEntry {
     ranks: Option<u32>,
     ranks_at_fault: bool,
     wan: Option<WanPort>,
-    address: Option<LaneAddresses>,
+    addresses: Addresses,
 }
 
 /// What a file holds, addresses by the gateways' names.
 struct Read {
     fabric: Fabric,
-    addresses: BTreeMap<String, LaneAddresses>,
+    addresses: BTreeMap<String, Addresses>,
     mtu_pinned: bool,
     policies: Policies,
 }
@@ -135,8 +159,7 @@ fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<Read> {
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
-            let addresses = gateways.into_iter();
-            let addresses = addresses.filter_map(|entry| Some((entry.name, entry.address?)));
+            let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = numbered(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
             Some(Read { fabric, addresses, mtu_pinned, policies })
@@ -212,10 +235,11 @@ fn read_gateway(
         section.optional::<RankCount>("ranks")
     };
     let ranks_at_fault = ranks.is_none() && (several || section.has("ranks"));
-    let (mut wan, mut address) = (None, None);
+    let (mut wan, mut addresses) = (None, Addresses::default());
+    addresses.lan = section.optional::<Peer>("lan").map(|peer| peer.0);
     let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has(name));
     if has_port {
-        address = section.required::<Peer>("wan").map(|peer| peer.0);
+        addresses.wan = section.required::<Peer>("wan").map(|peer| peer.0);
         let egress = section.required::<BitRate>("egress").unwrap_or(PORT_AT_FAULT.egress);
         let ingress = section.required::<BitRate>("ingress").unwrap_or(PORT_AT_FAULT.ingress);
         wan = Some(WanPort { egress, ingress });
@@ -230,7 +254,7 @@ fn read_gateway(
         wan = wan.or(Some(PORT_AT_FAULT));
     }
     section.close();
-    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, address }
+    GatewayEntry { name, key, ranks: ranks.map(|ranks| ranks.0), ranks_at_fault, wan, addresses }
 }
 
 fn read_links(
@@ -268,7 +292,7 @@ fn read_links(
 
 fn read_policy(source: &Source<'_>, section: &mut Section<'_>, whole: BitRate) -> LinkPolicy {
     let schedule = section.optional::<Schedule>("schedule");
-    let rates = schedule.iter().flat_map(Schedule::rates);
+    let rates = schedule.iter().flat_map(Schedule::entries).map(|(_, rate)| rate);
     let fits = |rate: &BitRate| rate.bits_per_second() >= RATE_MIN_BITS && *rate <= whole;
     if let Some(bad) = rates.filter(|rate| !fits(rate)).last() {
         let accepted = format!("rates from 8 kbit/s to the link's {whole}");
@@ -307,23 +331,25 @@ fn check_name(source: &Source<'_>, key: &str, name: &str) {
     }
 }
 
-/// Two gateways on one IP address need ports that leave room for the lanes of both.
+/// Two addresses on one IP need ports that leave room for the lanes of both.
 fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
-    for (index, gateway) in gateways.iter().enumerate() {
-        let Some(addresses) = &gateway.address else {
-            continue;
-        };
-        let near = |one: SocketAddr, other: SocketAddr| {
-            one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
-        };
-        let clash = gateways[..index].iter().find(|earlier| {
-            let mut others = earlier.address.iter().flat_map(LaneAddresses::all);
-            others.any(|other| addresses.all().any(|address| near(address, other)))
-        });
-        if let Some(clash) = clash {
-            let problem = format!("its ports overlap those of gateway `{}`", clash.name);
-            let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
-            source.fault_at(&format!("{}.wan", gateway.key), problem, accepted);
+    let near = |one: SocketAddr, other: SocketAddr| {
+        one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
+    };
+    let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
+    for gateway in gateways {
+        let Addresses { wan, lan } = &gateway.addresses;
+        for (key, addresses) in [("wan", wan), ("lan", lan)] {
+            let Some(addresses) = addresses else { continue };
+            let clash = earlier
+                .iter()
+                .find(|(other, _)| addresses.all().any(|address| near(address, *other)));
+            if let Some((_, clash)) = clash {
+                let problem = format!("its ports overlap those of gateway `{clash}`");
+                let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
+                source.fault_at(&format!("{}.{key}", gateway.key), problem, accepted);
+            }
+            earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
         }
     }
 }

@@ -160,6 +160,9 @@ fn read_region(path: &Path, source: &Source<'_>, root: &mut Section<'_>) -> Opti
                 source.fault_at(section.key(), problem, "one file per region".to_owned());
             }
         }
+        if let (Some(fabric), Some(id)) = (&fabric, id) {
+            check_meets(source, &section, fabric, id);
+        }
         let no_port = |id| fabric.as_ref().is_some_and(|fabric| fabric.address(id).is_none());
         let sidecar = id.is_some_and(no_port);
         let config = read_gateway(source, (&name, id), section, sidecar);
@@ -201,6 +204,18 @@ fn find(
         source.fault_at(section.key(), "is not in the fabric".to_owned(), accepted);
     }
     id
+}
+
+/// Gateways of one region meet over the LAN, or from port to port where both have one.
+fn check_meets(source: &Source<'_>, section: &Section<'_>, file: &FabricFile, id: GatewayId) {
+    let fabric = file.fabric();
+    let others = fabric.region(fabric.gateway(id).region).gateways.clone().map(GatewayId);
+    let apart = |other: &GatewayId| *other != id && file.meets_at(id, *other).is_none();
+    let Some(other) = others.into_iter().find(apart) else { return };
+    let (own, other) = (&fabric.gateway(id).name, &fabric.gateway(other).name);
+    let problem = format!("has no way to gateway `{other}` of its region");
+    let accepted = format!("`lan` for {own} and {other} in {}", file.path().display());
+    source.fault_at(section.key(), problem, accepted);
 }
 
 fn read_gateway(

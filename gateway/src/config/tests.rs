@@ -123,6 +123,38 @@ fn several_gateways_say_their_ranks_and_a_sidecar_has_no_port() {
 }
 
 #[test]
+fn gateways_of_a_region_meet_over_the_lan_or_from_port_to_port() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let of = |more: &str, second: &str| {
+        let several = format!(
+            "ranks = 3\n[region.east.gateway.east-1]\nranks = 1\n{second}\n\
+             [region.east.gateway.east-0]\nranks = 2\n{more}"
+        );
+        let text = FABRIC.replacen("ranks = 3\n[region.east.gateway.east-0]\n", &several, 1);
+        std::fs::write(directory.path().join("fabric.toml"), &text).expect("written");
+        let east = directory.path().join("east.toml");
+        std::fs::write(&east, EAST).expect("written");
+        RegionFile::load(&east).map(|file| {
+            let fabric = file.fabric();
+            let id = |name| fabric.fabric().gateway_named(name).expect("there");
+            fabric.meets_at(id("east-0"), id("east-1")).expect("a way").to_string()
+        })
+    };
+    let lan = |port: u16| format!("lan = \"10.0.0.5:{port}\"\n");
+    let port = "wan = \"127.0.0.1:7600\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n";
+    assert_eq!(of(&lan(7400), &lan(7420)), Ok("10.0.0.5:7420".to_owned()));
+    assert_eq!(of("", port), Ok("127.0.0.1:7600".to_owned()));
+    assert_eq!(of("", &format!("{}{port}", lan(7400))), Ok("127.0.0.1:7600".to_owned()));
+    let faults = |more: &str, second: &str| -> Vec<String> {
+        let faults = of(more, second).expect_err("no way").into_iter();
+        faults.map(|fault| fault.key).collect()
+    };
+    assert_eq!(faults("", &lan(7400)), ["gateway.east-0"]);
+    assert_eq!(faults(&lan(7400), ""), ["gateway.east-0"]);
+    assert_eq!(faults(&lan(7400), &lan(7410)), ["region.east.gateway.east-0.lan"]);
+}
+
+#[test]
 fn region_names_may_have_hyphens() {
     let text = FABRIC
         .replace("region.east", "region.us-east")

@@ -3,20 +3,19 @@
 
 use super::look::awaited;
 use super::memory::Memory;
+use super::pace::Watch;
 use super::peers::Peers;
 use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
-use crate::host::Host;
+use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
-use hier_collectives::descriptor::ReduceOp;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
 };
-use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +30,7 @@ pub(super) struct Group {
     pub name: String,
     pub session: Session,
     pub metrics: JobMetrics,
+    pub watch: Watch,
     memory: Memory,
     ranks: Ranks,
     leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
@@ -51,12 +51,13 @@ pub(super) struct Shared {
 }
 
 impl Group {
-    pub fn new(name: String, session: Session, metrics: JobMetrics) -> Self {
+    pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
         Self {
             id: GroupId::of(&name),
             name,
             session,
             metrics,
+            watch,
             memory: Memory::default(),
             ranks: Ranks::default(),
             leases: BTreeMap::new(),
@@ -75,6 +76,7 @@ impl Group {
             LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
                 if self.ranks.is_current(rank, attachment) {
                     self.memory.post(post.sequence, rank, contribution, result);
+                    self.watch.pace.handle_post(rank, post.sequence, post.weight, now);
                     self.session.handle_post(rank, post, now);
                 }
             }
@@ -102,6 +104,7 @@ impl Group {
         header: &SegmentHeader,
     ) -> Result<Placement, PeerError> {
         let sequence = header.key.sequence;
+        self.watch.arrives(from, sequence);
         let cancel = CancellationToken::new();
         Ok(match self.session.handle_arrival(from, header)? {
             Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
@@ -121,7 +124,7 @@ impl Group {
         })
     }
 
-    /// Hears a message of a peer.
+    /// Hears a message of another gateway.
     ///
     /// # Errors
     /// [`PeerError`]: close the connection.
@@ -140,6 +143,7 @@ impl Group {
             Message::Receipt { key, .. } => trace_segment("receipted", (self.id, from), *key, 0),
             _ => {}
         }
+        self.watch.heard(from, &message, now);
         self.session.handle_message(from, message, now)
     }
 
@@ -160,11 +164,11 @@ impl Group {
     fn carry_out(&mut self, action: Action, shared: &Shared) {
         let peers = &shared.peers;
         match action {
-            Action::Message { to, message } => peers.send(to, self.id, &message),
-            Action::Send { to, header, source } => {
+            Action::Message { to, message } => peers.tell(to, self.id, &message),
+            Action::Send { to, header, source, depth } => {
                 trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, header, payload);
+                peers.push(to, self.id, (header, depth), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;
@@ -201,7 +205,7 @@ impl Group {
                 }
                 self.ranks.notify(rank, event);
             }
-            Action::Note(note) => self.note(note),
+            Action::Note(note) => self.note(note, shared.host.now()),
         }
     }
 
@@ -221,15 +225,16 @@ impl Group {
     }
 
     /// Shows who is awaited, and for how long.
-    pub fn measure(&mut self, fabric: &Fabric, now: TimeNs) {
+    pub fn measure(&mut self, now: TimeNs) {
         let seen = self.session.status();
         if seen.plan.is_none() {
             self.metrics.epoch.set(0);
         }
+        self.metrics.straggles(self.watch.tell(&self.name).as_ref());
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited(fabric, c);
+            let ranks = awaited(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
@@ -270,12 +275,21 @@ impl Group {
         let (done, events) = (shared.host.compute(work), shared.events.clone());
         let group = self.id;
         shared.host.spawn(Box::pin(async move {
-            done.await;
-            let _ = events.send(Event::JobDone(group, job)).await;
+            let event = match done.await {
+                Ok(()) => Event::JobDone(group, job),
+                Err(JobPanicked) => Event::JobPanicked,
+            };
+            let _ = events.send(event).await;
         }));
     }
 
-    fn note(&self, note: Note) {
+    fn note(&mut self, note: Note, now: TimeNs) {
+        match &note {
+            Note::EpochBegan { .. } => self.watch.epoch_began(),
+            Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
+            Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
+            Note::EpochEnded { .. } | Note::PlanChanged { .. } => {}
+        }
         let name = &self.name;
         match note {
             Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
@@ -284,18 +298,24 @@ impl Group {
                     "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}"
                 );
             }
+            Note::PlanChanged { from, algorithm, reason, plan_hash } => {
+                info!(
+                    "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
+                     plan {plan_hash:016x}"
+                );
+            }
             Note::EpochEnded { epoch, failure } => {
                 warn!("job {name}: epoch {epoch} ended: {failure}");
             }
             Note::Completed { sequence, op, bytes, took } => {
-                self.metrics.seconds(op.name()).observe(took.as_secs_f64());
-                self.metrics.collectives(op.name(), Outcome::Completed).inc();
+                self.metrics.seconds(op).observe(took.as_secs_f64());
+                self.metrics.collectives(op, Outcome::Completed).inc();
                 debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
             }
             Note::Failed { sequence, op, failure } => {
                 let disagreed = failure.code == FailureCode::Disagreement;
                 let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
-                self.metrics.collectives(op.map_or("unknown", ReduceOp::name), outcome).inc();
+                self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
                 warn!("job {name}: collective {sequence} failed: {failure}");
             }
         }

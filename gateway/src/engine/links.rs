@@ -106,22 +106,27 @@ impl Links {
             }
         }
         let ends = (link.a, link.b);
-        let number = self.word(ends).number + 1;
-        let word = LinkWord { number, rate: change.rate };
-        self.links.get_mut(&ends).expect("found above").words.insert(self.me, word);
+        let words = &mut self.links.get_mut(&ends).expect("found above").words;
+        let number = words.get(&self.me).map_or(0, |before| before.number) + 1;
+        words.insert(self.me, LinkWord { ends, number, rate: change.rate });
         Ok(ends)
     }
 
-    /// A peer has said what its operator holds the link to us to; whether that is news.
-    pub fn hear(&mut self, from: GatewayId, word: LinkWord) -> bool {
-        let Some(ends) = self.ends_to(from) else { return false };
-        let Some(state) = self.links.get_mut(&ends) else { return false };
+    /// A peer has said what its operator holds a link of ours and its own to; the link's name
+    /// when that is news.
+    pub fn hear(&mut self, from: GatewayId, word: LinkWord) -> Option<String> {
+        let region = self.fabric.gateway(from).region;
+        let state = self.links.get_mut(&word.ends)?;
+        if ![word.ends.0, word.ends.1].contains(&region) {
+            return None;
+        }
         let before = state.words.get(&from).copied();
         if before.is_some_and(|before| before.number > word.number) {
-            return false;
+            return None;
         }
         state.words.insert(from, word);
-        before.and_then(|before| before.rate) != word.rate
+        let news = before.and_then(|before| before.rate) != word.rate;
+        self.fabric.link(word.ends.0, word.ends.1).filter(|_| news).map(|link| self.name(link))
     }
 
     /// A peer may have been started anew: its words count from the beginning.
@@ -131,9 +136,12 @@ impl Links {
         }
     }
 
-    /// What an operator here has said of the link to a peer.
-    pub fn word_to(&self, peer: GatewayId) -> LinkWord {
-        self.ends_to(peer).map_or(LinkWord { number: 0, rate: None }, |ends| self.word(ends))
+    /// What an operator here has said of links that a peer's region has too. All gateways of both
+    /// regions need to hear it: they share the link.
+    pub fn words_to(&self, peer: GatewayId) -> impl Iterator<Item = LinkWord> {
+        let region = self.fabric.gateway(peer).region;
+        let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
+        shared.filter_map(|(_, state)| state.words.get(&self.me).copied())
     }
 
     /// What holds the link between two regions.
@@ -153,14 +161,8 @@ impl Links {
         self.links.contains_key(&ends).then_some(ends)
     }
 
-    /// A link's name.
-    pub fn name(&self, link: &Link) -> String {
+    fn name(&self, link: &Link) -> String {
         format!("{}-{}", self.fabric.region(link.a).name, self.fabric.region(link.b).name)
-    }
-
-    fn word(&self, ends: (RegionId, RegionId)) -> LinkWord {
-        let said = self.links.get(&ends).and_then(|state| state.words.get(&self.me));
-        said.copied().unwrap_or(LinkWord { number: 0, rate: None })
     }
 }
 
@@ -172,7 +174,8 @@ mod tests {
     use units::{Fraction, Span};
 
     const EAST: GatewayId = GatewayId(0);
-    const WEST: GatewayId = GatewayId(1);
+    const EAST_TOO: GatewayId = GatewayId(1);
+    const WEST: GatewayId = GatewayId(2);
     const ENDS: (RegionId, RegionId) = (RegionId(0), RegionId(1));
 
     fn mbit(rate: u64) -> BitRate {
@@ -183,8 +186,8 @@ mod tests {
         let wan = Some(WanPort { egress: mbit(1000), ingress: mbit(1000) });
         let region = |name: &str| RegionSpec {
             name: name.to_owned(),
-            speeds: vec![1.0],
-            gateways: vec![(format!("{name}-0"), 1, wan)],
+            speeds: vec![1.0; 2],
+            gateways: (0..2).map(|seat| (format!("{name}-{seat}"), 1, wan)).collect(),
         };
         let between = ("east".to_owned(), "west".to_owned());
         let (rate, rtt, loss) = (mbit(1000), Span::from_ms(80), Fraction::default());
@@ -204,21 +207,40 @@ mod tests {
         links.change(&RateChange { link: link.to_owned(), rate }).map(drop)
     }
 
+    fn word(number: u64, rate: Option<BitRate>) -> LinkWord {
+        LinkWord { ends: ENDS, number, rate }
+    }
+
     #[test]
     fn an_operators_word_goes_before_the_schedule_and_the_lowest_word_holds() {
         let mut links = links();
         assert_eq!([effective(&links, 150), effective(&links, 250)], [mbit(400), mbit(900)]);
         say(&mut links, "west-east", Some(mbit(600))).expect("a link, whatever the order");
         assert_eq!([effective(&links, 150), effective(&links, 250)], [mbit(600), mbit(600)]);
-        links.hear(WEST, LinkWord { number: 3, rate: Some(mbit(300)) });
+        assert_eq!(links.hear(WEST, word(3, Some(mbit(300)))).as_deref(), Some("east-west"));
         assert_eq!(links.held(ENDS, 150).expect("a link").operator, Some((mbit(300), WEST)));
-        links.hear(WEST, LinkWord { number: 2, rate: None });
+        assert_eq!(links.hear(WEST, word(2, None)), None);
         assert_eq!(effective(&links, 150), mbit(300), "a word that came late");
-        links.hear(WEST, LinkWord { number: 4, rate: None });
+        links.hear(WEST, word(4, None));
         assert_eq!(effective(&links, 150), mbit(600));
         say(&mut links, "east-west", None).expect("a link");
         assert_eq!(effective(&links, 150), mbit(400));
-        assert_eq!(links.word_to(WEST), LinkWord { number: 2, rate: None });
+        assert_eq!(links.words_to(WEST).collect::<Vec<_>>(), [word(2, None)]);
+    }
+
+    #[test]
+    fn gateways_of_one_region_hear_of_each_others_operators() {
+        let mut links = links();
+        assert_eq!(links.words_to(EAST_TOO).next(), None, "nothing is said yet");
+        links.hear(EAST_TOO, word(1, Some(mbit(500))));
+        assert_eq!(effective(&links, 0), mbit(500));
+        say(&mut links, "east-west", Some(mbit(200))).expect("a link");
+        assert_eq!(links.words_to(EAST_TOO).collect::<Vec<_>>(), [word(1, Some(mbit(200)))]);
+        let strange = LinkWord { ends: (RegionId(0), RegionId(7)), ..word(9, Some(mbit(1))) };
+        assert_eq!((links.hear(WEST, strange), effective(&links, 0)), (None, mbit(200)));
+        links.forget(EAST_TOO);
+        say(&mut links, "east-west", None).expect("a link");
+        assert_eq!(effective(&links, 0), mbit(900), "only the schedule is left");
     }
 
     #[test]
@@ -230,7 +252,7 @@ mod tests {
         assert_eq!(say(&mut links, "east-west", Some(slow)), Err(RateError::TooSlow(slow)));
         let unknown = say(&mut links, "east-south", None).expect_err("no such link");
         assert!(unknown.to_string().contains("it has: east-west"), "{unknown}");
-        links.hear(WEST, LinkWord { number: 1, rate: Some(mbit(5000)) });
+        links.hear(WEST, word(1, Some(mbit(5000))));
         assert_eq!(effective(&links, 0), mbit(1000), "a peer cannot raise it");
     }
 }

@@ -10,7 +10,7 @@ use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::{Fabric, Link};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, TimeNs};
 
 impl Engine {
@@ -53,6 +53,7 @@ impl Engine {
             rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             sent_bytes: view.sent_bytes,
             received_bytes: view.received_bytes,
+            lost_packets: view.lost_packets,
             loss: view.loss,
             loss_alarm: view.loss_alarm,
             problem: view.trouble,
@@ -79,8 +80,12 @@ impl Engine {
     fn job(&self, group: &Group, seen: &SessionStatus) -> JobStatus {
         let now = self.shared.host.now();
         let shown = seen.collectives.iter().filter(|c| c.state != "failed");
-        let rank =
-            |(rank, attached): &(RankId, bool)| RankStatus { rank: rank.0, attached: *attached };
+        let speeds: BTreeMap<RankId, f64> = group.watch.pace.speeds().collect();
+        let rank = |(rank, attached): &(RankId, bool)| RankStatus {
+            rank: rank.0,
+            attached: *attached,
+            samples_per_second: speeds.get(rank).copied(),
+        };
         JobStatus {
             job: group.name.clone(),
             epoch: seen.plan.is_some().then_some(seen.epoch.0),
@@ -90,18 +95,15 @@ impl Engine {
                 hash: format!("{:016x}", plan.hash()),
             }),
             ranks: seen.ranks.iter().map(rank).collect(),
-            collectives: shown.filter_map(|c| collective(&self.fabric, c, now)).collect(),
+            straggler: group.watch.pace.straggler().map(|seen| group.watch.status(seen)),
+            collectives: shown.filter_map(|c| collective(c, now)).collect(),
         }
     }
 }
 
-fn collective(
-    fabric: &Fabric,
-    seen: &session::CollectiveStatus,
-    now: TimeNs,
-) -> Option<CollectiveStatus> {
+fn collective(seen: &session::CollectiveStatus, now: TimeNs) -> Option<CollectiveStatus> {
     let descriptor = seen.descriptor?;
-    let mut awaited: Vec<u32> = awaited(fabric, seen).iter().map(|rank| rank.0).collect();
+    let mut awaited: Vec<u32> = awaited(seen).iter().map(|rank| rank.0).collect();
     let state = match seen.state {
         "running" if awaited.is_empty() => CollectiveState::Running,
         "ready" => CollectiveState::Settling,
@@ -112,7 +114,7 @@ fn collective(
     }
     Some(CollectiveStatus {
         sequence: seen.sequence.0,
-        op: descriptor.op.to_string(),
+        op: descriptor.name().to_owned(),
         dtype: descriptor.dtype.to_string(),
         bytes: descriptor.bytes(),
         state,
@@ -121,10 +123,7 @@ fn collective(
     })
 }
 
-/// Ranks that a collective waits for, as far as is known here: of another region, all ranks
-/// of a gateway that has not said that its ranks have posted.
-pub(super) fn awaited(fabric: &Fabric, seen: &session::CollectiveStatus) -> BTreeSet<RankId> {
-    let remote = seen.awaited_gateways.iter();
-    let remote = remote.flat_map(|id| fabric.gateway(*id).ranks.clone().map(RankId));
-    seen.awaited_ranks.iter().copied().chain(remote).collect()
+/// Ranks that a collective waits for, as far as is known here.
+pub(super) fn awaited(seen: &session::CollectiveStatus) -> BTreeSet<RankId> {
+    seen.awaited_ranks.iter().chain(&seen.awaited_elsewhere).copied().collect()
 }

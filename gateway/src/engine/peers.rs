@@ -6,8 +6,9 @@ use crate::wan::outbox::ConnectionId;
 use crate::wan::word::LinkWord;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::routes::Routes;
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
+use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,8 @@ pub(super) struct PeerView {
     pub trouble: Option<String>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// Packets declared lost, all lanes, since the start.
+    pub lost_packets: u64,
     /// Measured loss, from 0 to 1.
     pub loss: f64,
     pub loss_alarm: bool,
@@ -34,6 +37,9 @@ pub(super) struct PeerView {
 /// See the module.
 pub(super) struct Peers {
     fabric: Arc<Fabric>,
+    me: GatewayId,
+    routes: Routes,
+    /// Those that we have connections to.
     peers: BTreeMap<GatewayId, Peer>,
 }
 
@@ -53,7 +59,11 @@ struct Peer {
 }
 
 impl Peers {
-    pub fn new(fabric: Arc<Fabric>, links: BTreeMap<GatewayId, Arc<PeerLink>>) -> Self {
+    pub fn new(
+        fabric: Arc<Fabric>,
+        me: GatewayId,
+        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+    ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
             losses: Losses::new(link.link.loss),
             link,
@@ -65,7 +75,8 @@ impl Peers {
             packets: BTreeMap::new(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
-        Self { fabric, peers }
+        let routes = Routes::of(&fabric, me);
+        Self { fabric, me, routes, peers }
     }
 
     pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
@@ -145,30 +156,54 @@ impl Peers {
         }
     }
 
-    /// Tells a peer what an operator here holds the link to.
+    /// Tells a peer what an operator here holds a link to.
     pub fn say(&self, to: GatewayId, word: LinkWord) {
         if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
             handle.say(word);
         }
     }
 
-    /// Holds what goes to a peer to a rate.
+    /// Holds what goes to a peer to its part of a link's rate.
     pub fn hold(&self, peer: GatewayId, rate: BitRate) {
         if let Some(peer) = self.peers.get(&peer) {
             peer.link.rate.hold(rate);
         }
     }
 
-    /// Control goes over one lane at a time, so that it arrives in order.
-    pub fn send(&self, to: GatewayId, group: GroupId, message: &Message) {
-        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
-            handle.send(group, message);
+    /// Control goes over one lane at a time, so that it arrives in order; to the neighbour that
+    /// is nearer to the receiver, if there is no connection to itself.
+    pub fn send(&self, envelope: Envelope, message: &Message) {
+        let next = self.peers.get(&self.routes.next(envelope.to));
+        if let Some((_, handle)) = next.and_then(|peer| peer.lanes.iter().next()) {
+            handle.send(envelope, message);
         }
     }
 
-    pub fn push(&self, to: GatewayId, group: GroupId, header: SegmentHeader, payload: MemSlice) {
+    /// Says something to a peer of a group's.
+    pub fn tell(&self, to: GatewayId, group: GroupId, message: &Message) {
+        self.send(Envelope { group, from: self.me, to }, message);
+    }
+
+    /// Whether a neighbour may hand us this: its own word, or what it passes on of somebody to
+    /// whom we have no connection; for us, or for somebody nearer to us than to it.
+    pub fn may_pass_on(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
+        let Envelope { from, to, .. } = envelope;
+        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
+        let of_its_own = from == neighbour;
+        let of_others = known(from) && from != self.me && !self.routes.is_direct(from);
+        let onward = known(to) && (to == self.me || self.routes.next(to) != neighbour);
+        (of_its_own || of_others) && onward
+    }
+
+    pub fn push(
+        &self,
+        to: GatewayId,
+        group: GroupId,
+        (header, depth): (SegmentHeader, u32),
+        payload: MemSlice,
+    ) {
         if let Some(peer) = self.peers.get(&to) {
-            peer.link.outbox.push(group, header, payload);
+            peer.link.outbox.push(group, header, payload, depth);
         }
     }
 
@@ -204,6 +239,7 @@ impl Peers {
             trouble: peer.trouble.clone(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
+            lost_packets: peer.link.metrics.lost_packets.get(),
             loss: peer.losses.ratio(),
             loss_alarm: peer.losses.alarm(),
         }

@@ -1,6 +1,6 @@
 //! The operating system.
 
-use super::{BoxFuture, Host, Job, LaneStart};
+use super::{BoxFuture, Host, Job, JobPanicked, LaneStart};
 use quinn::Runtime;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -39,13 +39,9 @@ impl Host for RealHost {
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
     }
 
-    fn compute(&self, job: Job) -> BoxFuture<()> {
+    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
         let done = tokio::task::spawn_blocking(job);
-        Box::pin(async move {
-            // A job that panics is a bug of ours; its collective never completes and is
-            // failed by the stall deadline.
-            let _ = done.await;
-        })
+        Box::pin(async move { done.await.map_err(|_| JobPanicked) })
     }
 
     fn bind(

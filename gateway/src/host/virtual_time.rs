@@ -2,7 +2,7 @@
 
 mod process;
 
-use super::{BoxFuture, Host, Job, LaneStart};
+use super::{BoxFuture, Host, Job, JobPanicked, LaneStart};
 use process::{Process, QuicRuntime};
 use std::io;
 use std::net::SocketAddr;
@@ -79,8 +79,11 @@ impl Host for VirtualHost {
         Ok(())
     }
 
-    fn compute(&self, job: Job) -> BoxFuture<()> {
-        Box::pin(async move { job() })
+    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+        Box::pin(async move {
+            job();
+            Ok(())
+        })
     }
 
     fn bind(

@@ -79,21 +79,46 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
+/// `f_type` of a file on hugetlbfs.
+const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
+
 impl Arena {
     /// Zeroed memory of this process.
     ///
     /// # Errors
     /// There is not that much.
     pub fn anonymous(bytes: u64) -> Result<Arc<Self>, ArenaError> {
-        let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
-        if length == 0 {
-            return Err(ArenaError::BadSize(bytes));
+        Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Zeroed memory of this process in which the same pages come again and again: it takes a
+    /// small part of its length, and what is written shows in several places.
+    ///
+    /// # Errors
+    /// There is not that much, or `bytes` is zero.
+    pub fn folded(bytes: u64) -> Result<Arc<Self>, ArenaError> {
+        use rustix::fs::MemfdFlags;
+        let whole = Self::of_this_process(bytes, ProtFlags::empty())?;
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let fold = bytes.div_ceil(FOLDS_MAX).max(FOLD_BYTES_MIN).next_multiple_of(page);
+        let memory = rustix::fs::memfd_create("landbridge-folded", MemfdFlags::CLOEXEC);
+        let memory = memory.map_err(io::Error::from)?;
+        rustix::fs::ftruncate(&memory, fold).map_err(io::Error::from)?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let end = bytes.next_multiple_of(page);
+        let mut from = 0;
+        while from < end {
+            let length = fold.min(end - from) as usize;
+            let at = whole.start.as_ptr().wrapping_byte_add(from as usize);
+            let flags = flags | MapFlags::FIXED;
+            // SAFETY: `at..at + length` lies in the pages of the mapping `whole`, which nobody
+            // else knows of yet; what was mapped there is unmapped.
+            let mapped =
+                unsafe { rustix::mm::mmap(at, length, protection, flags, memory.as_fd(), 0) };
+            mapped.map_err(io::Error::from)?;
+            from += length as u64;
         }
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
-        let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
-        Self::mapped(start.map_err(io::Error::from)?, length)
+        Ok(whole)
     }
 
     /// Maps a trainer's memfd after checking that the trainer cannot make it fault: sealed
@@ -115,8 +140,10 @@ impl Arena {
         if length == 0 {
             return Err(ArenaError::BadSize(claimed));
         }
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-        if u64::try_from(stat.st_blksize).unwrap_or(0) > page {
+        // Not by the block size, which is also large where the system backs shared memory with
+        // transparent huge pages: those do not run out.
+        let system = rustix::fs::fstatfs(memory).map_err(io::Error::from)?;
+        if system.f_type == HUGETLBFS_MAGIC {
             return Err(ArenaError::HugePages);
         }
         let hole = rustix::fs::seek(memory, SeekFrom::Hole(0)).map_err(io::Error::from)?;
@@ -150,6 +177,17 @@ impl Arena {
     /// All of it.
     pub fn whole(self: &Arc<Self>) -> MemSlice {
         MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
+    }
+
+    fn of_this_process(bytes: u64, protection: ProtFlags) -> Result<Arc<Self>, ArenaError> {
+        let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
+        if length == 0 {
+            return Err(ArenaError::BadSize(bytes));
+        }
+        let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let start = unsafe { rustix::mm::mmap_anonymous(anywhere, length, protection, flags) };
+        Self::mapped(start.map_err(io::Error::from)?, length)
     }
 
     fn map_shared(
@@ -281,6 +319,12 @@ impl MemSlice {
     }
 }
 
+/// How often the pages of folded memory come again, at most: each time is a mapping, of which a
+/// process may have some ten thousand.
+const FOLDS_MAX: u64 = 256;
+/// And how much comes again, at least.
+const FOLD_BYTES_MIN: u64 = 1 << 20;
+
 struct Shared(MemSlice);
 
 impl AsRef<[u8]> for Shared {
@@ -319,6 +363,12 @@ mod tests {
         assert!(matches!(Arena::from_memfd(&open, 1 << 20), Err(ArenaError::Unsealed)));
         let holey = memfd(1 << 20, false, sealed);
         assert!(matches!(Arena::from_memfd(&holey, 1 << 20), Err(ArenaError::Holes)));
+        let huge = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        if let Ok(huge) = rustix::fs::memfd_create("test", huge) {
+            rustix::fs::ftruncate(&huge, 1 << 30).expect("room");
+            rustix::fs::fcntl_add_seals(&huge, sealed).expect("seals");
+            assert!(matches!(Arena::from_memfd(&huge, 1 << 30), Err(ArenaError::HugePages)));
+        }
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("a file"));
         assert!(matches!(Arena::from_memfd(&file, 1), Err(ArenaError::Unsealed)));
     }
@@ -332,6 +382,18 @@ mod tests {
         theirs.whole().slice(100..112).copy_to(&mut read);
         assert_eq!(&read, b"over the sea");
         assert_eq!(&theirs.whole().slice(100..112).into_bytes()[..], b"over the sea");
+    }
+
+    #[test]
+    fn folded_memory_is_as_long_as_it_says_and_far_smaller() {
+        let bytes = (3 << 20) + 100;
+        let folded = Arena::folded(bytes).expect("memory").whole();
+        assert_eq!(folded.len(), bytes);
+        folded.copy_from_bytes(bytes - 3, b"end");
+        let mut read = [0; 3];
+        folded.slice(97..100).copy_to(&mut read);
+        assert_eq!(&read, b"end", "it comes again each MiB");
+        Arena::folded(1 << 40).expect("no more than a fold of it is there");
     }
 
     #[test]

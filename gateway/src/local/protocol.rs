@@ -303,7 +303,7 @@ pub async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+    use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
     use hier_collectives::post::{Failure, FailureCode};
     use proptest::prelude::*;
 
@@ -320,7 +320,14 @@ mod tests {
         fn requests_survive_the_wire(n: [u64; 8], rank: u32, token: [u8; 32], job in ".{0,40}", kind in 0..4) {
             let op = ReduceOp::ALL[(n[0] % 5) as usize];
             let dtype = Dtype::ALL[(n[1] % 7) as usize];
-            let descriptor = Descriptor { op, dtype, elements: n[2], layout_hash: n[3] };
+            let pattern = match n[4] % 4 {
+                0 => Pattern::AllReduce,
+                1 => Pattern::Reduce { to: RankId(rank) },
+                2 => Pattern::Broadcast { from: RankId(rank) },
+                _ => Pattern::Barrier,
+            };
+            let (elements, layout_hash) = (n[2], n[3]);
+            let descriptor = Descriptor { op, dtype, elements, layout_hash, pattern };
             let request = match kind {
                 0 => Request::Attach(Attach {
                     version: 3, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],

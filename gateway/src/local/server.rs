@@ -358,7 +358,7 @@ impl Server {
             // Whoever asked may have gone.
             let _ = done.send(memory.open(bytes));
         };
-        self.host.compute(Box::new(open)).await;
+        let _ = self.host.compute(Box::new(open)).await;
         let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
         opened.map_err(|error| error.to_string())
     }

@@ -1,5 +1,6 @@
 //! The one table of metric names. A handle is an atomic: take it once, then count with it.
 
+use super::status::StragglerStatus;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -9,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A gauge of a real number.
 pub type RealGauge = Gauge<f64, AtomicU64>;
@@ -67,6 +69,13 @@ struct RankLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StragglerLabel {
+    job: String,
+    kind: String,
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CollectiveLabel {
     job: String,
     op: &'static str,
@@ -92,6 +101,7 @@ pub struct Metrics {
     scratch_bytes: Family<JobLabel, Gauge>,
     scratch_bytes_max: Family<JobLabel, Gauge>,
     awaited_seconds: Family<RankLabel, RealGauge>,
+    straggler_seconds: Family<StragglerLabel, RealGauge>,
     /// Segments in place.
     pub segments: Counter,
     collectives: Family<CollectiveLabel, Counter>,
@@ -120,6 +130,9 @@ pub struct JobMetrics {
     /// The most that it ever was.
     pub scratch_bytes_max: Gauge,
     awaited_seconds: Family<RankLabel, RealGauge>,
+    straggler_seconds: Family<StragglerLabel, RealGauge>,
+    /// The one that is shown.
+    straggler: Arc<Mutex<Option<StragglerLabel>>>,
     collectives: Family<CollectiveLabel, Counter>,
     seconds: Family<OpLabel, Histogram>,
 }
@@ -166,6 +179,7 @@ impl Metrics {
             scratch_bytes: Family::default(),
             scratch_bytes_max: Family::default(),
             awaited_seconds: Family::default(),
+            straggler_seconds: Family::default(),
             segments: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
@@ -195,6 +209,8 @@ impl Metrics {
             scratch_bytes: self.scratch_bytes.get_or_create_owned(&label),
             scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
             awaited_seconds: self.awaited_seconds.clone(),
+            straggler_seconds: self.straggler_seconds.clone(),
+            straggler: Arc::default(),
             collectives: self.collectives.clone(),
             seconds: self.seconds.clone(),
             job: label.job,
@@ -246,6 +262,9 @@ impl Metrics {
         let help = "How long the post of a rank has been awaited";
         let awaited = self.awaited_seconds.clone();
         registry.register_with_unit("awaited", help, Unit::Seconds, awaited);
+        let help = "By how much the one that holds the others up was late the last time";
+        let straggler = self.straggler_seconds.clone();
+        registry.register_with_unit("straggler_behind", help, Unit::Seconds, straggler);
         registry.register("segments", "Segments in place", self.segments.clone());
         let help = "Collectives that ended, by operation and outcome";
         registry.register("collectives", help, self.collectives.clone());
@@ -292,6 +311,24 @@ impl JobMetrics {
     /// Seconds from the last local post to the last local result, by operation.
     pub fn seconds(&self, op: &'static str) -> Histogram {
         self.seconds.get_or_create_owned(&OpLabel { job: self.job.clone(), op })
+    }
+
+    /// Who holds the others up; `None` when nobody does.
+    pub fn straggles(&self, straggler: Option<&StragglerStatus>) {
+        let of = |straggler: &StragglerStatus| StragglerLabel {
+            job: self.job.clone(),
+            kind: straggler.kind.clone(),
+            name: straggler.name.clone(),
+        };
+        let mut shown = self.straggler.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = straggler.map(of);
+        if let Some(before) = shown.take().filter(|before| now.as_ref() != Some(before)) {
+            self.straggler_seconds.remove(&before);
+        }
+        if let (Some(label), Some(straggler)) = (&now, straggler) {
+            self.straggler_seconds.get_or_create_owned(label).set(straggler.behind_seconds);
+        }
+        *shown = now;
     }
 
     /// For how many seconds a rank has been awaited; `None` when it is not.

@@ -30,6 +30,9 @@ pub struct JobStatus {
     pub plan: Option<PlanStatus>,
     /// The ranks that this gateway serves.
     pub ranks: Vec<RankStatus>,
+    /// Who held the others up in the last collectives, as seen from here.
+    #[serde(default)]
+    pub straggler: Option<StragglerStatus>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveStatus>,
 }
@@ -76,6 +79,8 @@ pub struct PeerStatus {
     pub sent_bytes: u64,
     /// Payload that arrived for the first time, in bytes.
     pub received_bytes: u64,
+    /// Packets that its lanes declared lost.
+    pub lost_packets: u64,
     /// Share of packets to it that were lost in the last ten seconds, from 0 to 1.
     pub loss: f64,
     /// Whether that is more than the fabric expects.
@@ -106,12 +111,29 @@ pub struct LinkStatus {
 }
 
 /// One local rank.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankStatus {
     /// Its number in the fabric.
     pub rank: u32,
     /// Whether its trainer is attached.
     pub attached: bool,
+    /// What it computes in a second, in units of the weights that it posts: measured between the
+    /// last result and its next post.
+    #[serde(default)]
+    pub samples_per_second: Option<f64>,
+}
+
+/// Who holds the others up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StragglerStatus {
+    /// `rank`, `region` or `link`.
+    pub kind: String,
+    /// The rank's number, the region's name, the link's name.
+    pub name: String,
+    /// The last time, in seconds.
+    pub behind_seconds: f64,
+    /// In how many collectives one after the other.
+    pub collectives: u32,
 }
 
 /// How far a collective is.

@@ -20,6 +20,7 @@ fn example() -> Status {
             rtt_ms: Some(80.5),
             sent_bytes: 1,
             received_bytes: 2,
+            lost_packets: 3,
             loss: 0.0,
             loss_alarm: false,
             problem: None,
@@ -33,7 +34,13 @@ fn example() -> Status {
                 reason: "two regions".to_owned(),
                 hash: "00ff".to_owned(),
             }),
-            ranks: vec![RankStatus { rank: 0, attached: true }],
+            ranks: vec![RankStatus { rank: 0, attached: true, samples_per_second: Some(12.5) }],
+            straggler: Some(StragglerStatus {
+                kind: "rank".to_owned(),
+                name: "0".to_owned(),
+                behind_seconds: 0.25,
+                collectives: 3,
+            }),
             collectives: vec![CollectiveStatus {
                 sequence: 7,
                 op: "sum".to_owned(),
@@ -68,6 +75,15 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.awaits(RankId(3), Some(1.5));
     job.awaits(RankId(4), Some(1.5));
     job.awaits(RankId(4), None);
+    let mut straggler = StragglerStatus {
+        kind: "rank".to_owned(),
+        name: "7".to_owned(),
+        behind_seconds: 0.5,
+        collectives: 3,
+    };
+    job.straggles(Some(&straggler));
+    (straggler.kind, straggler.name) = ("region".to_owned(), "west".to_owned());
+    job.straggles(Some(&straggler));
     metrics.segments.inc();
     job.collectives("sum", Outcome::Completed).inc();
     job.seconds("sum").observe(0.5);
@@ -87,6 +103,7 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",
         "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",
+        "landbridge_straggler_behind_seconds{job=\"train\",kind=\"region\",name=\"west\"} 0.5",
         "landbridge_segments_total 1",
         "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
         "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",

@@ -6,8 +6,9 @@ use super::word::{LINK_GROUP, LinkWord};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
-use hier_collectives::ids::{BootId, GatewayId, GroupId};
-use hier_collectives::wire::{Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
+use hier_collectives::codec::DecodeError;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::wire::{Envelope, Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
@@ -89,17 +90,16 @@ enum Refusal {
 
 impl LaneHandle {
     /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
-    pub fn send(&self, group: GroupId, message: &Message) {
-        self.queue(group, &message.encode());
+    pub fn send(&self, envelope: Envelope, message: &Message) {
+        self.queue([&envelope.encode(), &*message.encode()].concat());
     }
 
-    /// Queues a word on the link.
+    /// Queues a word on a link.
     pub fn say(&self, word: LinkWord) {
-        self.queue(LINK_GROUP, &word.encode());
+        self.queue([&LINK_GROUP.0.to_be_bytes(), &*word.encode()].concat());
     }
 
-    fn queue(&self, group: GroupId, message: &[u8]) {
-        let bytes = [&group.0.to_be_bytes(), message].concat();
+    fn queue(&self, bytes: Vec<u8>) {
         if self.control.try_send(bytes).is_err() {
             self.close(PROTOCOL, "control messages are not read");
         }
@@ -289,17 +289,7 @@ async fn read_control(
             Ok(bytes) => bytes,
             Err(why) => return why,
         };
-        let Some((group, message)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else {
-            return "a control message of no group".to_owned();
-        };
-        let group = GroupId(u64::from_be_bytes(*group));
-        let event = if group == LINK_GROUP {
-            LinkWord::decode(message).map(|word| Event::LinkWord { from, id, word })
-        } else {
-            let message = Message::decode(message);
-            message.map(|message| Event::Message { from, id, group, message })
-        };
-        let event = match event {
+        let event = match read_event(&bytes, from, id) {
             Ok(event) => event,
             Err(error) => return format!("a control message that is none: {error}"),
         };
@@ -307,6 +297,15 @@ async fn read_control(
             return "engine gone".to_owned();
         }
     }
+}
+
+/// A word on a link, or an envelope with its message.
+fn read_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
+    if let Some(word) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
+        return Ok(Event::LinkWord { from, id, word: LinkWord::decode(word)? });
+    }
+    let (envelope, message) = Envelope::decode(bytes)?;
+    Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
 async fn write_control(mut stream: SendStream, mut queue: mpsc::Receiver<Vec<u8>>) -> String {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use units::Span;
+use units::{BitRate, Span};
 
 /// Socket buffers asked for, each way.
 const SOCKET_BYTES: usize = 16 << 20;
@@ -48,7 +48,7 @@ pub struct PeerLink {
     pub id: GatewayId,
     /// Where its lanes listen.
     pub addresses: LaneAddresses,
-    /// The link to its region.
+    /// The link to its region, with what the pair alone could send over it.
     pub link: Link,
     /// What is to go to it.
     pub outbox: Outbox,
@@ -171,8 +171,9 @@ fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::Credential
         .incoming_buffer_size(UNANSWERED_BYTES)
         .incoming_buffer_size_total(UNANSWERED_BYTES * HANDSHAKES_MAX as u64)
         .migration(true);
-    // Before a dialler has said who it is, the fabric's first link stands for its own.
-    if let Some(peer) = spec.peers.values().next() {
+    // Who dials from an unknown address may be at the end of the longest link; once it has said
+    // who it is, windows and controller are its own.
+    if let Some(peer) = spec.peers.values().max_by_key(|peer| plan::bdp(&peer.link)) {
         server.transport_config(Arc::new(settings(spec, peer)));
     }
     Ok(server)
@@ -192,10 +193,15 @@ impl PeerLink {
     /// What windows follow from before anything is measured.
     pub(super) fn path(&self, spec: &LaneSpec) -> Path {
         Path {
-            link: Link { rate: self.rate.held_to(), ..self.link.clone() },
+            link: Link { rate: self.rate_now(), ..self.link.clone() },
             lanes: u64::from(plan::lanes(&spec.fabric)),
             segment_bytes: spec.segment_bytes,
         }
+    }
+
+    /// What the pair alone could send over its link, as far as that is held to.
+    pub(super) fn rate_now(&self) -> BitRate {
+        self.link.rate.min(self.rate.held_to())
     }
 }
 
@@ -214,17 +220,22 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
     let guests = Guests { seats: Seats::new(HANDSHAKES_MAX), refused: Seldom::default() };
     let guests = Arc::new(guests);
     let mut credentials = spec.credentials.clone();
+    let Ok(mut answers) = server_config(&spec) else { return };
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
             Ok(()) = credentials.changed() => match server_config(&spec) {
-                Ok(server) => endpoint.set_server_config(Some(server)),
+                Ok(server) => {
+                    answers = server.clone();
+                    endpoint.set_server_config(Some(server));
+                }
                 Err(error) => warn!("lane {lane}: still answers with its old certificate: {error}"),
             },
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                welcome(&spec, lane, incoming, &guests);
+                let answer = answer_to(&spec, incoming.remote_address(), lane, &answers);
+                welcome(&spec, lane, (incoming, answer), &guests);
             }
         }
     }
@@ -232,7 +243,26 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
     endpoint.wait_idle().await;
 }
 
-fn welcome(spec: &Arc<LaneSpec>, lane: u16, incoming: quinn::Incoming, guests: &Arc<Guests>) {
+/// How a peer is answered: as its link asks for, which only its address can say so early.
+fn answer_to(
+    spec: &LaneSpec,
+    from: SocketAddr,
+    lane: u16,
+    answers: &quinn::ServerConfig,
+) -> Arc<quinn::ServerConfig> {
+    let mut answer = answers.clone();
+    if let Some(peer) = spec.peers.values().find(|peer| peer.addresses.of(lane) == from) {
+        answer.transport_config(Arc::new(settings(spec, peer)));
+    }
+    Arc::new(answer)
+}
+
+fn welcome(
+    spec: &Arc<LaneSpec>,
+    lane: u16,
+    (incoming, answer_with): (quinn::Incoming, Arc<quinn::ServerConfig>),
+    guests: &Arc<Guests>,
+) {
     let from = incoming.remote_address();
     // In a crowd a seat is for those who are heard at the address that they send from.
     let proved = incoming.remote_address_validated() || !incoming.may_retry();
@@ -244,7 +274,7 @@ fn welcome(spec: &Arc<LaneSpec>, lane: u16, incoming: quinn::Incoming, guests: &
     }
     let is_peer = spec.peers.values().any(|peer| peer.addresses.has(from.ip()));
     let seat = guests.seats.take(is_peer.then_some(from.ip()));
-    match incoming.accept() {
+    match incoming.accept_with(answer_with) {
         Ok(connecting) => {
             let answer = answer(Arc::clone(spec), lane, connecting, seat, Arc::clone(guests));
             spec.host.spawn(Box::pin(answer));

@@ -1,6 +1,7 @@
 //! What is to go to one peer. Lanes pull from it; a lane that is slow pulls less, and what a
 //! dead lane held goes back.
 
+use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
@@ -25,6 +26,11 @@ pub struct Outgoing {
     pub header: SegmentHeader,
     /// The bytes.
     pub payload: MemSlice,
+    /// How far into its tree's part it is: of one collective, what is less far goes first.
+    pub depth: u32,
+    /// Its place among the segments under way: small ones are first, others in the order in
+    /// which they were pulled.
+    pub order: u64,
     /// Whether it was handed to a lane before.
     pub again: bool,
     /// Stops the stream.
@@ -61,16 +67,21 @@ struct State {
     small: Fair,
     bulk: Fair,
     flights: BTreeMap<Key, Flight>,
+    /// Segments handed to lanes so far.
+    pulled: u64,
 }
 
 /// Segments of one class. Groups share by deficit round-robin; within a group the lowest
 /// collective goes first, whatever the epoch: sequences grow through all of them.
 #[derive(Debug, Default)]
 struct Fair {
-    queues: BTreeMap<GroupId, BTreeMap<SegmentKey, Outgoing>>,
+    queues: BTreeMap<GroupId, BTreeMap<Turn, Outgoing>>,
     /// Groups with something queued, the next first, and what each may still send.
     turns: VecDeque<(GroupId, u64)>,
 }
+
+/// What goes first: the lower collective, then what is less far into its tree.
+type Turn = (Sequence, u32, SegmentKey);
 
 #[derive(Debug)]
 struct Flight {
@@ -84,29 +95,43 @@ impl Outbox {
     /// An empty outbox for groups of these weights.
     pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
         let (small, bulk) = (Fair::default(), Fair::default());
-        let state = State { weights, small, bulk, flights: BTreeMap::new() };
+        let state = State { weights, small, bulk, flights: BTreeMap::new(), pulled: 0 };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
     /// Queues a segment.
-    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice) {
+    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice, depth: u32) {
         let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
-        self.lock().put(Outgoing { group, header, payload, again: false, cancel, released });
+        self.lock().put(Outgoing {
+            group,
+            header,
+            payload,
+            depth,
+            order: LAST,
+            again: false,
+            cancel,
+            released,
+        });
         self.arrived.notify_waiters();
     }
 
-    /// The next segment of a class, once there is one. Its bytes are this connection's to
-    /// send until the receipt.
-    pub async fn pull(&self, class: Class, connection: ConnectionId) -> Outgoing {
+    /// Waits until there is a segment of a class.
+    pub async fn ready(&self, class: Class) {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            if let Some(outgoing) = self.lock().take(class, connection) {
-                return outgoing;
+            if self.lock().has(class) {
+                return;
             }
             arrived.await;
         }
+    }
+
+    /// The next segment of a class, if there is one. Its bytes are this connection's to send
+    /// until the receipt.
+    pub fn pull(&self, class: Class, connection: ConnectionId) -> Option<Outgoing> {
+        self.lock().take(class, connection)
     }
 
     /// The segment's stream is written whole.
@@ -192,9 +217,16 @@ impl State {
         if small { &mut self.small } else { &mut self.bulk }.put(outgoing);
     }
 
+    fn has(&self, class: Class) -> bool {
+        let fair = if class == Class::Small { &self.small } else { &self.bulk };
+        fair.queues.values().any(|queue| !queue.is_empty())
+    }
+
     fn take(&mut self, class: Class, connection: ConnectionId) -> Option<Outgoing> {
         let fair = if class == Class::Small { &mut self.small } else { &mut self.bulk };
-        let outgoing = fair.take(&self.weights)?;
+        let mut outgoing = fair.take(&self.weights)?;
+        self.pulled += 1;
+        outgoing.order = if class == Class::Small { FIRST } else { self.pulled };
         let flight = Flight { connection, outgoing: outgoing.clone(), stream: None };
         self.flights.insert((outgoing.group, outgoing.header.key), flight);
         Some(outgoing)
@@ -203,7 +235,7 @@ impl State {
     fn forget(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) {
         for fair in [&mut self.small, &mut self.bulk] {
             if let Some(queue) = fair.queues.get_mut(&group) {
-                queue.retain(|key, _| !which(key));
+                queue.retain(|(_, _, key), _| !which(key));
             }
         }
     }
@@ -215,7 +247,9 @@ impl Fair {
         if self.turns.iter().all(|(waiting, _)| *waiting != group) {
             self.turns.push_back((group, 0));
         }
-        self.queues.entry(group).or_default().insert(outgoing.header.key, outgoing);
+        let key = outgoing.header.key;
+        let turn = (key.sequence, outgoing.depth, key);
+        self.queues.entry(group).or_default().insert(turn, outgoing);
     }
 
     fn take(&mut self, weights: &BTreeMap<GroupId, NonZeroU32>) -> Option<Outgoing> {
@@ -269,7 +303,7 @@ mod tests {
         let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
         let header =
             SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-        outbox.push(GroupId(group), header, arena.whole());
+        outbox.push(GroupId(group), header, arena.whole(), 0);
     }
 
     fn pulled(outbox: &Outbox, count: usize) -> Vec<(u64, u64)> {

@@ -64,9 +64,9 @@ impl Schedule {
         self.0[begun.checked_sub(1).unwrap_or(self.0.len() - 1)].1
     }
 
-    /// All rates.
-    pub fn rates(&self) -> impl Iterator<Item = BitRate> {
-        self.0.iter().map(|(_, rate)| *rate)
+    /// The seconds of the day at which rates begin, and these.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, BitRate)> {
+        self.0.iter().copied()
     }
 }
 

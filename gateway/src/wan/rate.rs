@@ -1,8 +1,9 @@
 //! The link's rate limit: `governor`'s bucket on the host's clock.
 //!
-//! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of one
-//! millisecond of rate, at most 64 KiB; the bucket holds two milliseconds, since timers wake
-//! up to one millisecond late. The rate may change at any time: the bucket is replaced.
+//! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
+//! milliseconds of rate, at most 64 KiB, since each may end in a short packet; the bucket holds
+//! two milliseconds, since timers wake up to one millisecond late. The rate may change at any
+//! time: the bucket is replaced.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -10,12 +11,14 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use hier_collectives::bound;
+use hier_collectives::plan::{self, PairRate};
 use hier_collectives::topology::Link;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use units::{BitRate, Span};
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
@@ -24,41 +27,40 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nan
 pub struct LinkRate {
     host: Arc<dyn Host>,
     state: Mutex<State>,
-    /// Lanes take in turn, or one that wakes up late each time would hold its segment back.
-    turn: tokio::sync::Mutex<()>,
+    line: Mutex<Line>,
 }
 
-/// What one link's payload is held to: a rate in IP bytes, as links have it, that may change.
+/// What the payload to one peer is held to: the pair's part of a link whose rate, in IP bytes as
+/// links have it, may change.
 pub struct HeldRate {
+    pair: PairRate,
     link: Link,
     mtu: u16,
+    /// Of the link.
     bits_per_second: AtomicU64,
     limit: LinkRate,
 }
 
-/// The part of the link's rate that first-sent payload is held to, after loss: the rest is for
-/// acknowledgements and for what a queue needs in order not to grow.
-const RATE_SHARE: f64 = 0.98;
-
 impl HeldRate {
-    /// The whole of `link`.
-    pub fn new(host: Arc<dyn Host>, link: Link, mtu: u16) -> Self {
+    /// The pair's part of the whole of `link`.
+    pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
         let bits_per_second = link.rate.bits_per_second().into();
-        let limit = LinkRate::new(host, payload_bytes_per_second(&link, link.rate, mtu));
-        Self { link, mtu, bits_per_second, limit }
+        let limit = LinkRate::new(host, payload_bytes_per_second(&pair, &link, link.rate, mtu));
+        Self { pair, link, mtu, bits_per_second, limit }
     }
 
-    /// What the link is held to.
+    /// What the link is held to, all its pairs together.
     pub fn held_to(&self) -> BitRate {
         BitRate::from_bits_per_second(self.bits_per_second.load(Ordering::Relaxed))
     }
 
-    /// Holds the link to another rate, and never to more than its own.
+    /// Holds the link to another rate, and never to more than its own; the pair gets its part.
     pub fn hold(&self, rate: BitRate) {
         let rate = rate.min(self.link.rate);
         let before = self.bits_per_second.swap(rate.bits_per_second(), Ordering::Relaxed);
         if before != rate.bits_per_second() {
-            self.limit.set(payload_bytes_per_second(&self.link, rate, self.mtu));
+            let limit = payload_bytes_per_second(&self.pair, &self.link, rate, self.mtu);
+            self.limit.set(limit);
         }
     }
 
@@ -68,8 +70,8 @@ impl HeldRate {
     }
 }
 
-fn payload_bytes_per_second(link: &Link, rate: BitRate, mtu: u16) -> f64 {
-    bound::payload_rate(rate, mtu) * (1.0 - link.loss.as_f64()) * RATE_SHARE
+fn payload_bytes_per_second(pair: &PairRate, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
+    plan::payload_limit(pair.over(held_to), link.loss.as_f64(), mtu)
 }
 
 struct State {
@@ -78,6 +80,28 @@ struct State {
     /// Bytes bought and not used yet.
     credit_bytes: u64,
 }
+
+/// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
+/// up late is not passed over.
+#[derive(Default)]
+struct Line {
+    waiting: BTreeMap<Place, Arc<Notify>>,
+    came: u64,
+}
+
+type Place = (u64, u64);
+
+/// A place in the line, given up when dropped.
+struct Standing<'r> {
+    rate: &'r LinkRate,
+    place: Place,
+    moved_up: Arc<Notify>,
+}
+
+/// Goes before everything.
+pub const FIRST: u64 = 0;
+/// Goes after everything.
+pub const LAST: u64 = u64::MAX;
 
 #[derive(Clone)]
 struct HostClock(Arc<dyn Host>);
@@ -93,7 +117,7 @@ impl LinkRate {
     /// A limit of `bytes_per_second` payload bytes.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64) -> Self {
         let state = Mutex::new(State::new(&host, bytes_per_second));
-        Self { host, state, turn: tokio::sync::Mutex::default() }
+        Self { host, state, line: Mutex::default() }
     }
 
     /// Another limit, from the next cell on; what waits for one of the old waits no longer
@@ -107,12 +131,29 @@ impl LinkRate {
         self.lock().cell_bytes
     }
 
-    /// Waits until `bytes` payload bytes may leave.
-    pub async fn take(&self, bytes: u64) {
-        let _turn = self.turn.lock().await;
-        while let Err(wait) = self.try_take(bytes) {
-            self.host.sleep_until(self.host.now() + wait).await;
+    /// Waits until `bytes` bytes may leave, of a segment with this place among those that are
+    /// under way.
+    pub async fn take(&self, bytes: u64, order: u64) {
+        let standing = self.stand(order);
+        loop {
+            standing.is_first().await;
+            match self.try_take(bytes) {
+                Ok(()) => return,
+                Err(wait) => self.host.sleep_until(self.host.now() + wait).await,
+            }
         }
+    }
+
+    fn stand(&self, order: u64) -> Standing<'_> {
+        let mut line = self.line();
+        line.came += 1;
+        let (place, moved_up) = ((order, line.came), Arc::new(Notify::new()));
+        line.waiting.insert(place, Arc::clone(&moved_up));
+        Standing { rate: self, place, moved_up }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn try_take(&self, bytes: u64) -> Result<(), Span> {
@@ -137,13 +178,31 @@ impl LinkRate {
 
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second / 1000.0).clamp(1.0, 65_536.0).floor();
+        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
         Self { cell_bytes: cell_bytes as u64, bucket, credit_bytes: 0 }
+    }
+}
+
+impl Standing<'_> {
+    async fn is_first(&self) {
+        while self.rate.line().waiting.first_key_value().is_some_and(|(p, _)| *p < self.place) {
+            self.moved_up.notified().await;
+        }
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let mut line = self.rate.line();
+        line.waiting.remove(&self.place);
+        if let Some((_, next)) = line.waiting.first_key_value() {
+            next.notify_one();
+        }
     }
 }
 
@@ -160,7 +219,7 @@ mod tests {
         let mut left = total;
         while left > 0 {
             let bytes = left.min(piece).min(limit.cell_bytes());
-            limit.take(bytes).await;
+            limit.take(bytes, FIRST).await;
             left -= bytes;
         }
         host.now().since(begin).as_secs_f64()
@@ -185,7 +244,7 @@ mod tests {
         let begin = host.now();
         let mut sent = 0;
         while host.now() == begin {
-            limit.take(1000).await;
+            limit.take(1000, FIRST).await;
             sent += 1000;
         }
         // Two milliseconds of rate, and one cell bought before.
@@ -201,7 +260,7 @@ mod tests {
             let (limit, taken) = (Arc::clone(&limit), Arc::clone(&taken));
             host.spawn(Box::pin(async move {
                 loop {
-                    limit.take(limit.cell_bytes()).await;
+                    limit.take(limit.cell_bytes(), FIRST).await;
                     taken.lock().expect("no panic")[lane] += 1;
                 }
             }));
@@ -222,7 +281,7 @@ mod tests {
         host.spawn(Box::pin(async move {
             loop {
                 // Cut at the first rate, also when a cell has become smaller.
-                task_limit.take(65_536).await;
+                task_limit.take(65_536, FIRST).await;
                 *task_taken.lock().expect("no panic") += 65_536;
             }
         }));
@@ -232,6 +291,29 @@ mod tests {
             host.sleep_until(host.now() + Span::from_secs(1)).await;
             let bytes = *taken.lock().expect("no panic") - before;
             assert!((bytes as f64 / rate - 1.0).abs() < 0.02, "{bytes} bytes in 1 s at {rate}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_pulled_first_is_whole_first() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
+        let ends = Arc::new(Mutex::new(BTreeMap::new()));
+        let begin = host.now();
+        for order in [3, 1, 2] {
+            let (limit, ends, host) = (Arc::clone(&limit), Arc::clone(&ends), Arc::clone(&host));
+            host.clone().spawn(Box::pin(async move {
+                for _ in 0..160 {
+                    limit.take(62_500, order).await;
+                }
+                ends.lock().expect("no panic").insert(order, host.now());
+            }));
+        }
+        host.sleep_until(begin + Span::from_ms(500)).await;
+        let ends = ends.lock().expect("no panic").clone();
+        for (order, end) in ends {
+            let (took, due) = (end.since(begin).as_secs_f64(), 0.080 * order as f64);
+            assert!((took - due).abs() < 0.005, "{order}: {took} s, {due} s due");
         }
     }
 }

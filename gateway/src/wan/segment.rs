@@ -4,8 +4,10 @@ use super::assemble::Assembler;
 use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
 use super::parity::{self, Arrived};
+use super::rate::{FIRST, LAST};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
+use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentHeader;
@@ -25,7 +27,13 @@ pub(super) async fn send_all(
     class: Class,
 ) -> String {
     loop {
-        let outgoing = peer.outbox.pull(class, id).await;
+        // A segment is pulled when its first bytes may leave, behind all that is under way: until
+        // then one that should go before it may still come.
+        peer.outbox.ready(class).await;
+        let order = if class == Class::Small { FIRST } else { LAST };
+        let limit = peer.rate.limit();
+        limit.take(AHEAD_BYTES.min(limit.cell_bytes()), order).await;
+        let Some(outgoing) = peer.outbox.pull(class, id) else { continue };
         let bytes = outgoing.payload.len();
         let counters = &peer.metrics;
         if outgoing.again { &counters.resent_bytes } else { &counters.sent_bytes }.inc_by(bytes);
@@ -67,22 +75,23 @@ async fn write(
     class: Class,
 ) -> Result<(), quinn::WriteError> {
     let _ = stream.set_priority(i32::from(class == Class::Small));
-    let Outgoing { group, header, payload, .. } = outgoing;
+    let Outgoing { group, header, payload, order, .. } = outgoing;
     stream.write_all(&group.0.to_be_bytes()).await?;
     stream.write_all(&header.encode()).await?;
     let payload = payload.into_bytes();
     if header.parity == 0 {
-        write_at_rate(peer, stream, payload).await?;
+        write_at_rate(peer, stream, payload, order).await?;
     } else {
         let (made, parity) = oneshot::channel();
         let of = payload.clone();
         let work = move || drop(made.send(parity::make(&of, header.parity)));
         let making = spec.host.compute(Box::new(work));
-        write_at_rate(peer, stream, payload).await?;
-        making.await;
+        write_at_rate(peer, stream, payload, order).await?;
+        // A segment without its parity is as good, while nothing is lost.
+        let _ = making.await;
         let parity = parity.await.unwrap_or_default();
         peer.metrics.parity_bytes.inc_by(parity.len() as u64);
-        write_at_rate(peer, stream, parity.into()).await?;
+        write_at_rate(peer, stream, parity.into(), order).await?;
     }
     let _ = stream.finish();
     Ok(())
@@ -92,11 +101,12 @@ async fn write_at_rate(
     peer: &PeerLink,
     stream: &mut SendStream,
     mut rest: Bytes,
+    order: u64,
 ) -> Result<(), quinn::WriteError> {
     while !rest.is_empty() {
         let cell = usize::try_from(peer.rate.limit().cell_bytes()).unwrap_or(usize::MAX);
         let cell = rest.split_to(cell.min(rest.len()));
-        peer.rate.limit().take(cell.len() as u64).await;
+        peer.rate.limit().take(cell.len() as u64, order).await;
         stream.write_chunk(cell).await?;
     }
     Ok(())
@@ -165,10 +175,10 @@ async fn receive(
         received = pump(&mut stream, &mut assembler, &header) => received,
     };
     let received = match received {
-        Ok(Received::Restorable(arrived)) => {
-            restore(spec, assembler, arrived).await;
-            Ok(Received::Whole { restored: true })
-        }
+        Ok(Received::Restorable(arrived)) => match restore(spec, assembler, arrived).await {
+            Ok(()) => Ok(Received::Whole { restored: true }),
+            Err(JobPanicked) => Ok(Received::CutOff),
+        },
         received => {
             drop(assembler);
             received
@@ -245,8 +255,13 @@ async fn pump(
 }
 
 /// Restores what is missing where the rest has landed.
-async fn restore(spec: &LaneSpec, assembler: Assembler, arrived: Arrived) {
-    if let Assembler::Land(into) = assembler {
-        spec.host.compute(Box::new(move || arrived.restore(&into))).await;
+async fn restore(
+    spec: &LaneSpec,
+    assembler: Assembler,
+    arrived: Arrived,
+) -> Result<(), JobPanicked> {
+    match assembler {
+        Assembler::Land(into) => spec.host.compute(Box::new(move || arrived.restore(&into))).await,
+        Assembler::Combine(_) => Ok(()),
     }
 }

@@ -23,7 +23,7 @@ const CHANGE: f64 = 0.05;
 /// The longest round trip that windows follow, in round trips of the fabric's: a peer that is
 /// slow to acknowledge does not make us remember without end.
 const STRETCH_MAX: u64 = 8;
-/// As above, where the fabric's round trip is short.
+/// As above, where the fabric's round trip between two regions is short.
 const STRETCH_MIN: Span = Span::from_secs(1);
 
 /// What one lane may have under way.
@@ -108,17 +108,22 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         if rounds.len() > ROUNDS {
             rounds.pop_front();
         }
-        path.link.rate = peer.rate.held_to();
+        path.link.rate = peer.rate_now();
         if let Some(rtt) = rounds.iter().flatten().min() {
-            path.link.rtt = followed(path.link.rtt, *rtt, peer.link.rtt);
+            path.link.rtt = followed(path.link.rtt, *rtt, longest(&peer.link));
         }
     }
 }
 
-/// The round trip that windows are for, where it was `before`, is `measured`, and the fabric
-/// says `expected`.
-fn followed(before: Span, measured: Span, expected: Span) -> Span {
-    let longest = STRETCH_MIN.max(Span::from_ns(expected.ns().saturating_mul(STRETCH_MAX)));
+/// The longest round trip that windows follow. Inside a region it is never far, and the rate
+/// stands for more than any path has.
+fn longest(link: &Link) -> Span {
+    let stretched = Span::from_ns(link.rtt.ns().saturating_mul(STRETCH_MAX));
+    if link.a == link.b { stretched } else { STRETCH_MIN.max(stretched) }
+}
+
+/// The round trip that windows are for, where it was `before` and is `measured`.
+fn followed(before: Span, measured: Span, longest: Span) -> Span {
     let measured = measured.min(longest);
     let change = measured.ns().abs_diff(before.ns()) as f64;
     if change > CHANGE * before.ns() as f64 { measured } else { before }
@@ -137,11 +142,17 @@ mod tests {
     #[test]
     fn windows_follow_a_round_trip_that_changes_within_bounds() {
         let ms = Span::from_ms;
-        assert_eq!(followed(ms(80), ms(82), ms(80)), ms(80), "noise");
-        assert_eq!(followed(ms(80), ms(110), ms(80)), ms(110));
-        assert_eq!(followed(ms(110), ms(80), ms(80)), ms(80));
-        assert_eq!(followed(ms(200), ms(9000), ms(200)), ms(1600), "a peer that does not answer");
-        assert_eq!(followed(ms(1), ms(9000), ms(1)), ms(1000));
+        let over = |b: u16, expected, before, measured| {
+            let (rate, loss) = (BitRate::from_bits_per_second(1_000_000), Fraction::default());
+            let link = Link { a: RegionId(0), b: RegionId(b), rate, rtt: expected, loss };
+            followed(before, measured, longest(&link))
+        };
+        assert_eq!(over(1, ms(80), ms(80), ms(82)), ms(80), "noise");
+        assert_eq!(over(1, ms(80), ms(80), ms(110)), ms(110));
+        assert_eq!(over(1, ms(80), ms(110), ms(80)), ms(80));
+        assert_eq!(over(1, ms(200), ms(200), ms(9000)), ms(1600), "a peer that does not answer");
+        assert_eq!(over(1, ms(1), ms(1), ms(9000)), ms(1000));
+        assert_eq!(over(0, ms(1), ms(1), ms(9000)), ms(8), "inside a region");
     }
 
     #[test]

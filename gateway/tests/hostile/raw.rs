@@ -6,7 +6,7 @@ use gateway::local::door::connect_unix;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_message, write_message,
 };
-use hier_collectives::descriptor::{Descriptor, Dtype, ReduceOp};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence};
 use hier_collectives::post::{Post, RankEvent};
 use std::os::fd::OwnedFd;
@@ -133,6 +133,7 @@ impl Raw {
             dtype: Dtype::I64,
             elements: claim.elements,
             layout_hash: 0,
+            pattern: Pattern::AllReduce,
         };
         let (epoch, sequence) = (self.epoch, self.next);
         self.next = Sequence(sequence.0 + 1);

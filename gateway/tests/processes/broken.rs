@@ -2,8 +2,8 @@
 
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
-use gateway::daemon::{Gateway, GatewaySpec};
-use gateway::host::{BoxFuture, Host, Job as Work, LaneStart, RealHost};
+use gateway::daemon::{Gateway, GatewaySpec, Listen};
+use gateway::host::{BoxFuture, Host, Job as Work, JobPanicked, LaneStart, RealHost};
 use gateway::local::door;
 use gateway::local::protocol::Token;
 use gateway::local::server::Job;
@@ -12,6 +12,7 @@ use gateway::observe::status::StatusDoor;
 use gateway::wan::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{Fabric, RegionSpec};
 use std::collections::BTreeMap;
@@ -23,9 +24,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use units::{ByteCount, TimeNs};
 
-/// A host whose compute brings down whoever asks for it, once it is cursed.
-#[derive(Default)]
-struct Cursed(AtomicBool);
+/// A host whose compute, once it is cursed, brings down whoever asks for it, or the work.
+struct Cursed {
+    whom: Victim,
+    cursed: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Asker,
+    Work,
+}
+
+fn bug() {
+    panic!("a bug, for this test");
+}
 
 impl Host for Cursed {
     fn now(&self) -> TimeNs {
@@ -48,9 +61,12 @@ impl Host for Cursed {
         RealHost.spawn_lane(name, start)
     }
 
-    fn compute(&self, work: Work) -> BoxFuture<()> {
-        assert!(!self.0.load(Ordering::Relaxed), "a bug, for this test");
-        RealHost.compute(work)
+    fn compute(&self, work: Work) -> BoxFuture<Result<(), JobPanicked>> {
+        let cursed = self.cursed.load(Ordering::Relaxed);
+        if cursed && self.whom == Victim::Asker {
+            bug();
+        }
+        RealHost.compute(if cursed { Box::new(bug) } else { work })
     }
 
     fn bind(
@@ -91,25 +107,36 @@ fn spec() -> GatewaySpec {
         weight: NonZeroU32::MIN,
     };
     GatewaySpec {
+        plan: plan::plan(&fabric).expect("a plan"),
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        listen: Listen::default(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),
+        lan_addresses: BTreeMap::new(),
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
-        segment: None,
         policies: BTreeMap::new(),
     }
 }
 
 #[test]
 fn an_engine_that_dies_takes_the_gateway_with_it() {
+    a_gateway_breaks(Victim::Asker);
+}
+
+/// Nobody takes what a reduction left behind for a result.
+#[test]
+fn a_reduction_that_dies_takes_the_gateway_with_it() {
+    a_gateway_breaks(Victim::Work);
+}
+
+fn a_gateway_breaks(whom: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let host = Arc::new(Cursed::default());
+        let host = Arc::new(Cursed { whom, cursed: AtomicBool::new(false) });
         let (door, knocker) = door::in_process();
         let (_status, questions) = StatusDoor::new();
         let observed = (Arc::new(Metrics::new()), questions);
@@ -123,7 +150,7 @@ fn an_engine_that_dies_takes_the_gateway_with_it() {
             let attach = Attach::new("train", [1; 32], rank, 1 << 16);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
-        host.0.store(true, Ordering::Relaxed);
+        host.cursed.store(true, Ordering::Relaxed);
         for client in &clients {
             let tensor = client.allocate(Dtype::F32, 100).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));

@@ -152,7 +152,8 @@ pub fn free_block() -> u16 {
     panic!("no {LANES} free ports in a row");
 }
 
-fn free_tcp() -> u16 {
+/// A free TCP port.
+pub fn free_tcp() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("bound").port()
 }
@@ -160,7 +161,6 @@ fn free_tcp() -> u16 {
 impl Deployment {
     /// Writes files and keys; nothing runs yet.
     pub fn new(layout: &Layout<'_>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
         let (a, mut b) = (free_block(), free_block());
         while a == b || layout.west_seen_at == Some(b) {
             b = free_block();
@@ -177,10 +177,7 @@ impl Deployment {
             region("east", layout.east, a),
             region("west", layout.west, layout.west_seen_at.unwrap_or(b)),
         );
-        let write = |name: &str, text: &str| {
-            std::fs::write(folder.path().join(name), text).expect("written");
-        };
-        write("fabric.toml", &fabric);
+        let mut files = vec![("fabric.toml".to_owned(), fabric)];
         let job = |name: &&str| {
             format!("[job.{name}]\ntoken = \"keys/{name}.token\"\nmemory = \"256 MiB\"\n")
         };
@@ -190,18 +187,29 @@ impl Deployment {
             let elsewhere = name == "west" && layout.west_seen_at.is_some();
             let listen = elsewhere.then(|| format!("listen = \"127.0.0.1:{b}\"\n"));
             let listen = listen.unwrap_or_default();
-            write(
-                &format!("{name}.toml"),
-                &format!(
+            files.push((
+                format!("{name}.toml"),
+                format!(
                     "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n{listen}\
                      status = \"127.0.0.1:{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
                      key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"256 MiB\"\n{jobs}"
                 ),
-            );
+            ));
         }
-        let west = SocketAddr::from((Ipv4Addr::LOCALHOST, b));
+        let mut deployment = Self::of_files(&files, layout.jobs);
+        deployment.west = SocketAddr::from((Ipv4Addr::LOCALHOST, b));
+        deployment
+    }
+
+    /// One of these files, with keys; nothing runs yet, and it has no west.
+    pub fn of_files(files: &[(String, String)], jobs: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let west = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let deployment = Self { folder, debug: false, gateways: vec![], west };
-        deployment.certs("keys", layout.jobs);
+        deployment.certs("keys", jobs);
         deployment
     }
 

@@ -5,6 +5,7 @@ mod deployment;
 mod rate;
 mod renew;
 mod secrets;
+mod three;
 
 use deployment::{BINARY, Deployment, Layout};
 use std::os::unix::process::CommandExt;

@@ -48,7 +48,7 @@ pub struct GatewayLoad {
 }
 
 /// Payload between gateways, by (from, to).
-type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
+pub(super) type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
 
 impl Plan {
     /// What an operation on a buffer of `bytes` bytes loads, and how long it takes.
@@ -87,7 +87,7 @@ impl Plan {
         busiest(fabric, &links(fabric, &flows), &gateways) + latency
     }
 
-    fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
+    pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
         let mut flows = Flows::new();
         for (tree, part) in self.trees.iter().zip(parts) {
             let bytes = part.range.end - part.range.start;

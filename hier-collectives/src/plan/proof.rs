@@ -113,6 +113,16 @@ mod tests {
     }
 
     #[test]
+    fn segments_of_no_use_are_refused() {
+        for (bytes, good) in
+            [(0, false), (63, false), (64, true), (64 << 20, true), ((64 << 20) + 1, false)]
+        {
+            let plan = Plan { segment: ByteCount::new(bytes), ..plan_of(tree(&[0, 1], &[])) };
+            assert_eq!(plan.prove(2).is_ok(), good, "{bytes}");
+        }
+    }
+
+    #[test]
     fn one_tree_at_most_is_for_small_buffers_and_never_alone() {
         let express = Tree { share: 0, ..tree(&[0, 1], &[]) };
         let mut plan = plan_of(tree(&[0, 1], &[]));

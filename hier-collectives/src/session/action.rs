@@ -1,7 +1,7 @@
 //! What the session asks of the shell, and how it names memory.
 
 use crate::descriptor::{Dtype, ReduceOp};
-use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
@@ -77,6 +77,9 @@ pub enum Action {
         header: SegmentHeader,
         /// The bytes.
         source: View,
+        /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far
+        /// goes first, so that all trees go on at once and none waits for another's end.
+        depth: u32,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
     Reduce {
@@ -140,6 +143,17 @@ pub enum Note {
         /// Digest of the plan's wire form.
         plan_hash: u64,
     },
+    /// Another plan from some collective on.
+    PlanChanged {
+        /// The first collective that follows it.
+        from: Sequence,
+        /// Its algorithm.
+        algorithm: &'static str,
+        /// Why that one.
+        reason: String,
+        /// Digest of the plan's wire form.
+        plan_hash: u64,
+    },
     /// The epoch ended.
     EpochEnded {
         /// The epoch.
@@ -151,8 +165,8 @@ pub enum Note {
     Completed {
         /// The collective.
         sequence: Sequence,
-        /// Its operation.
-        op: ReduceOp,
+        /// Its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
+        op: &'static str,
         /// Bytes of its buffer.
         bytes: u64,
         /// From the last local post to the last local result.
@@ -163,7 +177,7 @@ pub enum Note {
         /// The collective.
         sequence: Sequence,
         /// Its operation, if some rank had posted it.
-        op: Option<ReduceOp>,
+        op: Option<&'static str>,
         /// Why.
         failure: Failure,
     },
@@ -255,6 +269,17 @@ pub enum PeerError {
         /// How many are allowed.
         limit: usize,
     },
+    /// Numbers that nobody reaches by counting.
+    #[error("epoch {epoch}, collective {next}: nobody has come that far")]
+    Uncountable {
+        /// The epoch named.
+        epoch: Epoch,
+        /// The collective named.
+        next: Sequence,
+    },
+    /// A tree that the plan does not have.
+    #[error("the plan has no tree {0}")]
+    NoSuchTree(TreeIndex),
     /// A plan that is none.
     #[error("plan refused: {0}")]
     BadPlan(String),

@@ -1,6 +1,5 @@
 //! A segment on its way from partials to result, as far as its inputs let it go.
 
-use super::segment::result_slot;
 use super::*;
 use crate::plan::Above;
 
@@ -28,7 +27,10 @@ impl Session {
                 Job::Partial => self.partial_made(key, now),
                 Job::Result => {
                     segment.combining = false;
-                    let peers = part.remote_operands(self.config.me);
+                    let peers = match part.role.above {
+                        Above::Parent(parent) => vec![parent],
+                        Above::Crown(_) => part.remote_operands(self.config.me),
+                    };
                     self.consume_inputs(key, &peers);
                     self.result_in_place(key, now);
                 }
@@ -67,6 +69,9 @@ impl Session {
             return;
         };
         let index = key.segment.0;
+        if !part.phases.up {
+            return self.take_result(key, now);
+        }
         if part.segment(index).partial.is_none() {
             if part.needs_partial_job() {
                 let children = part.role.children.clone();
@@ -97,6 +102,29 @@ impl Session {
         }
     }
 
+    /// What came down of a broadcast: in place, or to be copied from where it landed before the
+    /// local ranks had posted.
+    fn take_result(&mut self, key: SegmentKey, now: TimeNs) {
+        let Some(collective) = self.live.get_mut(&key.sequence) else { return };
+        let slot = collective.result_slot(key.sequence);
+        let part = &mut collective.parts[usize::from(key.tree.0)];
+        let Above::Parent(parent) = part.role.above else { return };
+        let incoming = collective.incoming.get(&(parent, key.tree, key.segment));
+        let Some(from) = incoming.filter(|i| i.landed).and_then(|i| i.landed_in.clone()) else {
+            return;
+        };
+        if from.buffer == slot {
+            return self.result_in_place(key, now);
+        }
+        let to = vec![part.view(key.segment.0, slot)];
+        let segment = part.segment(key.segment.0);
+        if !segment.result && !std::mem::replace(&mut segment.combining, true) {
+            collective.busy += 1;
+            let job = self.core.job(key, Job::Result);
+            self.core.actions.push_back(Action::Copy { job, from, to });
+        }
+    }
+
     /// Reduces our operand and the landed ones of `peers` in gateway order, once all are here.
     pub(super) fn combine(&mut self, key: SegmentKey, kind: Job, peers: &[GatewayId]) {
         let me = self.config.me;
@@ -106,6 +134,7 @@ impl Session {
         let Some((_, descriptor)) = collective.descriptor else {
             return;
         };
+        let slot = collective.result_slot(key.sequence);
         let part = &mut collective.parts[usize::from(key.tree.0)];
         let segment = &part.segments[key.segment.0 as usize];
         let own = if kind == Job::Partial { &segment.local } else { &segment.partial };
@@ -130,8 +159,7 @@ impl Session {
             part.segment(key.segment.0).scratch.push(out.clone());
             out
         } else {
-            let first = *collective.posts.keys().next().unwrap_or(&RankId(0));
-            part.view(key.segment.0, result_slot(key.sequence, first))
+            part.view(key.segment.0, slot)
         };
         part.segment(key.segment.0).combining = true;
         collective.busy += 1;
@@ -166,11 +194,13 @@ impl Session {
         }
     }
 
-    /// A segment's result is in the first local rank's slot.
+    /// A segment's result is in the first slot for it; or none is due here, and the partial is
+    /// with the parent.
     pub(super) fn result_in_place(&mut self, key: SegmentKey, now: TimeNs) {
         let Some(collective) = self.live.get_mut(&key.sequence) else {
             return;
         };
+        let ranks = collective.result_ranks();
         let part = &mut collective.parts[usize::from(key.tree.0)];
         if std::mem::replace(&mut part.segment(key.segment.0).result, true) {
             return;
@@ -179,16 +209,16 @@ impl Session {
         {
             part.result_prefix += 1;
         }
-        let mut slots = collective.posts.keys().map(|rank| result_slot(key.sequence, *rank));
-        let views = slots.by_ref().map(|slot| part.view(key.segment.0, slot));
-        let mut views: Vec<View> = views.collect();
-        let from = views.remove(0);
-        if views.is_empty() {
-            part.delivered += 1;
-        } else {
-            collective.busy += 1;
-            let job = self.core.job(key, Job::Deliver);
-            self.core.actions.push_back(Action::Copy { job, from, to: views });
+        let slot = |rank: RankId| part.view(key.segment.0, Buffer::Result(key.sequence, rank));
+        let mut views = ranks.into_iter().map(slot);
+        let (from, to) = (views.next(), views.collect::<Vec<View>>());
+        match from {
+            Some(from) if !to.is_empty() => {
+                collective.busy += 1;
+                let job = self.core.job(key, Job::Deliver);
+                self.core.actions.push_back(Action::Copy { job, from, to });
+            }
+            _ => part.delivered += 1,
         }
         self.release_if_done(key, now);
         self.send_everywhere(now);

@@ -1,7 +1,29 @@
 //! Segments coming in: where their bytes go, and what follows once they are whole.
 
-use super::segment::{PartState, result_slot};
+use super::segment::{Incoming, PartState};
 use super::*;
+use std::collections::btree_map::Entry;
+
+/// What the shortest segment costs: memory comes in pages.
+const PAGE_BYTES: u64 = 4096;
+
+/// Room for what a peer sends unasked.
+pub(super) struct Room {
+    /// Bytes agreed for early segments and for those with parity.
+    agreed: u64,
+    /// What a segment is charged at least, however short.
+    least: u64,
+    trees: u64,
+}
+
+impl Room {
+    /// What a peer that keeps the rules never uses up. A failed collective's room is given back
+    /// by both sides at different times, so up to twice what is agreed may be in use for a
+    /// moment; and each tree of each collective may end with a short segment.
+    fn limit(&self) -> u64 {
+        2 * self.agreed + MAX_AHEAD * self.trees * self.least
+    }
+}
 
 impl Session {
     /// A segment's header arrived: where do its bytes go?
@@ -21,10 +43,12 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         }
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
-        if usize::from(key.tree.0) >= active.roles.len() || !self.peers.contains_key(&from) {
+        let (plan, roles) = active.plan_of(key.sequence);
+        let of_plan = usize::from(key.tree.0) < roles.len() || self.is_held(key.sequence);
+        if !of_plan || !self.peers.contains_key(&from) {
             return Err(no_such);
         }
-        if u64::from(header.bytes) > active.plan.segment.get() {
+        if u64::from(header.bytes) > plan.segment.get() {
             return Err(no_such);
         }
         if !self.admits(header.epoch, key.sequence)? {
@@ -32,7 +56,11 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
         let me = self.config.me;
-        let room = self.early_room(from) + self.tail_room(from);
+        let room = Room {
+            agreed: self.early_room(from) + self.tail_room(from),
+            least: PAGE_BYTES.min(active.plan.segment.get()),
+            trees: active.roles.len() as u64,
+        };
         let collective = self.collective(key.sequence);
         if collective.failure.is_some() {
             return Ok(Arrival::Discard(Discard::Failed));
@@ -47,7 +75,18 @@ impl Session {
                 return Err(no_such);
             }
         }
-        let incoming = collective.incoming.entry((from, key.tree, key.segment)).or_default();
+        let shape = (header.bytes, header.digest);
+        let incoming = match collective.incoming.entry((from, key.tree, key.segment)) {
+            Entry::Vacant(entry) => {
+                let (bytes, digest) = shape;
+                entry.insert(Incoming { bytes, digest, ..Incoming::default() })
+            }
+            // Memory may have been set aside for it by what its header said first.
+            Entry::Occupied(entry) if (entry.get().bytes, entry.get().digest) != shape => {
+                return Err(no_such);
+            }
+            Entry::Occupied(entry) => entry.into_mut(),
+        };
         if incoming.landed {
             let receipted = incoming.receipted;
             if receipted {
@@ -55,8 +94,7 @@ impl Session {
             }
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
-        (incoming.bytes, incoming.digest, incoming.weight) =
-            (header.bytes, header.digest, header.weight);
+        incoming.weight = header.weight;
         incoming.parity |= header.parity > 0;
         self.place(from, key, room)
     }
@@ -83,7 +121,7 @@ impl Session {
                 // It has posted; and so has everybody, if this is a result.
                 collective.posted.insert(from);
                 let part = collective.parts.get(usize::from(key.tree.0));
-                if part.is_some_and(|part| part.comes_down_from(from)) {
+                if part.is_some_and(|part| part.phases.up && part.comes_down_from(from)) {
                     collective.posted.extend(self.peers.keys());
                 }
                 self.note_if_complete(key.sequence, now);
@@ -98,7 +136,7 @@ impl Session {
         &mut self,
         from: GatewayId,
         key: SegmentKey,
-        room: u64,
+        room: Room,
     ) -> Result<Arrival, PeerError> {
         let me = self.config.me;
         let lease = LeaseId(self.core.id());
@@ -106,12 +144,12 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let granted = collective.granted.get(&(from, key.tree)).copied().unwrap_or(0);
-        let first = collective.posts.keys().next().copied().unwrap_or(RankId(0));
+        let slot = collective.result_slot(key.sequence);
         let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Ok(Arrival::Discard(Discard::Epoch));
         };
         let part = collective.parts.get(usize::from(key.tree.0));
-        let result = |part: &PartState| part.view(key.segment.0, result_slot(key.sequence, first));
+        let result = |part: &PartState| part.view(key.segment.0, slot);
         let local = part
             .filter(|part| part.streams_from(me) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
@@ -135,8 +173,9 @@ impl Session {
                 }
             }
             (Some(part), _, _) if part.comes_down_from(from) => {
-                incoming.landed_in = Some(result(part));
-                Arrival::Land { lease, into: result(part) }
+                // What came before the post goes on where it began.
+                let into = incoming.landed_in.get_or_insert_with(|| result(part)).clone();
+                Arrival::Land { lease, into }
             }
             _ => {
                 let into = match incoming.landed_in.clone() {
@@ -149,13 +188,11 @@ impl Session {
                     && early
                     && let Some(peer) = self.peers.get_mut(&from)
                 {
-                    incoming.early_bytes = u64::from(incoming.bytes);
+                    incoming.early_bytes = u64::from(incoming.bytes).max(room.least);
                     peer.early_in += incoming.early_bytes;
-                    // Room for early segments and for those with parity; a failed collective's
-                    // is given back by both sides at different times, so up to twice that may
-                    // be in use for a moment.
-                    if peer.early_in > 2 * room {
-                        return Err(PeerError::EarlyOverrun { used: peer.early_in, room });
+                    if peer.early_in > room.limit() {
+                        let (used, room) = (peer.early_in, room.limit());
+                        return Err(PeerError::EarlyOverrun { used, room });
                     }
                 }
                 Arrival::Land { lease, into }

@@ -1,8 +1,9 @@
 //! One collective's state.
 
 use super::LocalRank;
+use super::action::Buffer;
 use super::segment::{Incoming, PartState};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
 use crate::wire::{Message, SegmentKey};
@@ -19,6 +20,8 @@ pub(super) struct Collective {
     pub posts: BTreeMap<RankId, f64>,
     /// The first post here, or the first that a peer told of.
     pub begun: Option<TimeNs>,
+    /// Ranks elsewhere that are known to have posted.
+    pub announced: BTreeSet<RankId>,
     /// Gateways all of whose ranks are known to have posted.
     pub posted: BTreeSet<GatewayId>,
     /// When the last post anywhere became known.
@@ -63,6 +66,7 @@ impl Collective {
             descriptor: None,
             posts: BTreeMap::new(),
             begun: None,
+            announced: BTreeSet::new(),
             posted: BTreeSet::new(),
             complete: None,
             expiry: None,
@@ -89,10 +93,12 @@ impl Collective {
             return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
         }
         let mut facts = Vec::new();
-        let first_here = self.posts.keys().find(|rank| ranks.contains_key(rank));
-        if let (Some(rank), Some((_, descriptor))) = (first_here, self.descriptor) {
-            let (rank, all) = (*rank, self.posts.len() == ranks.len());
-            facts.push(Message::Announce { epoch, sequence, rank, descriptor, all });
+        if let Some((_, descriptor)) = self.descriptor {
+            let all = self.posts.len() == ranks.len();
+            facts.extend(self.posts.keys().map(|rank| {
+                let rank = *rank;
+                Message::Announce { epoch, sequence, rank, descriptor, all }
+            }));
         }
         for ((to, tree), limit) in &self.granted {
             if *to == peer {
@@ -106,6 +112,21 @@ impl Collective {
             }
         }
         facts
+    }
+
+    /// Local ranks that get the result; it is made in the first one's slot.
+    pub fn result_ranks(&self) -> Vec<RankId> {
+        match self.descriptor.map(|(_, descriptor)| descriptor.pattern) {
+            Some(Pattern::Reduce { to }) => {
+                self.posts.contains_key(&to).then_some(to).into_iter().collect()
+            }
+            _ => self.posts.keys().copied().collect(),
+        }
+    }
+
+    /// The slot in which the result is made; nothing is made where no local rank gets it.
+    pub fn result_slot(&self, sequence: Sequence) -> Buffer {
+        Buffer::Result(sequence, self.result_ranks().first().copied().unwrap_or_default())
     }
 
     /// All local ranks posted and all parts stand in every local result slot.

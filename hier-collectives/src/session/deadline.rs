@@ -55,7 +55,7 @@ impl Session {
     /// deadline, and waiting for posts is over.
     pub(super) fn note_if_complete(&mut self, sequence: Sequence, now: TimeNs) {
         let Some(collective) = self.live.get(&sequence) else { return };
-        let complete = collective.phase == Phase::Running
+        let complete = matches!(collective.phase, Phase::Running | Phase::Ready)
             && collective.complete.is_none()
             && self.awaited_ranks(collective).is_empty()
             && self.awaited_gateways(collective).is_empty();
@@ -67,10 +67,9 @@ impl Session {
     fn deadline(&self, collective: &Collective) -> Option<TimeNs> {
         match (collective.phase, collective.complete) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
-            (Phase::Ready, complete) => {
-                Some(self.core.progress.max(complete.unwrap_or_default()) + self.stall_span())
-            }
             (_, Some(complete)) => Some(self.core.progress.max(complete) + self.stall_span()),
+            // It waits for posts elsewhere, which end by their own timeouts.
+            (Phase::Ready, None) => None,
             (_, None) => collective.expiry,
         }
     }
@@ -143,12 +142,9 @@ impl Session {
     }
 
     fn awaited_names(&self, collective: &Collective) -> Vec<String> {
-        let ranks = self.awaited_ranks(collective);
-        let mut names: Vec<String> = ranks.iter().map(|rank| self.rank_name(*rank)).collect();
-        for gateway in self.awaited_gateways(collective) {
-            names.push(format!("ranks of gateway {}", self.gateway_name(gateway)));
-        }
-        names
+        let here = self.awaited_ranks(collective).into_iter();
+        let ranks = here.chain(self.awaited_elsewhere(collective));
+        ranks.map(|rank| self.rank_name(rank)).collect()
     }
 }
 

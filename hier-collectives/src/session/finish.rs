@@ -1,5 +1,6 @@
 //! A collective ends: result ready, contribution free, or failed; memory given back.
 
+use super::segment::PartState;
 use super::*;
 
 impl Session {
@@ -24,6 +25,11 @@ impl Session {
         }
         if collective.is_delivered() {
             collective.phase = Phase::Ready;
+            let part = |part: &PartState| part.phases.up && !part.only_hands_up();
+            if collective.parts.iter().all(part) {
+                // Everybody's part is in the result.
+                collective.complete.get_or_insert(now);
+            }
             let timing = &mut collective.timing;
             timing.ready = now;
             timing.wan_end = timing.wan_end.max(timing.posted);
@@ -37,7 +43,7 @@ impl Session {
                 self.core.actions.push_back(Action::Notify { rank: *rank, event });
             }
             if let Some((_, descriptor)) = descriptor {
-                let (op, bytes) = (descriptor.op, descriptor.bytes());
+                let (op, bytes) = (descriptor.name(), descriptor.bytes());
                 let took = timing.ready.since(timing.posted);
                 self.core.actions.push_back(Action::Note(Note::Completed {
                     sequence,

@@ -1,10 +1,14 @@
 //! Epochs: who is in, since when, under which plan.
 
 use super::*;
+use crate::plan::Tree;
 use crate::wire::Message;
 
 /// The gateway that opens epochs: the first by name.
-const FIRST: GatewayId = GatewayId(0);
+pub(super) const FIRST: GatewayId = GatewayId(0);
+/// Epochs and collectives below this may be named by a peer: nobody comes as far by counting,
+/// and what follows can still be counted.
+const NUMBERS_MAX: u64 = 1 << 62;
 
 /// A member's request to enter the next epoch.
 #[derive(Debug, Clone, Copy)]
@@ -30,17 +34,20 @@ impl Session {
         self.begin_if_all_here(now);
     }
 
-    /// A peer can be reached: its first lane is up. The next epoch begins once all are up.
+    /// A neighbour can be reached: its first lane is up, and with it the way to those behind it.
+    /// The next epoch begins once all are up.
     pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
-        let Some(entry) = self.peers.get_mut(&peer) else {
-            return;
-        };
-        entry.up = true;
+        for id in self.routes.through(peer) {
+            if let Some(entry) = self.peers.get_mut(&id) {
+                entry.up = true;
+            }
+        }
+        self.ask_to_repeat(peer);
         self.join();
         self.begin_if_all_here(now);
     }
 
-    /// A peer cannot be reached any more (its last lane is lost).
+    /// A neighbour cannot be reached any more (its last lane is lost), nor can those behind it.
     pub fn handle_peer_down(&mut self, peer: GatewayId, why: &str, now: TimeNs) {
         let Some(entry) = self.peers.get_mut(&peer) else {
             return;
@@ -52,14 +59,40 @@ impl Session {
             self.gateway_name(peer)
         );
         self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
-        if let Some(entry) = self.peers.get_mut(&peer) {
-            *entry = Peer::default();
+        for id in self.routes.through(peer) {
+            if let Some(entry) = self.peers.get_mut(&id) {
+                *entry = Peer::default();
+            }
         }
     }
 
-    /// A lane to a peer was lost while others live: repeat everything that it may have taken
+    /// A lane to a neighbour was lost while others live: repeat everything that it may have taken
     /// with it. All of it is facts that only grow, so repeating is harmless.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
+        let through: Vec<GatewayId> = self.routes.through(peer).collect();
+        through.into_iter().for_each(|id| self.repeat_to(id));
+        self.ask_to_repeat(peer);
+    }
+
+    /// What others sent through here to a neighbour may be lost; they cannot know.
+    fn ask_to_repeat(&mut self, neighbour: GatewayId) {
+        if !self.routes.is_partial() {
+            return;
+        }
+        let behind: BTreeSet<GatewayId> = self.routes.through(neighbour).collect();
+        for (to, _) in self.peers.iter().filter(|(id, peer)| peer.up && !behind.contains(id)) {
+            self.core.actions.push_back(Action::Message { to: *to, message: Message::Repeat });
+        }
+    }
+
+    /// Somewhere on the way to peers that we have no connection to messages were lost.
+    pub(super) fn on_repeat(&mut self) {
+        let distant = self.peers.keys().filter(|id| !self.routes.is_direct(**id));
+        let distant: Vec<GatewayId> = distant.copied().collect();
+        distant.into_iter().for_each(|id| self.repeat_to(id));
+    }
+
+    fn repeat_to(&mut self, peer: GatewayId) {
         let Some(entry) = self.peers.get(&peer) else {
             return;
         };
@@ -75,10 +108,12 @@ impl Session {
             messages.extend(self.facts_for(peer));
         } else {
             messages.extend(self.end_message());
-            self.join();
         }
         for message in messages {
             self.core.actions.push_back(Action::Message { to: peer, message });
+        }
+        if peer == FIRST {
+            self.join();
         }
     }
 
@@ -97,7 +132,8 @@ impl Session {
         if self.config.me != FIRST {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        let Join { boot, last, .. } = join;
+        let Join { boot, last, next, .. } = join;
+        countable(last, next)?;
         if let Some(active) = &self.active {
             let known = active.boots.get(usize::from(from.0)) == Some(&boot);
             if known && last < self.epoch {
@@ -125,11 +161,12 @@ impl Session {
         if from != FIRST {
             return Err(PeerError::NotYours("begin"));
         }
+        countable(start.epoch, start.next)?;
         let gateways = u16::try_from(self.config.fabric.gateways().len()).unwrap_or(u16::MAX);
         if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
         }
-        start.plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        self.check_plan(&start.plan)?;
         let mine = start.boots[usize::from(self.config.me.0)];
         let gone = self.draining.is_some();
         if start.epoch <= self.epoch || mine != self.config.boot || gone {
@@ -137,8 +174,29 @@ impl Session {
         }
         let text = format!("epoch {} began", start.epoch);
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), Some(from), now);
+        if start.next < self.next {
+            // Begun on an old request of ours. No number is given out twice: something may still
+            // go by it here. So this epoch ends before it began, and the next one is asked for.
+            self.epoch = start.epoch;
+            self.join();
+            return Ok(());
+        }
         self.enter(start, now);
         Ok(())
+    }
+
+    /// Proves a plan, and that its trees have edges only where connections are.
+    pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
+        let fabric = &self.config.fabric;
+        let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
+        plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
+        let apart = |(one, other): &(GatewayId, GatewayId)| !fabric.joined(*one, *other);
+        match plan.trees.iter().flat_map(Tree::edges).find(apart) {
+            None => Ok(()),
+            Some((one, other)) => Err(PeerError::BadPlan(format!(
+                "an edge between gateways {one} and {other}, which no link joins"
+            ))),
+        }
     }
 
     /// The news that this gateway has left the last epoch.
@@ -182,7 +240,8 @@ impl Session {
             Message::Fail { epoch, sequence: *sequence, failure }
         });
         let commits = self.commit_facts_for(peer).into_iter();
-        live.chain(failed).chain(commits).chain(self.drain_fact()).collect()
+        let others = self.drain_fact().into_iter().chain(self.change_fact_for(peer));
+        live.chain(failed).chain(commits).chain(others).collect()
     }
 
     /// Leaves the epoch: what is in flight fails, contributions intact.
@@ -293,7 +352,19 @@ impl Session {
             plan_hash: plan.hash(),
         }));
         let (done, closed) = (Spans::default(), None);
-        let active = Active { plan, roles, boots, first: next, done, closed };
+        let (before, changing, held) = (vec![], None, None);
+        let active = Active {
+            plan,
+            roles,
+            before,
+            changes: 0,
+            changing,
+            held,
+            boots,
+            first: next,
+            done,
+            closed,
+        };
         let begin = (self.config.me == FIRST).then(|| self.begin_message(&active));
         self.active = Some(active);
         for (to, peer) in self.peers.iter().filter(|(_, peer)| peer.up) {
@@ -318,4 +389,11 @@ impl Session {
         let (epoch, next, committed) = (self.epoch, active.first, self.committed);
         Message::Begin { epoch, next, boots, plan, committed }
     }
+}
+
+fn countable(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
+    if epoch.0 >= NUMBERS_MAX || next.0 >= NUMBERS_MAX {
+        return Err(PeerError::Uncountable { epoch, next });
+    }
+    Ok(())
 }

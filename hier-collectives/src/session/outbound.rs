@@ -1,10 +1,9 @@
 //! Segments going out, within grants; grants and receipts themselves.
 
-use super::segment::{Outgoing, PartState, result_slot};
+use super::segment::{Outgoing, PartState};
 use super::*;
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::repair::{parity_shards, tail_bytes};
-use crate::shard;
 use crate::topology::Link;
 use units::Fraction;
 
@@ -66,11 +65,11 @@ impl Session {
             if collective.phase != Phase::Running && collective.phase != Phase::Ready {
                 continue;
             }
-            let first = collective.posts.keys().next().copied().unwrap_or(RankId(0));
+            let slot = collective.result_slot(*sequence);
             for (tree, part) in collective.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = collective.grants.get(&(to, tree)).copied().unwrap_or(0);
-                while let Some((index, source)) = ready_segment(part, to, *sequence, first) {
+                while let Some((index, source)) = ready_segment(part, to, slot) {
                     let segment = SegmentIndex(index);
                     let key = SegmentKey { sequence: *sequence, tree, segment };
                     let bytes = source.view.range.end - source.view.range.start;
@@ -103,7 +102,8 @@ impl Session {
                         parity,
                     };
                     let source = source.view;
-                    self.core.actions.push_back(Action::Send { to, header, source });
+                    let depth = depth(index, part.count());
+                    self.core.actions.push_back(Action::Send { to, header, source, depth });
                 }
             }
         }
@@ -136,7 +136,6 @@ impl Session {
             peer.early_out.remove(&key);
             peer.tail_out.remove(&key);
         }
-        self.core.progress = now;
         self.core.actions.push_back(Action::Receipted { from, key });
         if let Some(collective) = self.live.get_mut(&key.sequence)
             && let Some(part) = collective.parts.get_mut(usize::from(key.tree.0))
@@ -144,8 +143,13 @@ impl Session {
             && key.segment.0 < outbound.next
             && outbound.receipted.insert(key.segment.0)
         {
+            self.core.progress = now;
             part.segment(key.segment.0).receipts_due -= 1;
-            self.release_if_done(key, now);
+            if part.only_hands_up() {
+                self.result_in_place(key, now);
+            } else {
+                self.release_if_done(key, now);
+            }
         }
         self.send_what_may_go(from, now);
         self.settle(key.sequence, now);
@@ -158,10 +162,9 @@ impl Session {
             return;
         };
         let me = self.config.me;
-        let parts = shard::parts(&active.plan, descriptor.bytes()).into_iter();
         let mut keys = Vec::new();
-        for (tree, (part, role)) in (0..).map(TreeIndex).zip(parts.zip(&active.roles)) {
-            let part = PartState::new(part, role.clone(), me);
+        for (tree, part) in (0..).map(TreeIndex).zip(self.parts_of((active, sequence), descriptor))
+        {
             if part.expects_from(to, me) {
                 let segments = (0..part.count()).map(SegmentIndex);
                 keys.extend(segments.map(|segment| SegmentKey { sequence, tree, segment }));
@@ -197,19 +200,20 @@ impl Tail {
     }
 }
 
+/// How far into a part of `count` segments one of them is.
+fn depth(index: u32, count: u32) -> u32 {
+    let depth = u64::from(index) * u64::from(u32::MAX) / u64::from(count.max(1));
+    u32::try_from(depth).unwrap_or(u32::MAX)
+}
+
 /// The next segment for a peer, when its source is there.
-fn ready_segment(
-    part: &PartState,
-    to: GatewayId,
-    sequence: Sequence,
-    first: RankId,
-) -> Option<(u32, Input)> {
+fn ready_segment(part: &PartState, to: GatewayId, slot: Buffer) -> Option<(u32, Input)> {
     let outbound = part.out.get(&to)?;
     let segment = part.segments.get(outbound.next as usize)?;
     let source = match outbound.what {
         Outgoing::Partial => segment.partial.clone()?,
         Outgoing::Result if segment.result => {
-            let view = part.view(outbound.next, result_slot(sequence, first));
+            let view = part.view(outbound.next, slot);
             Input { view, weight: 1.0 }
         }
         Outgoing::Result => return None,

@@ -1,7 +1,7 @@
 //! One tree's part of a collective, segment by segment.
 
 use super::action::{Buffer, Input, LeaseId, View};
-use crate::ids::{GatewayId, RankId, Sequence};
+use crate::ids::GatewayId;
 use crate::plan::{Above, Role};
 use crate::shard::Part;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct PartState {
     pub part: Part,
     pub role: Role,
+    pub phases: Phases,
     pub segments: Vec<Segment>,
     /// The first segment whose local reduction has not started.
     pub next_local: u32,
@@ -24,6 +25,15 @@ pub(super) struct PartState {
     pub delivered: u32,
 }
 
+/// Which ways a collective takes along its trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Phases {
+    /// Partials go up.
+    pub up: bool,
+    /// Results come down.
+    pub down: bool,
+}
+
 /// The state of one segment. `None` means not there yet.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Segment {
@@ -31,7 +41,7 @@ pub(super) struct Segment {
     pub local: Option<Input>,
     /// The partial of the whole subtree, as it goes up or across.
     pub partial: Option<Input>,
-    /// The result is in the first local rank's slot.
+    /// The result is in the first slot for it; where none is due, the partial is handed over.
     pub result: bool,
     /// A job that makes the partial or the result is under way.
     pub combining: bool,
@@ -76,23 +86,40 @@ pub(super) struct Incoming {
 }
 
 impl PartState {
-    pub fn new(part: Part, role: Role, me: GatewayId) -> Self {
+    pub fn new(part: Part, role: Role, phases: Phases, me: GatewayId) -> Self {
         let mut out = BTreeMap::new();
         let mut add = |peer, what| {
             out.insert(peer, Outbound { what, next: 0, receipted: BTreeSet::new() });
         };
         match &role.above {
-            Above::Parent(parent) => add(*parent, Outgoing::Partial),
-            Above::Crown(crown) => {
+            Above::Parent(parent) if phases.up => add(*parent, Outgoing::Partial),
+            Above::Crown(crown) if phases.up => {
                 crown.iter().filter(|id| **id != me).for_each(|id| add(*id, Outgoing::Partial));
             }
+            Above::Parent(_) | Above::Crown(_) => {}
         }
-        role.children.iter().for_each(|child| add(*child, Outgoing::Result));
+        if phases.down {
+            role.children.iter().for_each(|child| add(*child, Outgoing::Result));
+        }
         let receipts_due = u16::try_from(out.len()).unwrap_or(u16::MAX);
         let segment = Segment { receipts_due, ..Segment::default() };
         let segments = vec![segment; usize::try_from(part.segments()).unwrap_or(0)];
-        let (next_local, local_prefix, result_prefix, delivered) = (0, 0, 0, 0);
-        Self { part, role, segments, next_local, local_prefix, result_prefix, out, delivered }
+        Self {
+            part,
+            role,
+            phases,
+            segments,
+            next_local: 0,
+            local_prefix: 0,
+            result_prefix: 0,
+            out,
+            delivered: 0,
+        }
+    }
+
+    /// Whether the partial goes up for good: no result comes down for it.
+    pub fn only_hands_up(&self) -> bool {
+        !self.phases.down && matches!(self.role.above, Above::Parent(_))
     }
 
     pub fn count(&self) -> u32 {
@@ -107,6 +134,7 @@ impl PartState {
     /// partial, crown members when it makes the result.
     pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
         match &self.role.above {
+            _ if !self.phases.up => vec![],
             Above::Crown(crown) if crown.len() > 1 => {
                 crown.iter().copied().filter(|id| *id != me).collect()
             }
@@ -127,7 +155,7 @@ impl PartState {
     /// Whether the partial is more than the local ranks' and needs a reduction of its own.
     pub fn needs_partial_job(&self) -> bool {
         let root = matches!(&self.role.above, Above::Crown(crown) if crown.len() == 1);
-        !root && !self.role.children.is_empty()
+        self.phases.up && !root && !self.role.children.is_empty()
     }
 
     /// The operand with which a streamed segment is combined, once it is there.
@@ -137,22 +165,17 @@ impl PartState {
 
     pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
         match &self.role.above {
-            Above::Parent(parent) if *parent == peer => true,
-            Above::Crown(crown) if peer != me && crown.contains(&peer) => true,
-            _ => self.role.children.contains(&peer),
+            Above::Parent(parent) if *parent == peer => self.phases.down,
+            Above::Crown(crown) if peer != me && crown.contains(&peer) => self.phases.up,
+            _ => self.phases.up && self.role.children.contains(&peer),
         }
     }
 
     pub fn comes_down_from(&self, peer: GatewayId) -> bool {
-        self.role.above == Above::Parent(peer)
+        self.phases.down && self.role.above == Above::Parent(peer)
     }
 
     pub fn view(&self, index: u32, buffer: Buffer) -> View {
         View { buffer, range: self.part.segment(index) }
     }
-}
-
-/// The result slot that reductions write; the other local ranks get copies.
-pub(super) fn result_slot(sequence: Sequence, first: RankId) -> Buffer {
-    Buffer::Result(sequence, first)
 }

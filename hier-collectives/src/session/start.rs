@@ -1,8 +1,10 @@
 //! A collective begins: local contributions become local partials, in order.
 
-use super::segment::{Incoming, PartState};
+use super::segment::{Incoming, PartState, Phases};
 use super::*;
+use crate::descriptor::Pattern;
 use crate::ids::{SegmentIndex, TreeIndex};
+use crate::plan::Operation;
 use crate::post::Timing;
 use crate::shard;
 
@@ -16,7 +18,7 @@ enum Started {
 impl Session {
     /// Starts a collective that every local rank has posted.
     pub(super) fn activate_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
-        let (Some(active), Some(collective)) = (&self.active, self.live.get_mut(&sequence)) else {
+        let (Some(active), Some(collective)) = (&self.active, self.live.get(&sequence)) else {
             return;
         };
         if collective.failure.is_some() || collective.posts.len() < self.ranks.len() {
@@ -26,10 +28,12 @@ impl Session {
             return;
         };
         let me = self.config.me;
-        let parts = shard::parts(&active.plan, descriptor.bytes()).into_iter();
-        let parts =
-            parts.zip(&active.roles).map(|(part, role)| PartState::new(part, role.clone(), me));
-        collective.parts = parts.collect();
+        if self.is_held(sequence) {
+            return;
+        }
+        let parts = self.parts_of((active, sequence), &descriptor);
+        let Some(collective) = self.live.get_mut(&sequence) else { return };
+        collective.parts = parts;
         collective.phase = Phase::Running;
         collective.timing = Timing { posted: now, ..Timing::default() };
         self.note_if_complete(sequence, now);
@@ -57,6 +61,26 @@ impl Session {
         }
         self.send_everywhere(now);
         self.settle(sequence, now);
+    }
+
+    /// What this gateway does for a collective, tree by tree. Who alone gives or gets stands at
+    /// the top of all trees.
+    pub(super) fn parts_of(
+        &self,
+        (active, sequence): (&Active, Sequence),
+        descriptor: &Descriptor,
+    ) -> Vec<PartState> {
+        let me = self.config.me;
+        let (plan, roles) = active.plan_of(sequence);
+        let parts = shard::parts(plan, descriptor.bytes()).into_iter();
+        let operation = descriptor.pattern.over(&self.config.fabric);
+        let operation = operation.unwrap_or(Operation::AllReduce);
+        let phases = Phases { up: operation.goes_up(), down: operation.comes_down() };
+        let roles = match operation {
+            Operation::AllReduce | Operation::Barrier => roles.to_vec(),
+            rooted => plan.held_for(rooted).roles(me),
+        };
+        parts.zip(roles).map(|(part, role)| PartState::new(part, role, phases, me)).collect()
     }
 
     /// Forgets what came early under another descriptor: the announcement that says in what it
@@ -114,12 +138,25 @@ impl Session {
     ) -> Started {
         let Some(collective) = self.live.get_mut(&sequence) else { return Started::AllOfPart };
         let Some((_, descriptor)) = collective.descriptor else { return Started::AllOfPart };
+        let slot = collective.result_slot(sequence);
         let part = &mut collective.parts[usize::from(tree.0)];
         let index = part.next_local;
         if index >= part.count() {
             return Started::AllOfPart;
         }
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
+        if let Pattern::Broadcast { from } = descriptor.pattern {
+            part.next_local += 1;
+            if collective.posts.contains_key(&from) {
+                let from = part.view(index, Buffer::Contribution(sequence, from));
+                let to = part.view(index, slot);
+                part.segment(index).combining = true;
+                collective.busy += 1;
+                let job = self.core.job(key, Job::Result);
+                self.core.actions.push_back(Action::Copy { job, from, to: vec![to] });
+            }
+            return Started::One;
+        }
         let contribution = |(rank, weight): (&RankId, &f64)| Input {
             view: part.view(index, Buffer::Contribution(sequence, *rank)),
             weight: *weight,
@@ -152,7 +189,7 @@ impl Session {
 fn misfit(collective: &Collective, me: GatewayId) -> Option<GatewayId> {
     let misfits =
         |((from, tree, segment), incoming): &(&(GatewayId, TreeIndex, SegmentIndex), &Incoming)| {
-            let part = &collective.parts[usize::from(tree.0)];
+            let Some(part) = collective.parts.get(usize::from(tree.0)) else { return true };
             let range = part.part.segment(segment.0);
             segment.0 >= part.count()
                 || !part.expects_from(*from, me)

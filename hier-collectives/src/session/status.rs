@@ -46,6 +46,8 @@ pub struct CollectiveStatus {
     pub awaited_ranks: Vec<RankId>,
     /// Gateways some of whose ranks have not posted, as far as is known.
     pub awaited_gateways: Vec<GatewayId>,
+    /// Their ranks that are not known to have posted.
+    pub awaited_elsewhere: Vec<RankId>,
     /// The first post here, or the first that a peer told of: since then the rest is awaited.
     pub begun: TimeNs,
 }
@@ -82,6 +84,7 @@ impl Session {
             },
             awaited_ranks: self.awaited_ranks(c),
             awaited_gateways: self.awaited_gateways(c),
+            awaited_elsewhere: self.awaited_elsewhere(c),
             begun: c.begun.unwrap_or_default(),
         };
         SessionStatus {
@@ -112,6 +115,13 @@ impl Session {
     pub(super) fn awaited_ranks(&self, collective: &Collective) -> Vec<RankId> {
         let missing = self.ranks.keys().filter(|rank| !collective.posts.contains_key(rank));
         missing.copied().collect()
+    }
+
+    pub(super) fn awaited_elsewhere(&self, collective: &Collective) -> Vec<RankId> {
+        let gateways = self.awaited_gateways(collective).into_iter();
+        let ranks =
+            gateways.flat_map(|id| self.config.fabric.gateway(id).ranks.clone()).map(RankId);
+        ranks.filter(|rank| !collective.announced.contains(rank)).collect()
     }
 
     pub(super) fn awaited_gateways(&self, collective: &Collective) -> Vec<GatewayId> {

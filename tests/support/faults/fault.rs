@@ -26,8 +26,12 @@ pub enum What {
     /// A process ends without a word, a lane's connection is closed, a link loses what is
     /// under way and everything else until it is back.
     Kill,
-    /// A process does nothing, as after SIGSTOP.
+    /// A process does nothing, as after SIGSTOP; a link holds what its buffer takes, loses the
+    /// rest, and brings all of it when it goes on.
     Stop,
+    /// A gateway finishes what is posted and ends, as after SIGTERM. If it has not ended by the
+    /// end of the fault it is killed.
+    Drain,
     /// Packets vanish.
     Cut,
     /// Packets take that much longer.
@@ -76,15 +80,27 @@ pub(super) struct RawFault {
 }
 
 impl Fault {
+    /// What happens to what, for counts: `kill gateway`.
+    pub fn kind(&self) -> String {
+        let first = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
+        let place = match self.place {
+            Place::Link(Direction::Both) => "link, both ways".to_owned(),
+            Place::Link(_) => "link, one way".to_owned(),
+            place => first(place.to_string()),
+        };
+        format!("{} {place}", first(self.what.to_string()))
+    }
+
     /// Whether it can happen there.
     pub fn is_possible(&self) -> bool {
         use Place::{Gateway, Lane, Link, Rank};
-        use What::{Cut, Delay, Disorder, Kill, Stop};
+        use What::{Cut, Delay, Disorder, Drain, Kill, Stop};
         matches!(
             (self.what, self.place),
-            (Kill | Stop, Rank(..) | Gateway(_))
+            (Kill | Stop, Rank(..))
+                | (Kill | Stop | Drain, Gateway(_))
                 | (Kill | Cut, Lane(_))
-                | (Kill | Cut | Delay(_) | Disorder, Link(_))
+                | (Kill | Stop | Cut | Delay(_) | Disorder, Link(_))
         )
     }
 
@@ -113,10 +129,11 @@ impl FromStr for What {
         match text.split_once(' ').unwrap_or((text, "")) {
             ("kill", "") => Ok(Self::Kill),
             ("stop", "") => Ok(Self::Stop),
+            ("drain", "") => Ok(Self::Drain),
             ("cut", "") => Ok(Self::Cut),
             ("disorder", "") => Ok(Self::Disorder),
             ("delay", by) => by.parse().map(Self::Delay).map_err(|error| error.to_string()),
-            _ => Err(format!("`{text}` is none of kill, stop, cut, delay TIME, disorder")),
+            _ => Err(format!("`{text}` is none of kill, stop, drain, cut, delay TIME, disorder")),
         }
     }
 }
@@ -154,6 +171,7 @@ impl fmt::Display for What {
         match self {
             Self::Kill => f.write_str("kill"),
             Self::Stop => f.write_str("stop"),
+            Self::Drain => f.write_str("drain"),
             Self::Cut => f.write_str("cut"),
             Self::Delay(by) => write!(f, "delay {by}"),
             Self::Disorder => f.write_str("disorder"),
@@ -187,9 +205,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_is_read() {
-        let whats =
-            [What::Kill, What::Stop, What::Cut, What::Delay(Span::from_ms(2)), What::Disorder];
-        for what in whats {
+        use What::{Cut, Delay, Disorder, Drain, Kill, Stop};
+        for what in [Kill, Stop, Drain, Cut, Delay(Span::from_ms(2)), Disorder] {
             assert_eq!(what.to_string().parse(), Ok(what));
         }
         let links = [Direction::Both, Direction::EastWest, Direction::WestEast].map(Place::Link);

@@ -66,6 +66,8 @@ struct State {
     /// Who is here, and the epoch that each believes in.
     here: BTreeMap<u32, Epoch>,
     attempt: Option<Attempt>,
+    /// The epoch of the attempt is over: nobody may begin it any more.
+    void: bool,
     /// Who has begun the attempt, and whether it was good for whoever has ended it.
     part: BTreeMap<u32, Option<bool>>,
 }
@@ -78,6 +80,7 @@ impl Meeting {
             rounds_done: 0,
             here: BTreeMap::new(),
             attempt: None,
+            void: false,
             part: BTreeMap::new(),
         };
         Self { job, ranks, rounds, timeline, state: Mutex::new(state) }
@@ -101,6 +104,7 @@ impl Meeting {
             }
             let number = state.attempt.map_or(1, |attempt| attempt.number + 1);
             state.attempt = Some(Attempt { number, epoch });
+            state.void = false;
             state.here.clear();
             state.part.clear();
             self.timeline.say(format_args!("job {}", self.job), || {
@@ -143,6 +147,14 @@ impl Meeting {
         state.part.remove(&rank);
     }
 
+    /// A gateway is gone, and the epoch with it. Once all have restarted the next one may have
+    /// the same number.
+    pub fn epoch_over(&self) {
+        let mut state = self.lock();
+        state.void = true;
+        state.here.clear();
+    }
+
     /// The next attempt is the last one, and must be good.
     pub fn probe(&self) {
         let mut state = self.lock();
@@ -154,6 +166,11 @@ impl Meeting {
     /// Whether all is done.
     pub fn is_over(&self) -> bool {
         self.lock().phase == Phase::Ended
+    }
+
+    /// Whether the last attempt has begun.
+    pub fn is_probing(&self) -> bool {
+        matches!(self.lock().phase, Phase::Probing | Phase::Ended)
     }
 
     /// Whether enough rounds are done.
@@ -178,7 +195,7 @@ impl Meeting {
 impl State {
     /// The attempt under way, for a rank that has not begun it, in the same epoch.
     fn join(&mut self, rank: u32, epoch: Epoch) -> Option<Order> {
-        let attempt = self.attempt.filter(|attempt| attempt.epoch == epoch)?;
+        let attempt = self.attempt.filter(|attempt| attempt.epoch == epoch && !self.void)?;
         if self.part.contains_key(&rank) {
             return None;
         }

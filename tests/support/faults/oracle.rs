@@ -1,11 +1,14 @@
 //! What must hold whatever goes wrong, and what came of each collective.
 
 use super::scenario::{Load, Scenario};
+use super::timeline::Timeline;
 use super::{Fault, Place, What};
 use crate::data::Dice;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::Epoch;
 use hier_collectives::post::{Failure, FailureCode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
@@ -33,9 +36,9 @@ pub struct Shape {
 
 /// How long a rank may wait for an outcome once nobody is awaited and nothing goes wrong any
 /// more: a silent peer is lost after QUIC's idle timeout of 15 s, an exchange in which nothing
-/// moves fails after the stall deadline of 5 s, and until then it may move for 10 s over the
+/// moves fails after the stall deadline of 10 s, and until then it may move for 10 s over the
 /// slowest link. While a rank is awaited, the poster's timeout comes first.
-pub const VERDICT_WITHIN: Span = Span::from_secs(15 + 5 + 10);
+pub const VERDICT_WITHIN: Span = Span::from_secs(15 + 10 + 10);
 
 /// See the module.
 #[derive(Debug)]
@@ -45,12 +48,20 @@ pub struct Oracle {
     ranks: u32,
     faults: Vec<Fault>,
     unharmed: bool,
+    timeline: Timeline,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     collectives: BTreeMap<Tag, Collective>,
+    /// Attempts of which some rank was told that every region has all results.
+    committed: BTreeSet<(usize, u64)>,
+    /// By job: the last step that some rank was told is complete everywhere.
+    confirmed: BTreeMap<usize, u64>,
+    /// By job: the epoch last heard of, and which step each of its members was told to be the
+    /// last one.
+    known: BTreeMap<usize, (Epoch, Option<u64>)>,
     /// The last begin or end of a fault.
     disturbed: TimeNs,
     told: Told,
@@ -60,30 +71,39 @@ struct State {
 struct Collective {
     expected: Option<Arc<Vec<u8>>>,
     posts: BTreeMap<u32, TimeNs>,
+    /// A failure that some rank heard from its gateway.
+    failed: Option<Failure>,
 }
 
 /// What came of all collectives, and what must not be.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
-    /// Outcomes of single ranks: `completed`, or the failure's code.
+    /// Outcomes of single ranks: `completed`, or the failure's code; those of commits begin with
+    /// `commit `.
     pub outcomes: BTreeMap<String, u64>,
-    /// The longest wait of a rank.
-    pub longest_wait: Span,
+    /// The longest wait of a rank, and what it might have waited at the most.
+    pub longest_wait: (Span, Span),
     /// The least time that was left until a deadline, of waits beyond the second.
     pub least_margin: Option<Span>,
+    /// Of the memory that a job had of a gateway at any time, the most against what it may
+    /// have: both in bytes.
+    pub fullest: Option<(u64, u64)>,
+    /// Faults that struck, by kind.
+    pub faults: BTreeMap<String, u64>,
     /// What must not be, in words. Empty is good.
     pub wrong: Vec<String>,
 }
 
 impl Oracle {
     /// For a run.
-    pub fn new(scenario: &Scenario) -> Self {
+    pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
         Self {
             seed: scenario.seed,
             load: scenario.load,
             ranks: scenario.shape.ranks.0 + scenario.shape.ranks.1,
             faults: scenario.faults.clone(),
             unharmed: scenario.unharmed || scenario.faults.is_empty(),
+            timeline,
             state: Mutex::default(),
         }
     }
@@ -144,6 +164,16 @@ impl Oracle {
         self.lock().disturbed = now;
     }
 
+    /// When a fault began or ended last.
+    pub fn last_disturbance(&self) -> TimeNs {
+        self.lock().disturbed
+    }
+
+    /// A fault strikes.
+    pub fn struck(&self, fault: &Fault) {
+        *self.lock().told.faults.entry(fault.kind()).or_default() += 1;
+    }
+
     /// A rank posts.
     pub fn posted(&self, tag: Tag, rank: u32, now: TimeNs) {
         self.lock().collectives.entry(tag).or_default().posts.insert(rank, now);
@@ -164,18 +194,98 @@ impl Oracle {
                     }
                 };
                 if *expected != result {
-                    let text = format!("{tag:?}: rank {rank} {}", difference(&expected, &result));
-                    state.told.wrong.push(text);
+                    let text = format!("{tag}: rank {rank} {}", difference(&expected, &result));
+                    self.blame(&mut state, text);
                 }
                 state.told.count("completed");
             }
             Err(failure) => {
                 state.told.count(&format!("{:?}", failure.code));
-                if !self.may_be(failure.code) {
-                    state.told.wrong.push(format!("{tag:?}: rank {rank} heard {failure}"));
+                self.must_be_possible(&mut state, &format!("{tag}: rank {rank}"), failure);
+                // A rank whose gateway died cannot know what stood in its slots by then.
+                if failure.code != FailureCode::GatewayLost {
+                    if state.committed.contains(&(tag.job, tag.attempt)) {
+                        let text = format!("{tag}: rank {rank} heard {failure} after a commit");
+                        self.blame(&mut state, text);
+                    }
+                    state.collectives.entry(tag).or_default().failed = Some(failure.clone());
                 }
             }
         }
+    }
+
+    /// A rank that committed an attempt as a step at `begun` hears what came of it.
+    pub fn committed(
+        &self,
+        (job, attempt, rank): (usize, u64, u32),
+        outcome: Result<(), &Failure>,
+        begun: TimeNs,
+        now: TimeNs,
+    ) {
+        let mut state = self.lock();
+        let who = format!("job {job}, attempt {attempt}: rank {rank}");
+        let all = (0..self.load.in_flight).map(|index| Tag { job, attempt, index });
+        let of = all.map(|tag| state.collectives.get(&tag)).collect::<Vec<_>>();
+        let everybody = of.iter().all(|collective| {
+            collective.is_some_and(|collective| collective.posts.len() == self.ranks as usize)
+        });
+        let last = of.iter().flatten().flat_map(|collective| collective.posts.values()).max();
+        let last = last.copied().unwrap_or(begun);
+        let failed = of.iter().flatten().find_map(|collective| collective.failed.clone());
+        let awaited = if everybody { last } else { begun + self.load.timeout };
+        self.keeps(&mut state, &format!("{who} got an answer to its commit"), begun, awaited, now);
+        match outcome {
+            Ok(()) => {
+                state.told.count("commit confirmed");
+                if !everybody {
+                    self.blame(&mut state, format!("{who} committed what not all have posted"));
+                }
+                if let Some(failure) = failed {
+                    let text = format!("{who} committed, but some rank heard {failure}");
+                    self.blame(&mut state, text);
+                }
+                state.committed.insert((job, attempt));
+                let confirmed = state.confirmed.entry(job).or_default();
+                *confirmed = (*confirmed).max(attempt);
+            }
+            Err(failure) => {
+                state.told.count(&format!("commit {:?}", failure.code));
+                self.must_be_possible(&mut state, &who, failure);
+            }
+        }
+    }
+
+    /// What a rank was told as an epoch began: the last step that is complete in every region.
+    pub fn knows(&self, (job, rank): (usize, u32), epoch: Epoch, step: Option<u64>) {
+        let mut state = self.lock();
+        let (of, known) = *state.known.entry(job).or_insert((epoch, step));
+        if of != epoch {
+            state.known.insert(job, (epoch, step));
+        } else if known != step {
+            let text = format!(
+                "job {job}: rank {rank} begins epoch {epoch} after step {step:?}, another rank \
+                 after {known:?}"
+            );
+            self.blame(&mut state, text);
+        }
+        let confirmed = state.confirmed.get(&job).copied();
+        // A gateway that is started again has forgotten, and it may be the only one that knew.
+        if !self.strikes(|fault| {
+            matches!(fault.what, What::Kill | What::Drain)
+                && matches!(fault.place, Place::Gateway(_))
+        }) && step < confirmed
+        {
+            let text = format!(
+                "job {job}: rank {rank} begins epoch {epoch} after step {step:?}, but \
+                 {confirmed:?} was confirmed"
+            );
+            self.blame(&mut state, text);
+        }
+    }
+
+    /// A gateway is gone, and the epoch with it.
+    pub fn epoch_over(&self) {
+        self.lock().known.clear();
     }
 
     /// A rank has its slots back.
@@ -183,13 +293,23 @@ impl Oracle {
         let mut state = self.lock();
         self.keeps_deadline(&mut state, (tag, rank), "its slots", now);
         if !intact {
-            state.told.wrong.push(format!("{tag:?}: the contribution of rank {rank} changed"));
+            self.blame(&mut state, format!("{tag}: the contribution of rank {rank} changed"));
+        }
+    }
+
+    /// How much of a gateway's memory a job had at the most, and how much it may have.
+    pub fn used(&self, gateway: &str, job: &str, (most, limit): (u64, u64)) {
+        let mut state = self.lock();
+        state.told.fullest = fuller(state.told.fullest, Some((most, limit)));
+        if most > limit {
+            let text = format!("{gateway}: {most} bytes for job {job}, {limit} allowed");
+            self.blame(&mut state, text);
         }
     }
 
     /// Something else that must not be.
     pub fn wrong(&self, what: String) {
-        self.lock().told.wrong.push(what);
+        self.blame(&mut self.lock(), what);
     }
 
     /// Everything so far.
@@ -199,7 +319,9 @@ impl Oracle {
 
     /// No attempt is under way: nobody asks for old collectives again.
     pub fn forget(&self, job: usize, before: u64) {
-        self.lock().collectives.retain(|tag, _| tag.job != job || tag.attempt >= before);
+        let mut state = self.lock();
+        state.collectives.retain(|tag, _| tag.job != job || tag.attempt >= before);
+        state.committed.retain(|(of, attempt)| *of != job || *attempt >= before);
     }
 
     fn keeps_deadline(&self, state: &mut State, (tag, rank): (Tag, u32), what: &str, now: TimeNs) {
@@ -208,34 +330,56 @@ impl Oracle {
         let everybody = collective.posts.len() == self.ranks as usize;
         let last = collective.posts.values().max().copied().unwrap_or(posted);
         let awaited = if everybody { last } else { posted + self.load.timeout };
-        let deadline = awaited.max(state.disturbed).max(posted) + VERDICT_WITHIN;
-        let waited = now.since(posted);
-        let told = &mut state.told;
-        told.longest_wait = told.longest_wait.max(waited);
+        self.keeps(state, &format!("{tag}: rank {rank} got {what}"), posted, awaited, now);
+    }
+
+    /// What somebody waits for from `begun` on comes in time after `awaited`, when all was there
+    /// that it takes.
+    fn keeps(&self, state: &mut State, what: &str, begun: TimeNs, awaited: TimeNs, now: TimeNs) {
+        let deadline = awaited.max(state.disturbed).max(begun) + VERDICT_WITHIN;
+        let waited = now.since(begun);
+        if waited > state.told.longest_wait.0 {
+            state.told.longest_wait = (waited, deadline.since(begun));
+        }
         if now > deadline {
             let late = now.since(deadline);
-            told.wrong.push(format!("{tag:?}: rank {rank} got {what} {late} after the deadline"));
+            self.blame(state, format!("{what} {late} after the deadline"));
         } else if waited > Span::from_secs(2) {
             let margin = deadline.since(now);
-            told.least_margin = Some(told.least_margin.map_or(margin, |least| least.min(margin)));
+            let least = &mut state.told.least_margin;
+            *least = Some(least.map_or(margin, |least| least.min(margin)));
         }
     }
 
     /// Nobody is blamed for what did not happen.
-    fn may_be(&self, code: FailureCode) -> bool {
-        let killed = |wanted: fn(&Place) -> bool| {
-            let hit = |fault: &Fault| fault.what == What::Kill && wanted(&fault.place);
-            self.faults.iter().any(hit)
-        };
-        match code {
-            FailureCode::Disagreement | FailureCode::BadPost | FailureCode::ShuttingDown => false,
-            FailureCode::RankLost => killed(|place| matches!(place, Place::Rank(..))),
-            FailureCode::GatewayLost => killed(|place| matches!(place, Place::Gateway(_))),
+    fn must_be_possible(&self, state: &mut State, who: &str, failure: &Failure) {
+        use Place::{Gateway, Rank};
+        use What::{Drain, Kill};
+        let possible = match failure.code {
+            FailureCode::Disagreement | FailureCode::BadPost => false,
+            FailureCode::ShuttingDown => self.strikes(|fault| fault.what == Drain),
+            FailureCode::RankLost => {
+                self.strikes(|fault| matches!((fault.what, fault.place), (Kill, Rank(..))))
+            }
+            FailureCode::GatewayLost => self
+                .strikes(|fault| matches!((fault.what, fault.place), (Kill | Drain, Gateway(_)))),
             FailureCode::TimedOut
             | FailureCode::RegionLost
             | FailureCode::EpochEnded
             | FailureCode::Stalled => !self.unharmed,
+        };
+        if !possible {
+            self.blame(state, format!("{who} heard {failure}"));
         }
+    }
+
+    fn strikes(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
+        self.faults.iter().any(wanted)
+    }
+
+    fn blame(&self, state: &mut State, what: String) {
+        self.timeline.say("WRONG", || &what);
+        state.told.wrong.push(what);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -253,9 +397,25 @@ impl Told {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
         }
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.fullest = fuller(self.fullest, other.fullest);
         self.least_margin = self.least_margin.into_iter().chain(other.least_margin).min();
         self.wrong.extend(other.wrong.iter().cloned());
+    }
+}
+
+/// The one of which a larger part is in use.
+fn fuller(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let part = |(most, limit): &(u64, u64)| *most as f64 / *limit as f64;
+    one.into_iter().chain(other).max_by(|one, other| part(one).total_cmp(&part(other)))
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {}, attempt {}, number {} of it", self.job, self.attempt, self.index)
     }
 }
 

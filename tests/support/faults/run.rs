@@ -1,6 +1,7 @@
 //! One scenario from beginning to end.
 
 use super::Fault;
+use super::meeting::Meeting;
 use super::oracle::{Told, VERDICT_WITHIN};
 use super::scenario::Scenario;
 use super::timeline::Timeline;
@@ -17,6 +18,9 @@ pub const HEALED_WITHIN: Span = Span::from_secs(15 + 10 + 5 + 2 + 13);
 
 /// Rounds that no fault holds up take at most this long.
 const QUIET: Span = Span::from_secs(120);
+
+/// Ranks that are there and of one epoch begin the last attempt within this.
+const BEGUN_WITHIN: Span = Span::from_secs(1);
 
 /// Runs a scenario; says what came of it.
 pub fn run(scenario: &Scenario) -> Told {
@@ -63,23 +67,31 @@ async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
     let begin = world.now();
     go_wrong(&world, &scenario.faults, begin).await;
     let healed = begin + scenario.healed();
-    let over = |world: &World| world.meetings.iter().all(|meeting| meeting.is_over());
-    let rounds_done =
-        |world: &World| world.meetings.iter().all(|meeting| meeting.has_done_its_rounds());
+    let all = |which: fn(&Meeting) -> bool| move |world: &World| world.meetings.iter().all(which);
     let quiet_by = healed + HEALED_WITHIN + QUIET;
-    wait_until(&world, rounds_done, quiet_by).await;
+    wait_until(&world, all(Meeting::has_done_its_rounds), quiet_by).await;
+    blame(&world, Meeting::has_done_its_rounds, "makes no headway");
     world.sleep_until(healed + HEALED_WITHIN).await;
-    world.meetings.iter().for_each(|meeting| meeting.probe());
-    let horizon = world.now() + scenario.load.timeout + VERDICT_WITHIN + QUIET;
-    wait_until(&world, over, horizon).await;
-    for meeting in world.meetings.iter().filter(|meeting| !meeting.is_over()) {
-        world.oracle.wrong(format!("hangs: {}", meeting.standing()));
+    world.meetings.iter().for_each(Meeting::probe);
+    if all(Meeting::has_done_its_rounds)(&world) {
+        wait_until(&world, all(Meeting::is_probing), world.now() + BEGUN_WITHIN).await;
+        blame(&world, Meeting::is_probing, "has not met again");
     }
-    if over(&world) {
+    let horizon = world.now() + scenario.load.timeout + VERDICT_WITHIN + QUIET;
+    wait_until(&world, all(Meeting::is_over), horizon).await;
+    blame(&world, Meeting::is_over, "hangs");
+    if all(Meeting::is_over)(&world) {
         world.judge_memory();
     }
     timeline.say("END", || "");
     (world.oracle.told(), timeline.text())
+}
+
+/// Blames jobs that are not what they must be.
+fn blame(world: &World, must_be: fn(&Meeting) -> bool, what: &str) {
+    for meeting in world.meetings.iter().filter(|meeting| !must_be(meeting)) {
+        world.oracle.wrong(format!("{what}: {}", meeting.standing()));
+    }
 }
 
 /// Begins and ends the faults.
@@ -94,7 +106,12 @@ async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
     for (at, ends, index) in instants {
         world.sleep_until(begin + at).await;
         let fault = faults[index];
-        let text = if ends { format!("over: {}", fault) } else { fault.to_string() };
+        let (what, place, lasting) = (fault.what, fault.place, fault.lasting);
+        let text = match lasting {
+            _ if ends => format!("{what} {place} is over"),
+            Span::ZERO => format!("{what} {place}"),
+            _ => format!("{what} {place} for {lasting}"),
+        };
         if ends {
             active.retain(|other| *other != index);
         } else {

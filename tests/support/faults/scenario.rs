@@ -2,7 +2,7 @@
 
 use super::fault::{Direction, Fault, Place, RawFault, What};
 use crate::data::Dice;
-use crate::{JOB, Shape, ppm};
+use crate::{Shape, ppm};
 use hier_collectives::ids::GatewayId;
 use serde::Deserialize;
 use std::fmt;
@@ -55,8 +55,8 @@ pub struct Load {
 
 /// The name of scenarios that are drawn whole from their seed.
 pub const RANDOM: &str = "random";
-/// Jobs of every run.
-pub const JOBS: [&str; 2] = [JOB, "other"];
+/// Jobs of every run, by number.
+pub const JOBS: [&str; 2] = ["0", "1"];
 /// Faults of a random run, at most.
 const FAULTS_MAX: u64 = 3;
 /// Ranks of a region, at most.
@@ -93,6 +93,14 @@ pub fn named() -> Vec<Named> {
         Named { name: raw.name, faults, unharmed: raw.unharmed }
     };
     file.scenario.into_iter().map(scenario).collect()
+}
+
+impl Load {
+    /// A rank's memory: a contribution and a result slot for each collective of a round.
+    pub fn arena(&self) -> ByteCount {
+        let slots = 2 * u64::from(self.in_flight);
+        ByteCount::new(slots * (self.segments_max * self.segment.get() + 64))
+    }
 }
 
 impl Scenario {
@@ -165,20 +173,21 @@ fn fault(dice: &mut Dice, ranks: (u32, u32), within: Span) -> Fault {
     let lasting = Span::from_ms(lasting + pick(lasting / 4));
     let world = u64::from(ranks.0 + ranks.1);
     let direction = [Direction::Both, Direction::EastWest, Direction::WestEast][pick(3) as usize];
-    let what = [What::Kill, What::Stop, What::Cut][pick(3) as usize];
     let delay = What::Delay(Span::from_ms([100, 500, 3_000, 9_000][pick(4) as usize]));
-    let place = match pick(8) {
-        0 | 1 => Place::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32),
-        2 | 3 => Place::Gateway(GatewayId(pick(2) as u16)),
-        4 | 5 => Place::Lane(pick(LANES) as u16),
-        _ => Place::Link(direction),
+    let to_link = [What::Kill, What::Stop, What::Cut, delay, What::Disorder];
+    let (place, whats): (Place, &[What]) = match pick(8) {
+        0 | 1 => {
+            let place = Place::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32);
+            (place, &[What::Kill, What::Stop])
+        }
+        2 | 3 => {
+            let place = Place::Gateway(GatewayId(pick(2) as u16));
+            (place, &[What::Kill, What::Stop, What::Drain])
+        }
+        4 | 5 => (Place::Lane(pick(LANES) as u16), &[What::Kill, What::Cut]),
+        _ => (Place::Link(direction), &to_link),
     };
-    let what = match place {
-        Place::Rank(..) | Place::Gateway(_) if what == What::Cut => What::Stop,
-        Place::Lane(_) if what == What::Stop => What::Cut,
-        Place::Link(_) if what == What::Stop => [delay, What::Disorder][pick(2) as usize],
-        _ => what,
-    };
+    let what = whats[pick(whats.len() as u64) as usize];
     Fault { what, place, at, lasting }
 }
 
@@ -232,12 +241,9 @@ mod tests {
             assert!(scenario.faults.len() as u64 <= FAULTS_MAX);
             for fault in scenario.faults {
                 assert!(fault.is_possible(), "{fault}");
-                let what = fault.what.to_string();
-                let place = fault.place.to_string();
-                let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
-                kinds.insert((first(&what), first(&place)));
+                kinds.insert(fault.kind());
             }
         }
-        assert_eq!(kinds.len(), 10, "{kinds:?}");
+        assert_eq!(kinds.len(), 2 + 3 + 2 + 2 * 5, "{kinds:?}");
     }
 }

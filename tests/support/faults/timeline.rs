@@ -16,7 +16,7 @@ pub struct Timeline {
 }
 
 /// Names are padded to this many characters.
-const NAME_WIDTH: usize = 16;
+const NAME_WIDTH: usize = 15;
 
 impl Timeline {
     /// One that keeps nothing, which costs nothing.
@@ -32,9 +32,9 @@ impl Timeline {
     /// Somebody does or hears something now.
     pub fn say<T: fmt::Display>(&self, who: impl fmt::Display, what: impl FnOnce() -> T) {
         if let Some(lines) = &self.lines {
-            let ms = self.origin.elapsed().as_secs_f64() * 1000.0;
+            let seconds = self.origin.elapsed().as_secs_f64();
             let who = who.to_string();
-            let line = format!("{ms:11.3} ms  {who:NAME_WIDTH$}  {}", what());
+            let line = format!("{seconds:8.3} s  {who:NAME_WIDTH$}  {}", what());
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
     }

@@ -8,6 +8,8 @@ use crate::TOKEN;
 use crate::data::Dice;
 use gateway::client::{Attach, Client, Operation, PostError, Way};
 use gateway::host::{BoxFuture, Host, VirtualHost};
+use hier_collectives::ids::{Epoch, Step};
+use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use units::Span;
@@ -19,6 +21,8 @@ pub(super) struct Trainer {
     pub job: usize,
     pub rank: u32,
     pub dice: Dice,
+    /// The last epoch in which it took part since it attached.
+    pub heard_of: Epoch,
 }
 
 /// How long a trainer waits for the gateways to meet before it attaches anew.
@@ -28,7 +32,7 @@ const BACKOFF_MIN: Span = Span::from_ms(50);
 /// to this.
 const BACKOFF_MAX: Span = Span::from_secs(2);
 /// How often a waiting trainer asks what to do.
-const ASK_EVERY: Span = Span::from_ms(20);
+const ASK_EVERY: Span = Span::from_ms(100);
 
 impl Trainer {
     /// Runs until all is done.
@@ -38,6 +42,7 @@ impl Trainer {
             match self.attach().await {
                 Ok(client) => {
                     pause = BACKOFF_MIN;
+                    self.heard_of = Epoch(0);
                     self.work(&client).await;
                 }
                 Err(why) => {
@@ -53,9 +58,7 @@ impl Trainer {
         let way = Way::InProcess(
             self.world.knocker(self.job, self.rank).ok_or("no gateway to attach to")?,
         );
-        let load = self.world.scenario.load;
-        let slots = 2 * u64::from(load.in_flight);
-        let arena = slots * (load.segments_max * load.segment.get() + 64);
+        let arena = self.world.scenario.load.arena().get();
         let job = self.world.scenario.shape.jobs[self.job].0;
         let attach = Attach { patience: PATIENCE, ..Attach::new(job, TOKEN, self.rank, arena) };
         let attached = Client::attach(&way, attach).await.map_err(|error| error.to_string())?;
@@ -80,19 +83,23 @@ impl Trainer {
         }
     }
 
-    /// Posts all collectives of a round, then waits for all of them.
+    /// Posts all collectives of a round, then waits for all of them and commits them as a step.
     async fn attempt(&mut self, client: &Client, attempt: Attempt) -> bool {
+        if self.heard_of < attempt.epoch {
+            self.heard_of = attempt.epoch;
+            let step = client.committed().map(|step| step.0);
+            self.world.oracle.knows((self.job, self.rank), attempt.epoch, step);
+        }
         let mut under_way = UnderWay { waiting: vec![], good: true };
-        let mut all_posted = true;
         for index in 0..self.world.scenario.load.in_flight {
             let tag = Tag { job: self.job, attempt: attempt.number, index };
             let pause = self.pause();
             under_way.during(self.sleep(pause)).await;
             // Numbers begin anew in another epoch, where this round is made again.
             if client.epoch() != attempt.epoch {
-                self.say(|| format!("skips the rest: epoch {}", client.epoch()));
-                all_posted = false;
-                break;
+                self.say(|| format!("leaves attempt {}: epoch {}", attempt.number, client.epoch()));
+                under_way.all().await;
+                return false;
             }
             match self.post(client, tag).await {
                 Ok((operation, contribution)) => {
@@ -101,13 +108,37 @@ impl Trainer {
                     under_way.waiting.push(Box::pin(waiting.wait(operation)));
                 }
                 Err(error) => {
-                    self.say(|| format!("{}: {error}", tag.index));
-                    all_posted = false;
-                    break;
+                    self.say(|| error.to_string());
+                    under_way.all().await;
+                    return false;
                 }
             }
         }
-        under_way.all().await && all_posted
+        // Some commit at once, others when they have all results.
+        if self.dice.roll().is_multiple_of(2) {
+            let commit = Box::pin(self.commit(client.clone(), attempt.number));
+            under_way.waiting.push(commit);
+            return under_way.all().await;
+        }
+        under_way.all().await & self.commit(client.clone(), attempt.number).await
+    }
+
+    /// Commits an attempt; whether every region has it.
+    fn commit(&self, client: Client, attempt: u64) -> impl Future<Output = bool> + Send + 'static {
+        let (world, host) = (Arc::clone(&self.world), Arc::clone(&self.host));
+        let (job, rank) = (self.job, self.rank);
+        async move {
+            let begun = host.now();
+            let timeout = world.scenario.load.timeout;
+            let outcome = client.commit_with(Step(attempt), timeout).await;
+            let heard = outcome.as_ref().copied();
+            world.oracle.committed((job, attempt, rank), heard, begun, host.now());
+            world.say((job, rank), || match &outcome {
+                Ok(()) => format!("step {attempt} is complete in every region"),
+                Err(failure) => failure.to_string(),
+            });
+            outcome.is_ok()
+        }
     }
 
     async fn post(&self, client: &Client, tag: Tag) -> Result<(Operation, Vec<u8>), PostError> {
@@ -122,7 +153,7 @@ impl Trainer {
         let operation = client.all_reduce_with(tensor, shape.op, 1.0, timeout).await?;
         self.say(|| {
             let (op, bytes) = (shape.op, contribution.len());
-            format!("{}: posts {} ({op}, {bytes} bytes)", tag.index, operation.sequence())
+            format!("posts collective {}: {op} of {bytes} bytes", operation.sequence())
         });
         Ok((operation, contribution))
     }
@@ -164,8 +195,9 @@ impl Outcome {
     /// Waits until the slots are the rank's again; whether it got a result.
     async fn wait(self, mut operation: Operation) -> bool {
         let Self { world, rank, tag, contribution } = self;
-        let say = |what: String| {
-            world.say((tag.job, rank), || format!("{}: {what}", tag.index));
+        let sequence = operation.sequence();
+        let say = |what: &str| {
+            world.say((tag.job, rank), || format!("collective {sequence}: {what}"));
         };
         let ready = operation.ready().await;
         let result = match &ready {
@@ -174,13 +206,14 @@ impl Outcome {
         };
         world.oracle.heard((tag, rank), result, world.now());
         match &ready {
-            Ok(_) => say("has its result".to_owned()),
-            Err(failure) => say(failure.to_string()),
+            Ok(_) => say("result ready"),
+            // Most begin with the collective.
+            Err(failure) => world.say((tag.job, rank), || failure.to_string()),
         }
         if let Ok(mut tensor) = operation.reclaim().await {
             let intact = tensor.read() == contribution;
             world.oracle.freed(tag, rank, intact, world.now());
-            say("has its slots back".to_owned());
+            say("slots free");
             // What a trainer may do from now on.
             tensor.write(&vec![0xa5; contribution.len()]);
         }

@@ -10,13 +10,14 @@ use super::timeline::Timeline;
 use super::trainer::Trainer;
 use crate::data::Dice;
 use crate::papers::Papers;
-use crate::{address, deployment, jobs};
+use crate::{address, jobs_of, setup};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
 use gateway::local::door::Knocker;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
-use hier_collectives::ids::{GatewayId, RankId};
+use gateway::simulate::gateway_spec;
+use hier_collectives::ids::{Epoch, GatewayId, RankId};
 use hier_collectives::topology::Fabric;
 use hier_collectives::{plan, repair};
 use std::collections::BTreeMap;
@@ -24,8 +25,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use units::{Fraction, Span, TimeNs};
-use wan_sim::{LinkSpec, Reorder, VirtualNet};
+use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
+use wan_sim::{LinkSpec, QueueSize, Reorder, VirtualNet};
 
 /// See the module.
 pub struct World {
@@ -54,7 +55,8 @@ struct Seat {
 
 struct Running {
     process: Process,
-    gateway: Gateway,
+    /// Taken away by whoever lets it drain.
+    gateway: Option<Gateway>,
     knockers: BTreeMap<(usize, u32), Knocker>,
     /// Nobody asks, but the engine listens.
     _status: StatusDoor,
@@ -73,11 +75,21 @@ struct Process {
 enum State {
     Running,
     Stopped,
+    /// It goes on, and ends by itself; only what is wanted.
+    Draining,
     Dead,
 }
 
 /// How many copies and overtaking packets disorder makes.
 const DISORDER_PPM: u32 = 20_000;
+/// What the buffer of a stopped relay's socket takes, as Linux has it.
+const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
+/// Slower than anything that matters, so that nothing comes out of a stopped relay.
+const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);
+/// A gateway that drains ends within this, whatever its ranks and peers do,
+const DRAINED_WITHIN: Span = Span::from_secs(25);
+/// and what it then says to peers and trainers takes no more than this.
+const SHUT_DOWN_WITHIN: Span = Span::from_secs(1);
 
 impl World {
     /// Starts the gateways, and no rank.
@@ -91,7 +103,7 @@ impl World {
         let meeting = |job| Meeting::new(job, ranks, scenario.load.rounds, timeline.clone());
         let world = Arc::new(Self {
             scenario: scenario.clone(),
-            oracle: Oracle::new(scenario),
+            oracle: Oracle::new(scenario, timeline.clone()),
             meetings: (0..shape.jobs.len()).map(meeting).collect(),
             timeline,
             net,
@@ -142,27 +154,67 @@ impl World {
     }
 
     /// What happens once, when a fault begins.
-    pub async fn strike(&self, fault: &Fault) {
-        let [east, west] = ips();
+    pub async fn strike(self: &Arc<Self>, fault: &Fault) {
+        self.oracle.struck(fault);
         match (fault.what, fault.place) {
             (What::Kill, Place::Lane(lane)) => {
                 let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
-                let gateway = {
-                    let mut seats = lock(&self.seats);
-                    seats[usize::from(side)].running.take()
-                };
-                if let Some(running) = gateway {
-                    running.gateway.lose_lane(peer, lane).await;
-                    lock(&self.seats)[usize::from(side)].running = Some(running);
+                let gateway = self.take_gateway(side);
+                if let Some(gateway) = gateway {
+                    gateway.lose_lane(peer, lane).await;
+                    if let Some(running) = &mut lock(&self.seats)[usize::from(side)].running {
+                        running.gateway = Some(gateway);
+                    }
                 }
             }
             (What::Kill, Place::Link(direction)) => {
-                for (from, to, _) in ways(direction, [east, west]) {
+                for (from, to, _) in ways(direction, ips()) {
                     self.net.drop_under_way(from, to);
                 }
             }
+            (What::Drain, Place::Gateway(id)) => self.drain(id),
             _ => {}
         }
+    }
+
+    fn take_gateway(&self, index: u16) -> Option<Gateway> {
+        lock(&self.seats)[usize::from(index)].running.as_mut()?.gateway.take()
+    }
+
+    /// What a gateway's process does on SIGTERM.
+    fn drain(self: &Arc<Self>, id: GatewayId) {
+        let Some(gateway) = self.take_gateway(id.0) else { return };
+        let index = usize::from(id.0);
+        let Some(process) =
+            lock(&self.seats)[index].running.as_ref().map(|running| running.process.clone())
+        else {
+            return;
+        };
+        let (world, begun) = (Arc::clone(self), self.now());
+        let host = Arc::clone(&process.host);
+        host.spawn(Box::pin(async move {
+            gateway.drain(DRAINED_WITHIN).await;
+            gateway.shut_down().await;
+            world.drained(index, &process, begun);
+        }));
+    }
+
+    /// A gateway that drained has ended.
+    fn drained(&self, index: usize, process: &Process, begun: TimeNs) {
+        let (now, late) = (self.now(), DRAINED_WITHIN + SHUT_DOWN_WITHIN);
+        if now.since(begun) > late && self.oracle.last_disturbance() <= begun {
+            let took = now.since(begun);
+            self.oracle.wrong(format!("{}: drained for {took}, {late} at most", GATEWAYS[index]));
+        }
+        self.timeline.say(GATEWAYS[index], || "has drained and ended");
+        process.host.kill();
+        lock(&self.seats)[index].running = None;
+        self.epoch_over();
+    }
+
+    fn epoch_over(&self) {
+        self.meetings.iter().for_each(Meeting::epoch_over);
+        self.oracle.epoch_over();
     }
 
     /// A rank has ended its part of an attempt.
@@ -207,14 +259,12 @@ impl World {
             for (life, metrics) in seat.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
                     let of_job = metrics.job(job);
-                    let most = of_job.scratch_bytes_max.get();
-                    if most > limit as i64 {
-                        let text = format!("{name}: {most} bytes for {job}, {limit} allowed");
-                        self.oracle.wrong(text);
-                    }
+                    let most = u64::try_from(of_job.scratch_bytes_max.get()).unwrap_or(0);
+                    self.oracle.used(name, job, (most, limit));
                     let left = of_job.scratch_bytes.get();
                     if life + 1 == seat.metrics.len() && left != 0 {
-                        self.oracle.wrong(format!("{name}: {left} bytes for {job} never freed"));
+                        self.oracle
+                            .wrong(format!("{name}: {left} bytes for job {job} never freed"));
                     }
                 }
             }
@@ -228,14 +278,16 @@ impl World {
                 _ => false,
             };
             let mut spec = self.scenario.shape.link();
-            let mut cut = false;
+            let (mut cut, mut stopped) = (false, false);
             for fault in active.iter().filter(here) {
                 match fault.what {
                     What::Delay(by) => spec = later(spec, by),
                     What::Disorder => spec = disordered(spec),
+                    What::Stop => stopped = true,
                     _ => cut = true,
                 }
             }
+            let spec = if stopped { held(&spec) } else { spec };
             self.net.set_spec(from, to, spec).expect("a link");
             self.net.set_blackhole(from, to, cut).expect("a link");
         }
@@ -248,9 +300,14 @@ impl World {
     }
 
     async fn bring_gateway(self: &Arc<Self>, id: GatewayId, wanted: State) {
-        let was = {
+        let (running_before, was) = {
             let mut seats = lock(&self.seats);
             let running = &mut seats[usize::from(id.0)].running;
+            let running_before = running.is_some();
+            // Its time to drain is over.
+            if wanted == State::Running && running.as_ref().is_some_and(|r| r.gateway.is_none()) {
+                running.take().into_iter().for_each(|running| running.process.host.kill());
+            }
             let was = running.as_ref().map_or(State::Dead, |running| running.process.state);
             if let Some(running) = running {
                 running.process.bring(wanted);
@@ -258,9 +315,12 @@ impl World {
             if wanted == State::Dead {
                 *running = None;
             }
-            was
+            (running_before, was)
         };
-        if was == State::Dead && wanted != State::Dead {
+        if running_before && lock(&self.seats)[usize::from(id.0)].running.is_none() {
+            self.epoch_over();
+        }
+        if was == State::Dead && !matches!(wanted, State::Dead | State::Draining) {
             self.start_gateway(id).await;
             if wanted == State::Stopped
                 && let Some(running) = &mut lock(&self.seats)[usize::from(id.0)].running
@@ -300,16 +360,18 @@ impl World {
         let knockers = who.into_iter().zip(knockers).collect();
         let (status, questions) = StatusDoor::new();
         let metrics = Arc::new(Metrics::new());
-        let shape = &self.scenario.shape;
-        let jobs = jobs(shape);
-        let spec = deployment(&self.fabric, id, Papers::Right, (jobs, shape.memory));
-        let spec =
-            gateway::daemon::GatewaySpec { segment: Some(self.scenario.load.segment), ..spec };
+        let mut setup = setup(&self.scenario.shape);
+        setup.plan.segment = self.scenario.load.segment;
+        // Exactly what their ranks need: what a rank that is gone still held would be missed.
+        let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
+        setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
+        let spec = gateway_spec(&setup, id, Papers::Right.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
         let observed = (Arc::clone(&metrics), questions);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut seats = lock(&self.seats);
         seats[index].metrics.push(metrics);
+        let gateway = Some(gateway);
         seats[index].running = Some(Running { process, gateway, knockers, _status: status });
         drop(seats);
         self.timeline.say(GATEWAYS[index], || format!("starts, life {life}"));
@@ -321,7 +383,8 @@ impl World {
         let process = self.process(format!("rank {rank} job {job}"), number, life);
         let dice = Dice(self.scenario.seed ^ (number << 20) ^ life);
         let (world, host) = (Arc::clone(self), Arc::clone(&process.host));
-        let trainer = Trainer { world, host: Arc::clone(&host), job, rank, dice };
+        let heard_of = Epoch(0);
+        let trainer = Trainer { world, host: Arc::clone(&host), job, rank, dice, heard_of };
         host.spawn(Box::pin(trainer.run()));
         lock(&self.ranks).insert((job, rank), process);
         self.say((job, rank), || format!("starts, life {life}"));
@@ -340,10 +403,10 @@ impl Process {
             (State::Dead, _) => return,
             (_, State::Dead) => self.host.kill(),
             (State::Running, State::Stopped) => self.host.stop(),
-            (State::Stopped, State::Running) => self.host.resume(),
+            (State::Stopped, State::Running | State::Draining) => self.host.resume(),
             _ => {}
         }
-        self.state = wanted;
+        self.state = if wanted == State::Draining { State::Running } else { wanted };
     }
 }
 
@@ -354,6 +417,8 @@ fn wanted(active: &[Fault], place: Place) -> State {
         State::Dead
     } else if here().any(|fault| fault.what == What::Stop) {
         State::Stopped
+    } else if here().any(|fault| fault.what == What::Drain) {
+        State::Draining
     } else {
         State::Running
     }
@@ -382,6 +447,12 @@ fn later(spec: LinkSpec, by: Span) -> LinkSpec {
     let slow = LinkSpec::new(rate, spec.delay() + by).expect("a delay below an hour");
     let slow = slow.with_queue(spec.queue()).with_loss_model(spec.loss());
     slow.with_jitter(spec.jitter()).expect("jitter below the delay")
+}
+
+/// The relay takes in what its buffer takes, and passes nothing on.
+fn held(spec: &LinkSpec) -> LinkSpec {
+    let held = LinkSpec::new(STOPPED_RATE, spec.delay()).expect("a delay below an hour");
+    held.with_queue(QueueSize::Bytes(STOPPED_BUFFER))
 }
 
 fn disordered(spec: LinkSpec) -> LinkSpec {

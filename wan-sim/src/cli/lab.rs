@@ -4,7 +4,7 @@ mod home;
 mod up;
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_UNAVAILABLE, EXIT_USAGE};
-use crate::lab::{LabError, namespace_name, remove_orphans};
+use crate::lab::{LabError, may_enter, namespace_name, remove_orphans};
 use crate::topology::{FileError, Topology};
 use home::Home;
 use std::ffi::OsString;
@@ -33,10 +33,14 @@ pub enum LabCommand {
         /// The lab or fabric file.
         file: PathBuf,
     },
-    /// Remove the sites, also of a lab that was killed, and print the fidelity report.
+    /// Remove the sites and what runs there, also of a lab that was killed, and print the
+    /// fidelity report.
     Down {
-        /// The lab or fabric file.
+        /// The lab or fabric file; it may be gone by now.
         file: PathBuf,
+        /// Print what the links have seen and the fidelity report as JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -68,17 +72,30 @@ enum Failure {
     Up,
     #[error("it is not up; see wan-sim lab up")]
     Down,
+    #[error("there is no file {path}, nor a lab that came from it", path = .0.display())]
+    NoFile(PathBuf),
+    #[error("{0}; run as root")]
+    Denied(io::Error),
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied(error),
+            _ => Self::Io(error),
+        }
+    }
 }
 
 impl Failure {
     fn code(&self) -> u8 {
         match self {
             Self::File(_) | Self::Record { .. } | Self::Site { .. } => EXIT_USAGE,
+            Self::NoFile(_) => EXIT_USAGE,
             Self::Lab(LabError::TooManySites(_)) => EXIT_USAGE,
-            Self::Lab(LabError::Unprivileged { .. }) => EXIT_UNAVAILABLE,
-            Self::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => EXIT_UNAVAILABLE,
+            Self::Lab(LabError::Unprivileged { .. }) | Self::Denied(_) => EXIT_UNAVAILABLE,
             Self::Lab(LabError::System(_)) | Self::Up | Self::Down | Self::Io(_) => EXIT_FAILED,
         }
     }
@@ -91,7 +108,7 @@ pub(super) fn run(command: &LabCommand) -> u8 {
         LabCommand::Up(args) => up::background(args),
         LabCommand::Exec { file, site, command } => exec(file, site, command),
         LabCommand::Status { file } => status(file),
-        LabCommand::Down { file } => down(file),
+        LabCommand::Down { file, json } => down(file, *json),
     };
     done.unwrap_or_else(|error| {
         eprintln!("wan-sim lab: {error}");
@@ -110,6 +127,7 @@ fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
         return Err(Failure::Down);
     }
     let namespace = namespace_name(home.prefix(), site);
+    may_enter(&namespace)?;
     // Comes back only where it failed.
     Err(Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec().into())
 }
@@ -123,15 +141,28 @@ fn status(file: &Path) -> Result<u8, Failure> {
     Ok(EXIT_GOOD)
 }
 
-fn down(file: &Path) -> Result<u8, Failure> {
+fn down(file: &Path, json: bool) -> Result<u8, Failure> {
     let home = Home::of(file)?;
-    if home.is_up() {
+    let was_up = home.is_up();
+    if was_up {
         home.end()?;
-        print!("{}", home.report());
+        print!("{}", if json { home.status()? } else { home.report() });
     }
-    for name in remove_orphans(home.prefix()) {
-        println!("removed {name}, which was left behind");
+    // Whoever brings it up again meanwhile has it.
+    let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };
+    let orphans = remove_orphans(home.prefix());
+    for name in &orphans {
+        // Standard output holds nothing but JSON, then.
+        if json {
+            eprintln!("removed {name}, which was left behind");
+        } else {
+            println!("removed {name}, which was left behind");
+        }
     }
     home.remove();
-    Ok(EXIT_GOOD)
+    if was_up || !orphans.is_empty() || file.exists() {
+        Ok(EXIT_GOOD)
+    } else {
+        Err(Failure::NoFile(file.to_owned()))
+    }
 }

@@ -3,14 +3,15 @@
 mod control;
 
 use super::progress::{self, Progress, Seen};
-use super::show::fidelity_json;
+use super::show::{counters_json, fidelity_json};
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::Recorder;
 use crate::relay::{Forward, Relay, RelayCounters, RelayError, RelaySpec};
-use crate::{Counters, FidelityReport, Jitter, LinkSpec, QueueSize, SpecError};
+use crate::{FidelityReport, Jitter, LinkSpec, QueueSize, SpecError};
 use control::Control;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -119,6 +120,9 @@ enum Failure {
 }
 
 fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
+    // Each flow has a socket. As many as may be; the relay counts what it then cannot serve.
+    let files = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let settings = Settings::new(args);
     let (forward, backward) = settings.links()?;
     let seed = seed(args)?;
@@ -271,9 +275,10 @@ fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport)
     let mut out = io::stdout().lock();
     let own = counters.own;
     if args.json {
-        let mut value = counters_json(args, counters);
+        let mut value = directions_json(args, counters);
         value["own_drops"] = json!({
             "no_flow": own.no_flow, "send_errors": own.send_errors, "foreign": own.foreign,
+            "overflowed": own.overflowed,
         });
         value["fidelity"] = fidelity_json(fidelity);
         return writeln!(out, "{value}");
@@ -284,35 +289,33 @@ fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport)
     {
         writeln!(
             out,
-            "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by a cut",
+            "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by the \
+             limit, {} by a cut; {} marked, {} copied, {} corrupted",
             seen.packets,
             ByteCount::new(seen.ip_bytes),
             seen.drops_loss,
             seen.drops_queue,
-            seen.drops_blackhole
+            seen.drops_limit,
+            seen.drops_blackhole,
+            seen.marked,
+            seen.duplicated,
+            seen.corrupted,
         )?;
     }
     writeln!(
         out,
-        "not the link's doing: {} without a flow, {} not taken by the kernel, {} from strangers",
-        own.no_flow, own.send_errors, own.foreign
+        "not the link's doing: {} lost before they were read, {} without a flow, {} not taken by \
+         the kernel, {} from strangers",
+        own.overflowed, own.no_flow, own.send_errors, own.foreign
     )?;
     writeln!(out, "{fidelity}")
 }
 
-fn counters_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
+fn directions_json(args: &RelayArgs, counters: &RelayCounters) -> Value {
     let Names { client, target } = &args.names;
-    let direction = |seen: &Counters| {
-        json!({
-            "ip_bytes": seen.ip_bytes,
-            "packets": seen.packets,
-            "drops_loss": seen.drops_loss,
-            "drops_queue": seen.drops_queue,
-        })
-    };
     json!({
-        (format!("{client}_{target}")): direction(&counters.forward),
-        (format!("{target}_{client}")): direction(&counters.backward),
+        (format!("{client}_{target}")): counters_json(&counters.forward),
+        (format!("{target}_{client}")): counters_json(&counters.backward),
     })
 }
 

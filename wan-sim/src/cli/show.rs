@@ -1,14 +1,15 @@
 //! Commands that print.
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
-use crate::FidelityReport;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets as all_presets};
+use crate::{Change, Counters, FidelityReport, Script};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use units::Span;
 
 /// A fidelity report for `--json`.
 pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
@@ -24,6 +25,22 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
         "cpu_permille": report.cpu_permille,
         "machine_permille": report.machine_permille,
         "void": report.void,
+    })
+}
+
+/// All that one direction of a link has counted.
+pub(super) fn counters_json(seen: &Counters) -> Value {
+    json!({
+        "packets": seen.packets,
+        "ip_bytes": seen.ip_bytes,
+        "drops_loss": seen.drops_loss,
+        "drops_script": seen.drops_script,
+        "drops_queue": seen.drops_queue,
+        "drops_limit": seen.drops_limit,
+        "drops_blackhole": seen.drops_blackhole,
+        "marked": seen.marked,
+        "duplicated": seen.duplicated,
+        "corrupted": seen.corrupted,
     })
 }
 
@@ -52,8 +69,12 @@ pub(super) fn topology(file: &Path) -> u8 {
         Ok(topology) => {
             for link in &topology.links {
                 let (a, b) = (&topology.sites[link.a], &topology.sites[link.b]);
-                for (from, to, spec) in [(a, b, link.a_to_b), (b, a, link.b_to_a)] {
+                for (from, to, spec, script) in [
+                    (a, b, link.a_to_b, &link.a_to_b_script),
+                    (b, a, link.b_to_a, &link.b_to_a_script),
+                ] {
                     println!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                    foreseen(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
@@ -68,6 +89,22 @@ pub(super) fn topology(file: &Path) -> u8 {
             eprintln!("wan-sim show: {error}");
             EXIT_USAGE
         }
+    }
+}
+
+/// What will happen to a link.
+fn foreseen(script: &Script) {
+    for (at, change) in script.changes() {
+        let at = Span::from_ns(at.ns());
+        match change {
+            Change::Spec(link) => println!("    at {at}: {}", Netem { link, seed: None }),
+            Change::Cut => println!("    at {at}: cut"),
+            Change::Join => println!("    at {at}: joined"),
+        }
+    }
+    let dropped: Vec<_> = script.dropped().map(|number| number.to_string()).collect();
+    if !dropped.is_empty() {
+        println!("    drops packets {}", dropped.join(", "));
     }
 }
 

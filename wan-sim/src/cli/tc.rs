@@ -1,7 +1,7 @@
 //! `wan-sim tc`.
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
-use crate::tc::{HostCommands, TcError, VerifyError, render, verify};
+use crate::tc::{HostCommands, TcError, VerifyError, applied, render, verify};
 use crate::topology::{FileError, Topology};
 use std::io;
 use std::path::PathBuf;
@@ -39,6 +39,8 @@ enum Failure {
     Site { site: String, known: String },
     #[error("{0}")]
     Verify(#[from] VerifyError),
+    #[error("nothing on {0} was applied from here: what else shapes it is left alone")]
+    NotApplied(String),
     #[error("this kernel or user cannot: {0}")]
     Unavailable(String),
     #[error("`{command}` failed: {said}")]
@@ -54,7 +56,9 @@ pub(super) fn run(args: &TcArgs) -> u8 {
             match error {
                 Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } => EXIT_USAGE,
                 Failure::Unavailable(_) => EXIT_UNAVAILABLE,
-                Failure::Verify(_) | Failure::Command { .. } => EXIT_FAILED,
+                Failure::Verify(_) | Failure::NotApplied(_) | Failure::Command { .. } => {
+                    EXIT_FAILED
+                }
             }
         }
     }
@@ -75,10 +79,9 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
             probe()?;
             apply(host)?;
         } else if args.remove {
-            host.remove.iter().try_for_each(|command| execute(command).map(drop))?;
+            remove(host).map_err(or_unavailable)?;
         } else if args.verify {
-            let shown = execute(&format!("tc qdisc show dev {}", host.device))?;
-            verify(host, &shown)?;
+            verify(host, &shown(host)?).map_err(|error| or_unavailable(error.into()))?;
             println!("{}: {} shapes as the file says", host.site, host.device);
         } else {
             print(host);
@@ -106,6 +109,28 @@ fn apply(host: &HostCommands) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn shown(host: &HostCommands) -> Result<String, Failure> {
+    execute(&format!("tc qdisc show dev {}", host.device))
+}
+
+/// Only what was applied: whatever else shapes the device stays.
+fn remove(host: &HostCommands) -> Result<(), Failure> {
+    if !applied(&shown(host)?) {
+        return Err(Failure::NotApplied(host.device.clone()));
+    }
+    host.remove.iter().try_for_each(|command| execute(command).map(drop))
+}
+
+/// Why the kernel has nothing of ours: it may be that it cannot.
+fn or_unavailable(error: Failure) -> Failure {
+    match error {
+        Failure::NotApplied(_) | Failure::Verify(VerifyError::Missing { .. }) => {
+            probe().err().unwrap_or(error)
+        }
+        error => error,
+    }
 }
 
 /// Tries netem in a namespace that nobody uses, before anything is changed.

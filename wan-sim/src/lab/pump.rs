@@ -4,6 +4,7 @@ use super::LinkStatus;
 use super::tun::Tun;
 use super::vnet::{Damage, Destination, Frame};
 use crate::clock::{RunClock, thread_cpu};
+use crate::priority;
 use crate::recording::Recorder;
 use crate::{Delivery, Fidelity, FidelityLimits, Link, Offered, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -95,7 +96,7 @@ impl Numbered {
         to: Option<String>,
     ) -> LinkStatus {
         let (counters, queue) = (self.link.counters(), self.link.queue_bytes(now));
-        LinkStatus { from, to, counters, queue }
+        LinkStatus { from, to, counters, queue, queue_peak: self.link.queue_bytes_peak() }
     }
 }
 
@@ -105,8 +106,7 @@ impl Pump {
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
-        // Ahead of the programs under test, where allowed.
-        let _ = rustix::process::setpriority_process(None, -20);
+        priority::raise();
         let mut buffer = Vec::new();
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.

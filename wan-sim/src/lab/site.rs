@@ -2,12 +2,15 @@
 
 use super::LabError;
 use super::tun::Tun;
+use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -57,6 +60,23 @@ impl Namespace {
         Ok(tun)
     }
 
+    /// Ends what runs at the site: it would keep the namespace alive without its name.
+    fn end_programs(&self) {
+        let Some(here) = identity(&format!("/run/netns/{}", self.name)) else { return };
+        for signal in [Signal::TERM, Signal::KILL] {
+            for program in programs_in(here) {
+                // One that is gone already needs no signal.
+                let _ = kill_process(program, signal);
+            }
+            for _ in 0..END_CHECKS_MAX {
+                if programs_in(here).is_empty() {
+                    return;
+                }
+                let _ = rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY));
+            }
+        }
+    }
+
     fn etc(&self) -> PathBuf {
         PathBuf::from("/etc/netns").join(&self.name)
     }
@@ -64,6 +84,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        self.end_programs();
         // Nothing can be done about what does not go: `lab down` tries again.
         let _ = fs::remove_dir_all(self.etc());
         let _ = ip(&["netns", "del", &self.name]);
@@ -79,6 +100,33 @@ pub(super) fn namespaces(prefix: &str) -> Vec<String> {
     let mut names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
     names.sort();
     names
+}
+
+/// Whether the calling process may run programs in the namespace.
+pub(super) fn may_enter(name: &str) -> io::Result<()> {
+    let path = format!("/run/netns/{name}");
+    let enter = || {
+        let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))
+    };
+    // Only a thread of its own is moved.
+    let tried = std::thread::scope(|scope| scope.spawn(enter).join());
+    Ok(tried.unwrap_or(Err(rustix::io::Errno::IO))?)
+}
+
+/// What tells a namespace from all others.
+fn identity(path: &str) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// All programs in a network namespace, except this one.
+fn programs_in(namespace: (u64, u64)) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let others = numbers.filter(|number| *number != std::process::id());
+    let inside =
+        others.filter(|number| identity(&format!("/proc/{number}/ns/net")) == Some(namespace));
+    inside.filter_map(|number| Pid::from_raw(number.cast_signed())).collect()
 }
 
 /// A site's addresses, by its number.
@@ -117,7 +165,11 @@ fn ip(arguments: &[&str]) -> Result<(), LabError> {
 
 /// Name of the device in each namespace.
 pub(super) const DEVICE: &str = "wan0";
-/// Buffers that the device holds while the pump is busy: a site never loses there.
+/// Buffers that the device holds while the pump is busy.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
 /// Least, first and most bytes of a TCP socket's buffer.
 const TCP_MEMORY: &str = "4096 1048576 268435456";
+/// How often, and how many times, the end of a site's programs is looked for, after each
+/// signal: for a second.
+const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const END_CHECKS_MAX: u32 = 100;

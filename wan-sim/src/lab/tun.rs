@@ -4,13 +4,17 @@
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, ioctl};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// The site's end of all its links. Goes away when it is closed.
 #[derive(Debug)]
 pub(super) struct Tun {
     fd: OwnedFd,
+    /// What the devices of its namespace have seen, as text.
+    counts: File,
 }
 
 impl Tun {
@@ -24,7 +28,7 @@ impl Tun {
         request.name[..15].iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
         // SAFETY: TUNSETIFF reads a `struct ifreq`, whose size and layout Request has.
         unsafe { ioctl(&fd, Setter::<TUNSETIFF, Request>::new(request))? };
-        let tun = Self { fd };
+        let tun = Self { fd, counts: File::open("/proc/thread-self/net/dev")? };
         // UDP segmentation came later to the kernel than TCP's.
         tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN | UDP4 | UDP6)
             .or_else(|_| tun.offload(CHECKSUM | TCP4 | TCP6 | TCP_ECN))?;
@@ -46,6 +50,13 @@ impl Tun {
         }
     }
 
+    /// Buffers that the site sent and that were lost before they could be read.
+    pub(super) fn overflowed(&self, name: &str) -> u64 {
+        let mut text = [0; 8192];
+        let taken = self.counts.read_at(&mut text, 0).unwrap_or(0);
+        overflowed(&String::from_utf8_lossy(&text[..taken]), name).unwrap_or(0)
+    }
+
     /// Hands one buffer to the site.
     pub(super) fn write(&self, buffer: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.fd, buffer)?;
@@ -57,6 +68,12 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The dropped of the transmitted, from the line of the device called `name`.
+fn overflowed(counts: &str, name: &str) -> Option<u64> {
+    let line = counts.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().nth(11)?.parse().ok()
 }
 
 /// `struct ifreq` with its flags.
@@ -78,3 +95,17 @@ const TCP6: usize = 0x04;
 const TCP_ECN: usize = 0x08;
 const UDP4: usize = 0x20;
 const UDP6: usize = 0x40;
+
+#[cfg(test)]
+mod tests {
+    use super::overflowed;
+
+    #[test]
+    fn the_drops_of_a_device_are_found() {
+        let counts = "Inter-|   Receive                                                |  Transmit\n \
+                      face |bytes    packets errs drop fifo frame compressed multicast|bytes ...\n    \
+                      lo:       1       2    3    4    5     6          7         8        9      10   11   12    13    14    15 16\n  \
+                      wan0: 1 2 3 4 5 6 7 8 9 10 11 77 13 14 15 16\n";
+        assert_eq!((overflowed(counts, "wan0"), overflowed(counts, "wan")), (Some(77), None));
+    }
+}

@@ -113,6 +113,10 @@ fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
         ("teleport 1ms", "`teleport`", "delay"),
         ("delay 1ms 2ms", "2 ms", "1 ms"),
         ("rate 1gbit queue 5", "`5`", "5MB"),
+        ("delay 40ms 2", "`2`", "2ms"),
+        ("loss gemodel 1% 101%", "`101%`", "0.1%"),
+        ("loss 1% drop 2%", "`loss`", "give one"),
+        ("delay 1ms latency 2ms", "`delay`", "give one"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(accepted), "{text}: {error}");

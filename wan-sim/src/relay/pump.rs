@@ -4,13 +4,17 @@ use super::pipe::{FlowId, Pipe, Read};
 use super::socket::{Destination, Outgoing, Port};
 use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::clock::{RunClock, thread_cpu};
+use crate::priority;
 use crate::{Delivery, Packet, PacketName};
 use quinn_udp::RecvMeta;
+use rustix::event::epoll;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut, Read as _, Write};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
@@ -22,8 +26,12 @@ pub(super) struct Pump {
     life: UnixStream,
     listeners: Vec<(Port, SocketAddr)>,
     flows: BTreeMap<FlowId, Flow>,
+    /// Readable when some flow is: however many there are, one waits for it.
+    flows_ready: OwnedFd,
     flow_ids: BTreeMap<(usize, SocketAddr), FlowId>,
     flows_made: u64,
+    /// What the sockets of forgotten flows had lost.
+    overflowed_before: u64,
     forward: Pipe,
     backward: Pipe,
     reads: Vec<Read>,
@@ -52,27 +60,31 @@ impl Pump {
         listeners: Vec<(Port, SocketAddr)>,
         shared: Arc<Mutex<Shared>>,
         life: UnixStream,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let clock = lock(&shared).clock.clone();
-        Self {
+        let flows_ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self {
             clock,
             shared,
             life,
             listeners,
             flows: BTreeMap::new(),
+            flows_ready,
+            overflowed_before: 0,
             flow_ids: BTreeMap::new(),
             flows_made: 0,
             forward: Pipe::default(),
             backward: Pipe::default(),
             arrivals: Vec::new(),
             reads: (0..quinn_udp::BATCH_SIZE).map(|_| Read::default()).collect(),
-        }
+        })
     }
 
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
-        let mut reaped = TimeNs::default();
+        priority::raise();
+        let (mut reaped, mut counted) = (TimeNs::default(), TimeNs::default());
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
         // From here on, being held up is noticed.
         self.life.write_all(&[0])?;
@@ -91,6 +103,11 @@ impl Pump {
             last = now;
             if gap > LIMITS.read_gap {
                 lock(&self.shared).fidelity.read(gap, &LIMITS);
+                self.count_overflows();
+            }
+            if now.since(counted) >= OVERFLOWS_COUNTED_EVERY {
+                self.count_overflows();
+                counted = now;
             }
             if now.since(accounted) >= HEARTBEAT {
                 lock(&self.shared).fidelity.worked(thread_cpu());
@@ -107,6 +124,17 @@ impl Pump {
 
     fn now(&self) -> TimeNs {
         self.clock.now()
+    }
+
+    /// What the sockets lost before it could be read is no link's doing.
+    fn count_overflows(&self) {
+        let listeners = self.listeners.iter().map(|(port, _)| port.overflowed());
+        let flows = self.flows.values().map(|flow| flow.upstream.overflowed());
+        let overflowed = self.overflowed_before + listeners.chain(flows).sum::<u64>();
+        let mut shared = lock(&self.shared);
+        let more = overflowed.saturating_sub(shared.own.overflowed);
+        shared.own.overflowed += more;
+        shared.fidelity.dropped(more);
     }
 
     /// Takes over what the relay's handle changed.
@@ -149,17 +177,11 @@ impl Pump {
 
     /// Waits for packets or for the next delivery; `None` when the relay shall end.
     fn wait(&self) -> io::Result<Option<Vec<Source>>> {
-        let mut sources = Vec::with_capacity(self.listeners.len() + self.flows.len());
-        let mut fds = Vec::with_capacity(sources.capacity() + 1);
-        fds.push(PollFd::new(&self.life, PollFlags::IN));
-        for (index, (port, _)) in self.listeners.iter().enumerate() {
-            sources.push(Source::Listener(index));
-            fds.push(PollFd::new(port, PollFlags::IN));
-        }
-        for (id, flow) in &self.flows {
-            sources.push(Source::Flow(*id));
-            fds.push(PollFd::new(&flow.upstream, PollFlags::IN));
-        }
+        let mut fds = vec![
+            PollFd::new(&self.life, PollFlags::IN),
+            PollFd::new(&self.flows_ready, PollFlags::IN),
+        ];
+        fds.extend(self.listeners.iter().map(|(port, _)| PollFd::new(port, PollFlags::IN)));
         let due = [self.forward.next_due(), self.backward.next_due()].into_iter().flatten().min();
         let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
         let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
@@ -171,8 +193,15 @@ impl Pump {
         if ready(&fds[0]) && (&self.life).read(&mut [0; 64])? == 0 {
             return Ok(None);
         }
-        let ready = fds[1..].iter().zip(sources).filter(|(fd, _)| ready(fd));
-        Ok(Some(ready.map(|(_, source)| source).collect()))
+        let listeners = fds[2..].iter().enumerate().filter(|(_, fd)| ready(fd));
+        let mut sources: Vec<_> = listeners.map(|(index, _)| Source::Listener(index)).collect();
+        if ready(&fds[1]) {
+            let mut events = [const { MaybeUninit::uninit() }; FLOWS_READY_MAX];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let (events, _) = epoll::wait(&self.flows_ready, &mut events, Some(&at_once))?;
+            sources.extend(events.iter().map(|event| Source::Flow(FlowId(event.data.u64()))));
+        }
+        Ok(Some(sources))
     }
 
     /// Takes what has arrived at `source`, but not so much that deliveries would be late.
@@ -212,7 +241,9 @@ impl Pump {
             Source::Listener(index) => match self.flow(index, meta) {
                 Some(id) => id,
                 None => {
-                    lock(&self.shared).own.no_flow += datagrams as u64;
+                    let mut shared = lock(&self.shared);
+                    shared.own.no_flow += datagrams as u64;
+                    shared.fidelity.dropped(datagrams as u64);
                     return;
                 }
             },
@@ -266,6 +297,8 @@ impl Pump {
         };
         let upstream = Port::bind(any).ok()?;
         let id = FlowId(self.flows_made);
+        let data = epoll::EventData::new_u64(id.0);
+        epoll::add(&self.flows_ready, &upstream, data, epoll::EventFlags::IN).ok()?;
         self.flows_made += 1;
         self.flow_ids.insert((listener, meta.addr), id);
         self.flows.insert(
@@ -283,11 +316,12 @@ impl Pump {
     }
 
     fn reap(&mut self, now: TimeNs) {
-        let flow_ids = &mut self.flow_ids;
+        let (flow_ids, overflowed) = (&mut self.flow_ids, &mut self.overflowed_before);
         self.flows.retain(|_, flow| {
             let keep = flow.batches_under_way > 0 || now.since(flow.used) < FLOW_IDLE;
             if !keep {
                 flow_ids.remove(&(flow.listener, flow.client.address));
+                *overflowed += flow.upstream.overflowed();
             }
             keep
         });
@@ -302,6 +336,12 @@ impl super::pipe::Batch {
 
 /// The longest wait, so that a longer one means that the thread was held up.
 const HEARTBEAT: Span = Span::from_ms(10);
+
+/// How often the sockets are asked what they lost.
+const OVERFLOWS_COUNTED_EVERY: Span = Span::from_ms(100);
+
+/// Flows read before deliveries have their turn; the others are next.
+const FLOWS_READY_MAX: usize = 64;
 
 /// A flow without packets for this long is forgotten.
 const FLOW_IDLE: Span = Span::from_secs(120);

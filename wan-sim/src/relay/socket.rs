@@ -1,10 +1,12 @@
 //! A UDP socket with large buffers, segmentation offload and ECN.
 
+#![expect(unsafe_code, reason = "a socket option that no safe interface offers")]
+
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 #[derive(Debug)]
 pub(super) struct Port {
@@ -36,6 +38,17 @@ impl Port {
     /// What the kernel granted; Linux doubles what was asked for, for its own bookkeeping.
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         Ok(self.socket.recv_buffer_size()? / 2)
+    }
+
+    /// Datagrams that came when there was no room for them.
+    pub(super) fn overflowed(&self) -> u64 {
+        let mut values = [0u32; MEMORY_VALUES];
+        let mut bytes = size_of_val(&values) as libc::socklen_t;
+        let (fd, into) = (self.socket.as_raw_fd(), values.as_mut_ptr().cast());
+        // SAFETY: the call writes at most `bytes`, which is the size of `values`, and how many
+        // it wrote into `bytes`; both outlive it.
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, into, &raw mut bytes) };
+        u64::from(values[MEMORY_DROPS])
     }
 
     /// Sends `data`, cut into datagrams of `segment_bytes`. Returns how many the kernel
@@ -100,6 +113,10 @@ impl AsFd for Port {
         self.socket.as_fd()
     }
 }
+
+/// What the kernel tells of a socket's memory, and which of it are the drops.
+const MEMORY_VALUES: usize = 9;
+const MEMORY_DROPS: usize = 8;
 
 /// Asked of the kernel for each direction of each socket: 16 ms at 4 Gbit/s.
 pub(super) const BUFFER_BYTES: usize = 8 << 20;

@@ -50,6 +50,13 @@ pub fn verify(commands: &HostCommands, shown: &str) -> Result<(), VerifyError> {
     Ok(())
 }
 
+/// Whether what `tc qdisc show dev DEVICE` printed has a queue of ours at its root.
+pub fn applied(shown: &str) -> bool {
+    let root = shown.lines().any(|line| line.trim().starts_with("qdisc htb 1: root "));
+    let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
+    root && netem
+}
+
 /// The link that the words describe, without what the kernel does not tell.
 fn parsed(words: &str) -> Option<LinkSpec> {
     let mut kept = Vec::new();
@@ -60,7 +67,7 @@ fn parsed(words: &str) -> Option<LinkSpec> {
             "parent" | "refcnt" | "seed" | "distribution" => {
                 words.next()?;
             }
-            "root" | "p" | "r" | "1-h" | "1-k" => {}
+            "root" | "p" | "r" | "1-h" | "1-k" | "packetoverhead" => {}
             _ => kept.push(word),
         }
     }

@@ -9,7 +9,7 @@ use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use units::BitRate;
@@ -223,6 +223,9 @@ fn assemble(
         message,
     };
     let sites: Vec<_> = raw.iter().map(|site| site.name.clone()).collect();
+    if sites.is_empty() {
+        return Err(impossible("site", "there is none: give [site.NAME], or a fabric".to_owned()));
+    }
     if let Some(twice) = sites.windows(2).find(|pair| pair[0] == pair[1]) {
         let message = "is a site of the fabric already".to_owned();
         return Err(impossible(&format!("site.{}", twice[0]), message));
@@ -299,8 +302,17 @@ fn is_name(name: &str) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| {
+        // One more than may be, so that more is noticed.
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    });
+    read.map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+    Ok(text)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
@@ -314,6 +326,8 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
     })
 }
 
+/// Far more than a thousand sites and all their links take.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 const MTU_DEFAULT: u16 = 1500;
 const MTU_MIN: u16 = 1280;
 const SEED_DEFAULT: u64 = 1;

@@ -4,7 +4,8 @@ use super::schedule::RawChange;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error};
+use serde::de::{Deserializer, Error, Visitor};
+use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -191,16 +192,28 @@ impl RawLink {
     }
 
     fn check(&self) -> Result<(), LinkError> {
-        let numbers = [
+        let words_say = [
+            (self.preset.is_some(), "preset"),
             (self.rtt.is_some(), "rtt"),
             (self.delay.is_some(), "delay"),
             (self.jitter.is_some(), "jitter"),
+            (self.distribution.is_some(), "distribution"),
+            (self.reordering.is_some(), "reordering"),
             (self.rate.is_some(), "rate"),
+            (self.overhead_bytes.is_some(), "overhead_bytes"),
+            (self.queue.is_some(), "queue"),
+            (self.mark_above.is_some(), "mark_above"),
+            (self.limit_packets.is_some(), "limit_packets"),
             (self.loss.is_some(), "loss"),
             (self.bursts.is_some(), "bursts"),
+            (self.mark_losses.is_some(), "mark_losses"),
+            (self.duplicate.is_some(), "duplicate"),
+            (self.corrupt.is_some(), "corrupt"),
+            (self.reorder.is_some(), "reorder"),
+            (self.gap.is_some(), "gap"),
         ];
         if self.netem.is_some()
-            && let Some((_, one)) = numbers.iter().find(|(given, _)| *given)
+            && let Some((_, one)) = words_say.iter().find(|(given, _)| *given)
         {
             return Err(LinkError::Both { one, other: "netem" });
         }
@@ -210,6 +223,7 @@ impl RawLink {
         if self.loss.is_some() && self.bursts.is_some() {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
+        let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
         let losses = self.loss.is_some() || self.bursts.is_some();
         for (given, key, present, needed) in [
             (self.distribution.is_some(), "distribution", self.jitter.is_some(), "jitter"),
@@ -219,6 +233,7 @@ impl RawLink {
             (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
             (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
             (self.gap.is_some(), "gap", self.reorder.is_some(), "reorder"),
+            (self.reorder.is_some(), "reorder", delays, "delay"),
         ] {
             if given && !present {
                 return Err(LinkError::Without { key, needed });
@@ -239,5 +254,28 @@ pub(super) fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, 
 where
     T: FromStr<Err: std::fmt::Display>,
 {
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    deserializer.deserialize_any(Spelling(PhantomData))
+}
+
+/// Takes a bare number as what it spells, so that it is refused with what it lacks.
+struct Spelling<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: std::fmt::Display>> Visitor<'_> for Spelling<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a quantity with its unit, in quotes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
 }

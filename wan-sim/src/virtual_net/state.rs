@@ -5,6 +5,7 @@ use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
 use units::{Span, TimeNs};
@@ -21,11 +22,35 @@ pub(super) struct State {
     pub(super) muted: BTreeSet<SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
-    pub(super) trace: TraceHash,
+    pub(super) trace: Trace,
 }
 
 /// By time and then by order of sending: for whom, and what.
 type Arriving = BTreeMap<(TimeNs, u64), (SocketAddr, Datagram)>;
+
+type TraceSink = Box<dyn FnMut(&TraceRecord) + Send>;
+
+/// Every packet, as a hash and for whoever wants to see it.
+#[derive(Default)]
+pub(super) struct Trace {
+    pub(super) hash: TraceHash,
+    pub(super) sink: Option<TraceSink>,
+}
+
+impl Trace {
+    fn add(&mut self, record: &TraceRecord) {
+        self.hash.add(record);
+        if let Some(sink) = &mut self.sink {
+            sink(record);
+        }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
 
 /// What all links of one address share.
 #[derive(Debug)]
@@ -217,7 +242,7 @@ fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Opti
 /// Offers a datagram to a link; returns what comes out, and when.
 fn pass(
     link: &mut Link,
-    trace: &mut TraceHash,
+    trace: &mut Trace,
     destination: SocketAddr,
     (now, datagram): (TimeNs, Datagram),
 ) -> [Option<(TimeNs, Datagram)>; 2] {

@@ -2,8 +2,8 @@
 
 use super::Page;
 use crate::command::{CommandLine, Failure};
+use crate::programs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Each bench of the crate, and what its table shows.
 const PARTS: [(&str, &str); 3] = [
@@ -26,7 +26,7 @@ const PARTS: [(&str, &str); 3] = [
 
 /// Runs the crate's benches, and takes their tables.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    install();
+    programs::install();
     let mut text = String::from(
         "Figures are median (least to most). All that is compared alternates within one run, so \
          that a busy spell of the machine meets both; where the machine is busy with other work, \
@@ -42,19 +42,4 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         text.push_str(&format!("\n{what}\n\n{}\n", stdout.trim()));
     }
     Ok(Page { title: "wan-sim", text })
-}
-
-/// Gets what the lab's bench runs at its sites, where this is a system with apt and we may;
-/// else the bench itself says what it skips.
-fn install() {
-    for (program, package) in [("iperf3", "iperf3"), ("ping", "iputils-ping")] {
-        let quiet = |command: &mut Command| {
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()
-        };
-        if quiet(Command::new(program).arg("--help")).is_err() {
-            let installed = quiet(Command::new("apt-get").args(["install", "--yes", package]));
-            let done = installed.is_ok_and(|status| status.success());
-            eprintln!("{package}: {}", if done { "installed" } else { "cannot be installed" });
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! A plan in numbers.
 
+use super::simulate::Simulated;
 use crate::cli::table::table;
 use hier_collectives::bound;
 use hier_collectives::descriptor::Dtype;
@@ -34,6 +35,8 @@ pub(super) struct Report {
     pub(super) link_bytes: Vec<LinkRow>,
     gateways: Vec<GatewayRow>,
     trees: Vec<TreeRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) simulated: Option<Simulated>,
 }
 
 /// One direction of a link.
@@ -122,6 +125,7 @@ impl Report {
                 .zip(&parts)
                 .map(|(tree, part)| row(fabric, tree, part))
                 .collect(),
+            simulated: None,
         }
     }
 }
@@ -145,7 +149,11 @@ impl fmt::Display for Report {
         writeln!(f, "plan hash  {}", self.plan_hash)?;
         writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
         writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
-        writeln!(f, "bound      {}, eta {:.3}\n", seconds(self.bound_seconds), self.eta)?;
+        writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
+        match &self.simulated {
+            Some(simulated) => writeln!(f, "{simulated}")?,
+            None => writeln!(f)?,
+        }
         let rows: Vec<[String; 6]> = self.gateways.iter().map(|row| self.gateway(row)).collect();
         let header = ["gateway", "owns", "WAN out", "WAN in", "LAN out", "holds at most"];
         writeln!(f, "{}", table(header, &rows))?;
@@ -209,7 +217,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{value:.decimals$} {}", units[unit])
 }
 
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     let ms = (seconds * 1000.0).round() as u64;
     if ms < 10 { format!("{:.2} ms", seconds * 1000.0) } else { Span::from_ms(ms).to_string() }
 }

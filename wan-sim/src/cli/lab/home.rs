@@ -1,9 +1,11 @@
 //! Where a lab in the background keeps its lock, status and report.
 
+use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The lab's folder below /run; known by its file's full path.
@@ -12,12 +14,30 @@ pub(super) struct Home {
     prefix: String,
 }
 
-/// Held while a lab is up; the system lets go of it however the lab ends.
-pub(super) struct UpLock(#[expect(dead_code, reason = "held, never read")] File);
+/// Held while a lab is up or comes up; the system lets go of it however the lab ends.
+pub(super) struct UpLock {
+    file: File,
+    /// Whoever started this process waits for it, and reads what it leaves behind.
+    pub(super) inherited: bool,
+}
+
+impl UpLock {
+    /// For a process that is to hold it, too, as its standard input.
+    pub(super) fn share(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
 
 impl Home {
     pub(super) fn of(file: &Path) -> io::Result<Self> {
-        let path = file.canonicalize()?;
+        // A lab outlives its file, and its file's folder.
+        let path = file.canonicalize().or_else(|error| {
+            let name = file.file_name().ok_or(error)?;
+            let folder = file.parent().filter(|folder| *folder != Path::new(""));
+            let folder = folder.unwrap_or(Path::new("."));
+            let folder = folder.canonicalize().or_else(|_| std::path::absolute(folder))?;
+            io::Result::Ok(folder.join(name))
+        })?;
         let hash = path
             .as_os_str()
             .as_encoded_bytes()
@@ -36,32 +56,70 @@ impl Home {
 
     /// Makes the folder and holds the lock; `None` when the lab is up.
     pub(super) fn lock(&self) -> io::Result<Option<UpLock>> {
-        fs::create_dir_all(&self.folder)?;
-        let options = File::options().create(true).write(true).truncate(false).to_owned();
-        let file = options.open(self.folder.join("lock"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        loop {
+            fs::create_dir_all(&self.folder)?;
+            let options = File::options().create(true).write(true).truncate(false).to_owned();
+            let inherited = self.inherited();
+            let by_another = inherited.is_some();
+            let file = match inherited {
+                Some(file) => file,
+                None => match options.open(self.lock_path()) {
+                    Ok(file) => file,
+                    // Somebody who held the lock removed the folder.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // A lock on a file that was removed meanwhile keeps nobody out.
+            if self.is_lock(&file) {
+                fs::write(self.folder.join("pid"), std::process::id().to_string())?;
+                return Ok(Some(UpLock { file, inherited: by_another }));
+            }
         }
-        fs::write(self.folder.join("pid"), std::process::id().to_string())?;
-        Ok(Some(UpLock(file)))
+    }
+
+    /// The lock of whoever started this process, handed over as its standard input.
+    fn inherited(&self) -> Option<File> {
+        let file = File::from(rustix::stdio::stdin().try_clone_to_owned().ok()?);
+        self.is_lock(&file).then_some(file)
+    }
+
+    fn is_lock(&self, file: &File) -> bool {
+        let identity = |file: Metadata| (file.dev(), file.ino());
+        let there = fs::metadata(self.lock_path()).map(identity).ok();
+        there.is_some() && file.metadata().map(identity).ok() == there
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.folder.join("lock")
     }
 
     pub(super) fn is_up(&self) -> bool {
-        let Ok(file) = File::open(self.folder.join("lock")) else {
+        let Ok(file) = File::open(self.lock_path()) else {
             return false;
         };
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Ends the lab and waits until it has.
+    /// Ends the lab and waits until it has; one that does not end by itself is killed.
     pub(super) fn end(&self) -> io::Result<()> {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the lab's pid file holds no number"))?;
         kill_process(pid, Signal::TERM)?;
-        let file = File::open(self.folder.join("lock"))?;
+        for _ in 0..END_CHECKS_MAX {
+            if !self.is_up() {
+                return Ok(());
+            }
+            rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY))?;
+        }
+        kill_process(pid, Signal::KILL)?;
+        let file = File::open(self.lock_path())?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())
     }
@@ -82,10 +140,17 @@ impl Home {
         fs::read_to_string(self.report_path()).unwrap_or_default()
     }
 
-    pub(super) fn report_path(&self) -> PathBuf {
+    fn report_path(&self) -> PathBuf {
         self.folder.join("report")
     }
 
+    /// Where a lab that this process starts writes, until it is known that it came up.
+    pub(super) fn starting(&self) -> io::Result<Starting> {
+        let path = self.folder.join(format!("starting-{}", std::process::id()));
+        Ok(Starting { file: File::create(&path)?, path, report: self.report_path() })
+    }
+
+    /// Only for who holds the lock.
     pub(super) fn remove(&self) {
         // What is not there need not go.
         let _ = fs::remove_dir_all(&self.folder);
@@ -94,5 +159,31 @@ impl Home {
     }
 }
 
+/// What a lab writes while it comes up.
+pub(super) struct Starting {
+    pub(super) file: File,
+    path: PathBuf,
+    report: PathBuf,
+}
+
+impl Starting {
+    /// From here on it is the lab's report.
+    pub(super) fn succeeded(self) -> io::Result<()> {
+        fs::rename(self.path, self.report)
+    }
+
+    /// What it wrote.
+    pub(super) fn failed(self) -> String {
+        let said = fs::read_to_string(&self.path).unwrap_or_default();
+        // What is not there need not go.
+        let _ = fs::remove_file(self.path);
+        said
+    }
+}
+
+/// How often, and how many times, the end of a lab is looked for before it is killed: for
+/// ten seconds.
+const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const END_CHECKS_MAX: u32 = 1000;
 const FNV_OFFSET: u32 = 0x811c_9dc5;
 const FNV_PRIME: u32 = 0x0100_0193;

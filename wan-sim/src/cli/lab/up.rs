@@ -3,7 +3,7 @@
 use super::home::Home;
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, Failure, UpArgs};
 use crate::cli::progress::{self, Progress, Seen};
-use crate::cli::show::fidelity_json;
+use crate::cli::show::{counters_json, fidelity_json};
 use crate::lab::{Lab, LinkStatus, remove_orphans};
 use crate::recording::Recorder;
 use crate::topology::Topology;
@@ -19,15 +19,14 @@ use std::process::{Command, Stdio};
 pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
     Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    // Only to see that it is free, and to have the folder.
-    drop(home.lock()?.ok_or(Failure::Up)?);
-    let report = File::create(home.report_path())?;
+    let lock = home.lock()?.ok_or(Failure::Up)?;
+    let starting = home.starting()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .arg("--foreground")
-        .stdin(Stdio::null())
+        .stdin(lock.share()?)
         .stdout(Stdio::piped())
-        .stderr(report)
+        .stderr(starting.file.try_clone()?)
         .process_group(0)
         .spawn()?;
     let mut line = String::new();
@@ -35,11 +34,12 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with("ready") {
+        starting.succeeded()?;
         print!("{line}");
         return Ok(EXIT_GOOD);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
-    eprint!("{}", home.report());
+    eprint!("{}", starting.failed());
     home.remove();
     Ok(code.unwrap_or(EXIT_FAILED))
 }
@@ -48,7 +48,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
 pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     let topology = Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    let _lock = home.lock()?.ok_or(Failure::Up)?;
+    let lock = home.lock()?.ok_or(Failure::Up)?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;
@@ -101,7 +101,11 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     eprintln!("{}", lab.fidelity());
     let last = status(&lab, &lab.status());
     lab.stop()?;
-    home.write_status(&last)?;
+    if lock.inherited {
+        home.write_status(&last)?;
+    } else {
+        home.remove();
+    }
     Ok(code)
 }
 
@@ -109,20 +113,12 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
     let links: Vec<Value> = links
         .iter()
         .map(|link| {
-            let seen = link.counters;
-            json!({
-                "from": link.from,
-                "to": link.to,
-                "packets": seen.packets,
-                "ip_bytes": seen.ip_bytes,
-                "queue_bytes": link.queue.get(),
-                "drops_loss": seen.drops_loss,
-                "drops_queue": seen.drops_queue,
-                "drops_limit": seen.drops_limit,
-                "marked": seen.marked,
-                "duplicated": seen.duplicated,
-                "corrupted": seen.corrupted,
-            })
+            let mut value = counters_json(&link.counters);
+            value["from"] = json!(link.from);
+            value["to"] = json!(link.to);
+            value["queue_bytes"] = json!(link.queue.get());
+            value["queue_bytes_peak"] = json!(link.queue_peak.get());
+            value
         })
         .collect();
     let fidelity = fidelity_json(&lab.fidelity());
@@ -133,7 +129,7 @@ fn status(lab: &Lab, links: &[LinkStatus]) -> String {
 }
 
 fn seen(links: Vec<LinkStatus>) -> Vec<Seen> {
-    let named = |LinkStatus { from, to, counters, queue }| {
+    let named = |LinkStatus { from, to, counters, queue, .. }| {
         let name = format!("{}>{}", from.unwrap_or_default(), to.unwrap_or_default());
         Seen { name, counters, queue }
     };

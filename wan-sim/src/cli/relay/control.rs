@@ -1,6 +1,6 @@
 //! Commands on standard input, one a line, each answered with one line of JSON.
 
-use super::{RelayArgs, Settings, counters_json};
+use super::{RelayArgs, Settings, directions_json};
 use crate::LinkSpec;
 use crate::netem::Netem;
 use crate::relay::Relay;
@@ -48,7 +48,7 @@ impl Control {
 
     fn answer(&mut self, line: &str, args: &RelayArgs, relay: &Relay) -> Value {
         match line {
-            "counters" => return counters_json(args, &relay.counters()),
+            "counters" => return directions_json(args, &relay.counters()),
             "cut" => relay.set_blackhole(true),
             "join" => relay.set_blackhole(false),
             _ => match self.settings.set(line) {

@@ -1,0 +1,46 @@
+"""NumPy: three ranks of two sites fit a line without a deep-learning library."""
+
+import numpy
+import sites
+
+import landbridge
+
+TRUE, STEPS, BATCH = numpy.array([3.0, -2.0, 0.5]), 60, 40
+
+
+def samples(step):
+    """The global batch of a step, the same on every rank."""
+    rng = numpy.random.default_rng(step)
+    inputs = rng.normal(size=(BATCH, 3))
+    return inputs, inputs @ TRUE + rng.normal(scale=0.01, size=BATCH)
+
+
+def gradient(weights, inputs, targets):
+    return 2 * inputs.T @ (inputs @ weights - targets) / len(targets)
+
+
+def train(config, rank, folder):
+    with landbridge.connect(config=config, rank=rank, arena="1 MiB") as group:
+        shares = group.batch_shares(BATCH)
+        first, mine = sum(shares[:rank]), shares[rank]
+        weights = numpy.zeros(3)
+        for step in range(STEPS):
+            inputs, targets = (part[first : first + mine] for part in samples(step))
+            # Weighted by samples: as if one process had seen the whole batch.
+            mean = group.all_reduce(gradient(weights, inputs, targets), weight=mine)
+            weights -= 0.1 * mean
+        return weights
+
+
+def main():
+    every = sites.run(train, ranks=(2, 1), speeds=(2.0, 1.0, 1.0), preload=["numpy_sum"])
+    alone = numpy.zeros(3)
+    for step in range(STEPS):
+        alone -= 0.1 * gradient(alone, *samples(step))
+    print(f"found {every[0].round(3)}, true {TRUE}")
+    sites.verdict("largest difference from one process, and between ranks",
+                  max(abs(weights - alone).max() for weights in every), 1e-12)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What the PyTorch examples share: DDP over two sites of two trainers, with unequal batches, and
+the same training in one process beside it."""
+
+import importlib
+import sys
+
+import sites
+
+try:
+    import torch
+    import torch._dynamo  # what every optimizer imports: once, for all trainers
+    import torch.distributed as dist
+except ImportError:
+    sys.exit(77)
+
+import landbridge
+import landbridge.torch
+
+#: Trainers of the first site are three times as fast as those of the second.
+SPEEDS = (3.0, 3.0, 1.0, 1.0)
+
+
+def main(name, tolerance):
+    """Runs the task in the module ``name``: ``model()``, ``data()`` with indices for a batch,
+    ``loss(model, data, indices)``, ``score(model, data)``, ``STEPS``, ``BATCH``, ``RATE``."""
+    results = sites.run(Trainer(name), ranks=(2, 2), speeds=SPEEDS, preload=["training", name])
+    digests = {result["digest"] for result in results}
+    first = results[0]
+    for step, loss in enumerate(first["losses"]):
+        if step % max(len(first["losses"]) // 8, 1) == 0:
+            print(f"step {step:4}: loss {loss:.4f}")
+    print(f"loss {first['losses'][0]:.4f} to {first['losses'][-1]:.4f}, "
+          f"{first['label']} {first['score']:.3f}")  # fmt: skip
+    print(f"communication in a step: hidden {first['hidden'] * 1e3:.1f} ms, "
+          f"exposed {first['exposed'] * 1e3:.1f} ms")  # fmt: skip
+    if len(digests) != 1:
+        sys.exit("FAIL: ranks ended with different weights")
+    reference = one_process(importlib.import_module(name))
+    difference = (torch.tensor(first["weights"]) - reference).abs().max().item()
+    sites.verdict("largest difference of a weight from training in one process",
+                  difference, tolerance)  # fmt: skip
+
+
+class Trainer:
+    """One trainer, by the name of its task."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, config, rank, folder):
+        torch.set_num_threads(1)
+        task = importlib.import_module(self.name)
+        # Each site has a process group of its own.
+        site, local = divmod(rank, 2)
+        store = f"file://{folder}/site-{site}"
+        dist.init_process_group("gloo", init_method=store, rank=local, world_size=2)
+        with landbridge.connect(config=config, rank=rank, arena="512 MiB") as group:
+            return train(task, group)
+
+
+def train(task, group):
+    """All steps of one trainer."""
+    data, module = task.data(), task.model(seed=group.rank)
+    landbridge.torch.sync_module(module, group)
+    model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=task.BUCKET_MB)
+    batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), group, task.BATCH)
+    state, clock = landbridge.torch.State(group, weight=batches.share), sites.Clock()
+    model.register_comm_hook((state, clock), timed_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=task.RATE, momentum=0.9)
+    losses = []
+    for indices in steps_of(batches, task.STEPS):
+        optimizer.zero_grad()
+        loss = task.loss(model, data, indices)
+        loss.backward()
+        optimizer.step()
+        clock.step()
+        group.commit_async(len(losses))
+        # For people: over the global batch, as the gradients are.
+        share = torch.tensor([loss.item()])
+        losses.append(group.all_reduce(share, weight=batches.share).item())
+    return {
+        "losses": losses,
+        "label": task.LABEL,
+        "score": task.score(module, data) if group.rank == 0 else 0.0,
+        "digest": landbridge.torch.check_module(module, group),
+        "weights": weights_of(module).tolist() if group.rank == 0 else None,
+        **clock.report(),
+    }
+
+
+def timed_hook(state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The package's hook, with a clock."""
+    state, clock = state
+    clock.posted()
+    future = landbridge.torch.all_reduce_hook(state, bucket)
+    future.add_done_callback(clock.done)
+    return future
+
+
+def one_process(task):
+    """The weights after the same global batches."""
+    torch.set_num_threads(1)
+    data, module = task.data(), task.model(seed=0)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.RATE, momentum=0.9)
+    batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), Alone(), task.BATCH)
+    for indices in steps_of(batches, task.STEPS):
+        optimizer.zero_grad()
+        task.loss(module, data, indices).backward()
+        optimizer.step()
+    return weights_of(module)
+
+
+class Alone:
+    """A group of one, for the sampler."""
+
+    rank = 0
+
+    def batch_shares(self, global_batch):
+        return [global_batch]
+
+
+def steps_of(batches, count):
+    epoch, done = 0, 0
+    while True:
+        batches.set_epoch(epoch)
+        for indices in batches:
+            if done == count:
+                return
+            yield indices
+            done += 1
+        epoch += 1
+
+
+def weights_of(module):
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])

@@ -1,0 +1,268 @@
+//! A fabric under way, and what collectives on it take.
+
+use super::{Keys, Lab, Network, Setup, SimulateError, address};
+use crate::client::{Client, Operation};
+use crate::local::server::Job;
+use crate::wan::policy::Policies;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::plan::{self, Plan};
+use hier_collectives::topology::Fabric;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use units::{ByteCount, Span, TimeNs};
+use wan_sim::{Counters, VirtualNet};
+
+/// What is simulated.
+#[derive(Clone)]
+pub struct Deployment {
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// What its gateways do.
+    pub plan: Plan,
+    /// Where each gateway is, in order.
+    pub addresses: Vec<SocketAddr>,
+    /// The links between these addresses.
+    pub network: Network,
+}
+
+/// A deployment whose gateways have met.
+pub struct Simulation {
+    lab: Lab,
+    clients: Vec<Client>,
+    network: Network,
+    seed: u64,
+}
+
+/// A collective of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Post {
+    /// When all ranks post it, from the start of the sequence.
+    pub after: Span,
+    /// Its buffer.
+    pub bytes: ByteCount,
+}
+
+/// What a link saw, one way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkSeen {
+    /// From this region
+    pub from: RegionId,
+    /// to this one.
+    pub to: RegionId,
+    /// Packets, as the link counted them.
+    pub counters: Counters,
+    /// First-sent payload, as its sender counted it.
+    pub payload: ByteCount,
+    /// The most that ever waited.
+    pub queue_peak: ByteCount,
+}
+
+impl Deployment {
+    /// A fabric as it is, with its own plan.
+    ///
+    /// # Errors
+    /// [`SimulateError`]: what cannot be simulated.
+    pub fn of(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
+        let addresses: Vec<_> = fabric.gateway_ids().map(address).collect();
+        let network = Network::of(&fabric, &addresses)?;
+        Ok(Self { fabric: Arc::new(fabric), plan, addresses, network })
+    }
+
+    /// About what it takes to simulate collectives of `bytes` at most: what is under way and
+    /// waits on each link, what gateways hold, and what their connections do.
+    fn memory(&self, bytes: ByteCount) -> ByteCount {
+        let fabric = &self.fabric;
+        let lanes = u64::from(plan::lanes(fabric));
+        let links = fabric.links().iter().map(|link| {
+            let under_way = 3 * plan::bdp(link).get().min(bytes.get());
+            2 * (under_way + lanes * CONNECTION_BYTES)
+        });
+        let forecast = self.plan.forecast(fabric, plan::Operation::AllReduce, bytes);
+        let held = forecast.gateways.iter().map(|load| load.held.get() + MEMORY.get());
+        let ranks = u64::from(fabric.world_size()) * (2 * bytes.get() / 256 + (1 << 20));
+        ByteCount::new(links.sum::<u64>() + held.sum::<u64>() + ranks)
+    }
+
+    fn check(&self, bytes: ByteCount) -> Result<(), SimulateError> {
+        let (needed, limit) = (self.memory(bytes), MEMORY_MAX);
+        if needed > limit {
+            return Err(SimulateError::TooLarge { needed, limit });
+        }
+        Ok(())
+    }
+}
+
+impl Simulation {
+    /// Starts all gateways and attaches all ranks, each with room for `room` bytes of buffers
+    /// at once. Everything random comes from `seed`. Call it, and all else, inside
+    /// [`run`](super::run).
+    ///
+    /// # Errors
+    /// [`SimulateError`].
+    pub async fn start(
+        deployment: Deployment,
+        room: ByteCount,
+        seed: u64,
+    ) -> Result<Self, SimulateError> {
+        deployment.check(room)?;
+        let Deployment { fabric, plan, addresses, network } = deployment;
+        let net = VirtualNet::new();
+        network.lay(&net, seed);
+        let job = Job {
+            name: JOB.to_owned(),
+            token: [7; 32].into(),
+            // It is folded.
+            memory: ByteCount::new(u64::MAX),
+            weight: NonZeroU32::MIN,
+        };
+        let keys = Keys::make(&fabric)?;
+        let setup = Setup {
+            fabric: Arc::clone(&fabric),
+            plan,
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            jobs: vec![job],
+            memory: MEMORY,
+            policies: Policies::new(),
+        };
+        let mut lab = Lab::new(setup, net, seed);
+        for id in fabric.gateway_ids() {
+            lab.add_gateway(id, keys.papers(&fabric, id)?).await?;
+        }
+        // A slot's ends are rounded up to whole cache lines.
+        let arena = 2 * room.get() + SLOTS_BYTES;
+        let mut clients = Vec::new();
+        for rank in 0..fabric.world_size() {
+            clients.push(lab.attach_folded(JOB, rank, arena).await?);
+        }
+        let simulation = Self { lab, clients, network, seed };
+        simulation.settle().await;
+        Ok(simulation)
+    }
+
+    /// Lets what is under way arrive, and lays the links anew: their counters begin at zero.
+    async fn settle(&self) {
+        let longest = self.lab.fabric.links().iter().map(|link| link.rtt).max();
+        let rtt = longest.unwrap_or(Span::ZERO);
+        // All lanes are up a few round trips after the first.
+        self.lab.sleep(Span::from_ns(10 * rtt.ns()) + Span::from_secs(1)).await;
+        self.network.lay(&self.lab.net, self.seed);
+    }
+
+    /// The time.
+    pub fn now(&self) -> TimeNs {
+        self.lab.host.now()
+    }
+
+    /// First-sent payload so far, from each gateway to each other one.
+    pub fn sent(&self) -> BTreeMap<(GatewayId, GatewayId), u64> {
+        let gateways = self.lab.fabric.gateway_ids().zip(&self.lab.gateways);
+        let to_each = gateways.flat_map(|(from, gateway)| {
+            let peers = gateway.peers.iter();
+            peers.map(move |(to, peer)| ((from, *to), peer.metrics.sent_bytes.get()))
+        });
+        to_each.collect()
+    }
+
+    /// All-reduces a sequence of buffers, posts in order of time, all ranks at once; returns
+    /// when each was done on all ranks, from the start of the sequence. `meanwhile` is called
+    /// every 50 ms of it.
+    ///
+    /// # Errors
+    /// [`SimulateError`].
+    pub async fn all_reduce(
+        &self,
+        posts: &[Post],
+        dtype: Dtype,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<Vec<Span>, SimulateError> {
+        let begin = self.now();
+        let each = async {
+            let mut under_way: Vec<Vec<Operation>> = Vec::new();
+            let mut done = Vec::new();
+            for post in posts {
+                self.lab.host.sleep_until(begin + post.after).await;
+                under_way.push(self.post(post.bytes, dtype).await?);
+            }
+            for operations in &mut under_way {
+                let mut last = begin;
+                for operation in operations {
+                    last = last.max(operation.ready().await?.ready);
+                }
+                done.push(last.since(begin));
+            }
+            Ok::<_, SimulateError>(done)
+        };
+        tokio::pin!(each);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut each => return done,
+                () = self.lab.sleep(MEANWHILE_EVERY) => meanwhile(),
+            }
+        }
+    }
+
+    async fn post(&self, bytes: ByteCount, dtype: Dtype) -> Result<Vec<Operation>, SimulateError> {
+        let mut operations = Vec::new();
+        for client in &self.clients {
+            let tensor = client.allocate(dtype, bytes.get() / dtype.size())?;
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await?);
+        }
+        Ok(operations)
+    }
+
+    /// What each link saw since the gateways met, each way.
+    ///
+    /// # Errors
+    /// [`SimulateError::NoLink`].
+    pub fn links(&self) -> Result<Vec<LinkSeen>, SimulateError> {
+        let fabric = &self.lab.fabric;
+        let mut seen = Vec::new();
+        for (id, gateway) in fabric.gateway_ids().zip(&self.lab.gateways) {
+            for (peer, link) in &gateway.peers {
+                let (from, to) = (fabric.gateway(id).region, fabric.gateway(*peer).region);
+                let (counters, queue_peak) = self.between(self.ip(id), link.addresses.first().ip())?;
+                let payload = ByteCount::new(link.metrics.sent_bytes.get());
+                seen.push(LinkSeen { from, to, counters, payload, queue_peak });
+            }
+        }
+        Ok(seen)
+    }
+
+    /// What the link between two addresses saw, one way, and the most that waited.
+    ///
+    /// # Errors
+    /// [`SimulateError::NoLink`].
+    pub fn between(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<(Counters, ByteCount), SimulateError> {
+        let net = &self.lab.net;
+        Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
+    }
+
+    fn ip(&self, id: GatewayId) -> IpAddr {
+        self.lab.address(id).ip()
+    }
+}
+
+const JOB: &str = "simulation";
+
+/// Each gateway's memory for partials.
+const MEMORY: ByteCount = ByteCount::new(64 << 20);
+
+/// What a simulation may need in all, so that it fits beside other work.
+const MEMORY_MAX: ByteCount = ByteCount::new(8 << 30);
+
+/// What one end of a connection holds, about.
+const CONNECTION_BYTES: u64 = 256 << 10;
+
+/// What slots may take beside their buffers.
+const SLOTS_BYTES: u64 = 1 << 20;
+
+/// In virtual time.
+const MEANWHILE_EVERY: Span = Span::from_ms(50);

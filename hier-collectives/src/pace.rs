@@ -1,0 +1,289 @@
+//! Who holds the others up: a rank, a region whose ranks post late, or a link that takes longer
+//! than planned.
+//!
+//! Tell it of every post with `handle_post` and `handle_region`, and of every result with
+//! `handle_result`; read [`Pace::straggler`]. It looks at the order in time only: nothing is
+//! measured that a trainer would have to declare.
+
+use crate::ids::{RankId, RegionId, Sequence};
+use std::collections::BTreeMap;
+use units::{Span, TimeNs};
+
+/// Who may hold the others up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// A rank that this gateway serves.
+    Rank(RankId),
+    /// The slowest rank of another region.
+    Region(RegionId),
+    /// The link to another region.
+    Link(RegionId),
+}
+
+/// Who held the others up in the last collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Straggler {
+    /// Who.
+    pub party: Party,
+    /// By how much, the last time: a post after the middle one of the others, a result after
+    /// its predicted time.
+    pub behind: Span,
+    /// In how many collectives one after the other.
+    pub collectives: u32,
+}
+
+/// Watches the collectives of one group on one gateway.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Local ranks and other regions.
+    parties: usize,
+    open: BTreeMap<Sequence, Open>,
+    /// The highest that is over: facts about it may be repeated.
+    over: Option<Sequence>,
+    /// When everybody had posted the collective before.
+    last: Option<TimeNs>,
+    posts: Run,
+    links: Run,
+    speeds: BTreeMap<RankId, Speed>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Open {
+    posts: BTreeMap<Party, TimeNs>,
+    complete: Option<TimeNs>,
+    /// Others were under way with it, so that its time says nothing of the link.
+    beside_others: bool,
+    /// Where the segment that was heard of last came from.
+    last_from: Option<RegionId>,
+}
+
+/// The same party, time after time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run(Option<Straggler>);
+
+/// How fast a rank computes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Speed {
+    /// Since when it computes.
+    since: Option<TimeNs>,
+    samples_per_second: Option<f64>,
+}
+
+impl Pace {
+    /// Nothing seen yet, of so many local ranks and other regions.
+    pub fn new(local_ranks: usize, other_regions: usize) -> Self {
+        Self {
+            parties: local_ranks + other_regions,
+            open: BTreeMap::new(),
+            over: None,
+            last: None,
+            posts: Run(None),
+            links: Run(None),
+            speeds: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets all but speeds: numbers of collectives begin anew with an epoch.
+    pub fn handle_epoch(&mut self) {
+        (self.over, self.last) = (None, None);
+        (self.posts, self.links) = (Run(None), Run(None));
+        self.open.clear();
+        self.speeds.values_mut().for_each(|speed| speed.since = None);
+    }
+
+    /// A local rank posted, with the weight of its samples.
+    pub fn handle_post(&mut self, rank: RankId, sequence: Sequence, weight: f64, now: TimeNs) {
+        let speed = self.speeds.entry(rank).or_default();
+        // The first post after a result ends a step's computation; those behind it are buckets.
+        if let Some(since) = speed.since.take() {
+            let seconds = now.since(since).as_secs_f64();
+            if seconds > 0.0 && weight > 0.0 {
+                let new = weight / seconds;
+                let old = speed.samples_per_second.unwrap_or(new);
+                speed.samples_per_second = Some(old + SPEED_GAIN * (new - old));
+            }
+        }
+        self.posted(Party::Rank(rank), sequence, now);
+    }
+
+    /// All ranks of another region had posted, at `at` by this gateway's clock.
+    pub fn handle_region(&mut self, region: RegionId, sequence: Sequence, at: TimeNs) {
+        self.posted(Party::Region(region), sequence, at);
+    }
+
+    /// A segment comes from another region.
+    pub fn handle_arrival(&mut self, from: RegionId, sequence: Sequence) {
+        if let Some(open) = self.open.get_mut(&sequence) {
+            open.last_from = Some(from);
+        }
+    }
+
+    /// The result is in place on all local ranks; `predicted` from the last post, for buffers
+    /// large enough to be judged by it.
+    pub fn handle_result(&mut self, sequence: Sequence, predicted: Option<Span>, now: TimeNs) {
+        let Some(open) = self.end(sequence) else { return };
+        // While others are under way a rank may compute already: the last result counts.
+        if self.open.is_empty() {
+            self.speeds.values_mut().for_each(|speed| speed.since = Some(now));
+        }
+        let (Some(complete), Some(from), Some(predicted), false) =
+            (open.complete, open.last_from, predicted, open.beside_others)
+        else {
+            return;
+        };
+        let (took, due) = (now.since(complete), predicted + Span::from_ns(predicted.ns() / 2));
+        let late = took > due + LATE_MIN;
+        let behind = Span::from_ns(took.ns().saturating_sub(predicted.ns()));
+        self.links.note(late.then_some((Party::Link(from), behind)));
+    }
+
+    /// The collective failed.
+    pub fn handle_failure(&mut self, sequence: Sequence) {
+        self.end(sequence);
+    }
+
+    /// Who has held the others up in the last collectives, if somebody has.
+    pub fn straggler(&self) -> Option<Straggler> {
+        let named = |run: &Run| run.0.filter(|straggler| straggler.collectives >= NAMED_AFTER);
+        named(&self.posts).or_else(|| named(&self.links))
+    }
+
+    /// Samples in a second that each local rank computes, from the time between a result and its
+    /// next post: without what it waits for others.
+    pub fn speeds(&self) -> impl Iterator<Item = (RankId, f64)> {
+        let measured = self.speeds.iter();
+        measured.filter_map(|(rank, speed)| Some((*rank, speed.samples_per_second?)))
+    }
+
+    fn end(&mut self, sequence: Sequence) -> Option<Open> {
+        self.over = self.over.max(Some(sequence));
+        self.open.remove(&sequence)
+    }
+
+    fn posted(&mut self, party: Party, sequence: Sequence, at: TimeNs) {
+        if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
+            return;
+        }
+        let beside_others = self.open.keys().any(|other| *other != sequence);
+        let open = self.open.entry(sequence).or_default();
+        open.beside_others |= beside_others;
+        open.posts.entry(party).or_insert(at);
+        if open.posts.len() == self.parties && open.complete.is_none() {
+            self.judge(sequence);
+        }
+        if self.open.len() > OPEN_MAX {
+            self.open.pop_first();
+        }
+    }
+
+    /// All have posted.
+    fn judge(&mut self, sequence: Sequence) {
+        let Some(open) = self.open.get_mut(&sequence) else { return };
+        let mut times: Vec<(TimeNs, Party)> = open.posts.iter().map(|(p, at)| (*at, *p)).collect();
+        times.sort_unstable();
+        let [others @ .., (at, party)] = &times[..] else { return };
+        open.complete = Some(*at);
+        let interval = self.last.replace(*at).map_or(Span::ZERO, |last| at.since(last));
+        let Some((middle, _)) = others.get(others.len() / 2) else { return };
+        let behind = at.since(*middle);
+        let late = behind > LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
+        self.posts.note(late.then_some((*party, behind)));
+    }
+}
+
+impl Run {
+    fn note(&mut self, late: Option<(Party, Span)>) {
+        self.0 = late.map(|(party, behind)| {
+            let before = self.0.filter(|straggler| straggler.party == party);
+            let collectives = before.map_or(0, |straggler| straggler.collectives) + 1;
+            Straggler { party, behind, collectives }
+        });
+    }
+}
+
+/// Less is not worth a word: timers and schedulers take as much.
+const LATE_MIN: Span = Span::from_ms(10);
+/// Nor is less than this part of the time between two collectives.
+const LATE_DIVISOR: u64 = 20;
+/// Collectives one after the other in which the same party was late, until it is named.
+const NAMED_AFTER: u32 = 3;
+/// Collectives remembered at once.
+const OPEN_MAX: usize = 256;
+/// What a new measurement counts in a rank's speed.
+const SPEED_GAIN: f64 = 0.25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: RegionId = RegionId(1);
+
+    fn ms(ms: u64) -> TimeNs {
+        TimeNs::from_ns((1000 + ms) * 1_000_000)
+    }
+
+    /// Two local ranks and a region post at these times of a step of a second.
+    fn step(pace: &mut Pace, step: u64, [one, two, other]: [u64; 3]) {
+        let (sequence, begin) = (Sequence(step), 1000 * step);
+        pace.handle_post(RankId(0), sequence, 8.0, ms(begin + one));
+        pace.handle_post(RankId(1), sequence, 8.0, ms(begin + two));
+        pace.handle_region(OTHER, sequence, ms(begin + other));
+    }
+
+    #[test]
+    fn the_same_one_late_three_times_is_named() {
+        let cases =
+            [([500, 700, 510], Party::Rank(RankId(1))), ([500, 510, 700], Party::Region(OTHER))];
+        for (times, party) in cases {
+            let mut pace = Pace::new(2, 1);
+            for number in 0..3 {
+                assert_eq!(pace.straggler(), None, "after {number}");
+                step(&mut pace, number, times);
+            }
+            let straggler = pace.straggler().expect("named");
+            assert_eq!((straggler.party, straggler.collectives), (party, 3));
+            assert_eq!(straggler.behind, Span::from_ms(190));
+            step(&mut pace, 3, [500, 505, 500]);
+            assert_eq!(pace.straggler(), None, "it has caught up");
+        }
+    }
+
+    #[test]
+    fn those_who_take_turns_being_late_are_not_named() {
+        let mut pace = Pace::new(2, 1);
+        for number in 0..12 {
+            let mut times = [500; 3];
+            times[number as usize % 3] = 700;
+            step(&mut pace, number, times);
+            assert_eq!(pace.straggler(), None);
+        }
+    }
+
+    #[test]
+    fn a_link_that_takes_much_longer_than_planned_is_named() {
+        let predicted = Some(Span::from_ms(100));
+        for (took, named) in [(120, None), (200, Some(Party::Link(OTHER)))] {
+            let mut pace = Pace::new(2, 1);
+            for number in 0..3 {
+                step(&mut pace, number, [500, 501, 502]);
+                pace.handle_arrival(OTHER, Sequence(number));
+                pace.handle_result(Sequence(number), predicted, ms(1000 * number + 502 + took));
+            }
+            assert_eq!(pace.straggler().map(|straggler| straggler.party), named, "{took} ms");
+        }
+    }
+
+    #[test]
+    fn a_speed_is_samples_over_the_time_between_result_and_post() {
+        let mut pace = Pace::new(2, 1);
+        for number in 0..20 {
+            step(&mut pace, number, [500, 900, 900]);
+            pace.handle_result(Sequence(number), None, ms(1000 * number + 1000));
+        }
+        let speeds: Vec<(RankId, f64)> = pace.speeds().collect();
+        let want = [(RankId(0), 8.0 / 0.5), (RankId(1), 8.0 / 0.9)];
+        for ((rank, speed), (of, due)) in speeds.into_iter().zip(want) {
+            assert!(rank == of && (speed / due - 1.0).abs() < 1e-9, "{rank}: {speed}, not {due}");
+        }
+    }
+}

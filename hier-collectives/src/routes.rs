@@ -1,0 +1,145 @@
+//! Who talks to whom: over a connection of their own, or through others that pass it on.
+//!
+//! Data goes along trees, whose edges are connections. Control messages go from everyone to
+//! everyone, also between gateways that no link joins. Each hop is nearer to the receiver, by
+//! the same count on every gateway, so that no message comes back.
+
+use crate::ids::GatewayId;
+use crate::topology::Fabric;
+use std::collections::VecDeque;
+
+/// The ways from one gateway to all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routes {
+    me: GatewayId,
+    /// By the other's number; ourselves for ourselves.
+    next: Vec<GatewayId>,
+    partial: bool,
+}
+
+impl Routes {
+    /// The ways from `me`: fewest hops, of equals the neighbour that comes first.
+    pub fn of(fabric: &Fabric, me: GatewayId) -> Self {
+        let neighbours: Vec<GatewayId> =
+            fabric.gateway_ids().filter(|id| *id != me && fabric.joined(me, *id)).collect();
+        let mut next = Vec::with_capacity(fabric.gateways().len());
+        for to in fabric.gateway_ids() {
+            if to == me || neighbours.contains(&to) {
+                next.push(to);
+                continue;
+            }
+            let hops = hops_to(fabric, to);
+            let nearest = neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]);
+            next.push(nearest.copied().unwrap_or(to));
+        }
+        let mut all = fabric.gateway_ids();
+        let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.joined(one, other)));
+        Self { me, next, partial }
+    }
+
+    /// To whom a message for `to` is handed; `to` itself when a connection leads there.
+    pub fn next(&self, to: GatewayId) -> GatewayId {
+        self.next.get(usize::from(to.0)).copied().unwrap_or(to)
+    }
+
+    /// Whether `other` is reached over a connection of our own.
+    pub fn is_direct(&self, other: GatewayId) -> bool {
+        self.next(other) == other
+    }
+
+    /// The others that are reached through `neighbour`, itself first.
+    pub fn through(&self, neighbour: GatewayId) -> impl Iterator<Item = GatewayId> {
+        let behind = (0..).map(GatewayId).zip(&self.next).filter_map(move |(to, next)| {
+            (*next == neighbour && to != neighbour && to != self.me).then_some(to)
+        });
+        std::iter::once(neighbour).chain(behind)
+    }
+
+    /// Whether some pair of gateways has no connection of its own.
+    pub fn is_partial(&self) -> bool {
+        self.partial
+    }
+}
+
+/// Each gateway's hops to `to`.
+fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
+    let mut hops = vec![usize::MAX; fabric.gateways().len()];
+    hops[usize::from(to.0)] = 0;
+    let mut open = VecDeque::from([to]);
+    while let Some(at) = open.pop_front() {
+        for other in fabric.gateway_ids().filter(|other| fabric.joined(at, *other)) {
+            if hops[usize::from(other.0)] == usize::MAX {
+                hops[usize::from(other.0)] = hops[usize::from(at.0)] + 1;
+                open.push_back(other);
+            }
+        }
+    }
+    hops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{LinkSpec, RegionSpec, WanPort};
+    use proptest::prelude::*;
+    use units::{BitRate, Fraction, Span};
+
+    /// A region for each count of gateways; those of one tree's edges and of `more` are linked.
+    fn fabric(gateways: &[u32], ports: &[u32], edges: &[usize], more: u64) -> Fabric {
+        let rate = BitRate::from_bits_per_second(1_000_000);
+        let wan = Some(WanPort { egress: rate, ingress: rate });
+        let region = |(index, count): (usize, &u32)| RegionSpec {
+            name: format!("r{index}"),
+            speeds: vec![1.0; *count as usize],
+            gateways: (0..*count)
+                .map(|g| {
+                    let wan = wan.filter(|_| g < ports[index].clamp(1, *count));
+                    (format!("g{index}-{g}"), 1, wan)
+                })
+                .collect(),
+        };
+        let mut links = Vec::new();
+        for (one, above) in edges.iter().enumerate().take(gateways.len()).skip(1) {
+            for other in 0..one {
+                let tree = above % one == other;
+                if tree || more >> (one * 8 + other) & 3 == 3 {
+                    let (between, loss) =
+                        ((format!("r{one}"), format!("r{other}")), Fraction::default());
+                    links.push(LinkSpec { between, rate, rtt: Span::from_ms(1), loss });
+                }
+            }
+        }
+        let regions = gateways.iter().enumerate().map(region).collect();
+        Fabric::new("test", 1500, regions, links).expect("valid")
+    }
+
+    proptest! {
+        #[test]
+        fn every_message_arrives_over_connections_and_none_comes_back(
+            gateways in proptest::collection::vec(1u32..4, 1..7),
+            ports in proptest::collection::vec(1u32..4, 7),
+            edges in proptest::collection::vec(0usize..100, 7),
+            more: u64,
+        ) {
+            let fabric = fabric(&gateways, &ports, &edges, more);
+            let routes: Vec<Routes> =
+                fabric.gateway_ids().map(|me| Routes::of(&fabric, me)).collect();
+            for from in fabric.gateway_ids() {
+                for to in fabric.gateway_ids().filter(|to| *to != from) {
+                    let mut way = vec![from];
+                    while *way.last().expect("a start") != to {
+                        let at = *way.last().expect("a start");
+                        let next = routes[usize::from(at.0)].next(to);
+                        prop_assert!(fabric.joined(at, next), "{way:?}, then {next}");
+                        prop_assert!(!way.contains(&next), "{way:?}, then {next}");
+                        way.push(next);
+                    }
+                    let mine = &routes[usize::from(from.0)];
+                    prop_assert!(mine.through(way[1]).any(|other| other == to));
+                    prop_assert_eq!(mine.is_direct(to), fabric.joined(from, to));
+                    prop_assert!(mine.is_direct(to) || mine.is_partial());
+                }
+            }
+        }
+    }
+}

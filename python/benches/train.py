@@ -1,0 +1,220 @@
+"""What a trainer pays: `python python/benches/train.py [--quick]` prints one JSON object.
+
+Computing is a sleep, as on an accelerator: the processors are left to the gateways.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import statistics
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+import landbridge
+from landbridge._lab import Lab, LinkSpec
+from landbridge.torch import State, all_reduce_hook
+
+QUICK = "--quick" in sys.argv
+LINK = LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
+#: Bytes of a post on the wire, and of its answer.
+POST_BYTES, ANSWER_BYTES = 78, 46
+LAYERS = 16
+#: Gradients of the model, in all.
+GRADIENT_BYTES = (16 if QUICK else 64) << 20
+
+
+def main():
+    report = {"quick": QUICK, "torch": torch.__version__}
+    # One region: what the way between trainer and gateway costs, and nothing else.
+    with Lab(ranks=(1,)) as lab:
+        config = lab.config("east")
+        with landbridge.connect(config=config, rank=0, arena="600 MiB") as group:
+            report["first_use"] = first_use(group)
+            report["round_trip"] = round_trip(group)
+            report["copy"] = copying(group)
+    with Lab(link=LINK) as lab, Both(lab, "256 MiB") as groups:
+        report["overlap"] = overlap(groups, lab.folder)
+    print(json.dumps(report))
+
+
+class Both:
+    """Both ranks of a lab, each in a thread."""
+
+    def __init__(self, lab, arena):
+        self._lab, self._arena = lab, arena
+
+    def __enter__(self):
+        def attach(rank):
+            config = self._lab.config_of(rank)
+            return landbridge.connect(config=config, rank=rank, arena=self._arena)
+
+        self._groups = on_both(attach, (0, 1))
+        return self._groups
+
+    def __exit__(self, *_):
+        for group in self._groups:
+            group.close()
+
+
+def on_both(function, items):
+    """Calls at once; in the process's main thread for the first."""
+    results = {}
+    other = threading.Thread(target=lambda: results.update({1: function(items[1])}))
+    other.start()
+    first = function(items[0])
+    other.join()
+    return [first, results[1]]
+
+
+def round_trip(group):
+    """4 KiB through the gateway, and a bare ping-pong between two processes."""
+    count, times = 300 if QUICK else 3000, []
+    array, out = group.empty(1024, torch.float32), group.empty(1024, torch.float32)
+    for _ in range(count):
+        begun = time.perf_counter()
+        operation = group.all_reduce_async(array, "sum", out=out)
+        operation.wait()
+        times.append(time.perf_counter() - begun)
+        operation.wait_free()
+    median, bare = statistics.median(times), ping_pong(count)
+    return {"seconds": median, "bare_seconds": bare, "ratio": median / bare}
+
+
+def ping_pong(count):
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        while theirs.recv(POST_BYTES):
+            theirs.sendall(b"x" * ANSWER_BYTES)
+            if (count := count - 1) == 0:
+                os._exit(0)
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        ours.sendall(b"x" * POST_BYTES)
+        ours.recv(ANSWER_BYTES)
+        times.append(time.perf_counter() - begun)
+    os.wait()
+    return statistics.median(times)
+
+
+def copying(group):
+    """An array into a slot, as `all_reduce` does it, and memcpy of as many bytes."""
+    from landbridge import _buffers
+
+    size = 64 << 20
+    source, block = torch.ones(size // 4), group._reserve(size)
+    target = torch.ones(size // 4)
+    adapter = _buffers.adapt(source)
+    ours, plain = [], []
+    for _ in range(5 if QUICK else 20):
+        begun = time.perf_counter()
+        adapter.store(block)
+        ours.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        ctypes.memmove(target.data_ptr(), source.data_ptr(), size)
+        plain.append(time.perf_counter() - begun)
+    rates = {"bytes_per_second": size / min(ours), "memcpy_bytes_per_second": size / min(plain)}
+    return {**rates, "ratio": min(plain) / min(ours)}
+
+
+def first_use(group):
+    """Steps of 16 MiB, each in a part of 256 MiB of the arena that was never used."""
+    size, times, kept = 16 << 20, [], []
+    array = torch.ones(size // 4)
+    for _ in range(16):
+        begun = time.perf_counter()
+        kept.append(group.all_reduce(array, "sum", out=group.empty(size // 4, array.dtype)))
+        times.append(time.perf_counter() - begun)
+    median = statistics.median(times)
+    return {"longest_seconds": max(times), "median_seconds": median, "ratio": max(times) / median}
+
+
+class Slow(torch.autograd.Function):
+    """Computes nothing for a while, in backward."""
+
+    @staticmethod
+    def forward(context, inputs, weight, seconds):
+        context.seconds, context.shape = seconds, weight.shape
+        return inputs + weight.reshape(-1)[0]
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(context.seconds)
+        return gradient, torch.ones(context.shape), None
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        elements = GRADIENT_BYTES // 4 // LAYERS
+        layers = (torch.nn.Parameter(torch.zeros(elements)) for _ in range(LAYERS))
+        self.layers = torch.nn.ParameterList(layers)
+        self.seconds = 0.0
+
+    def forward(self, inputs):
+        for layer in self.layers:
+            inputs = Slow.apply(inputs, layer, self.seconds)
+        return inputs.sum()
+
+
+def overlap(groups, folder):
+    """What of the exchange DDP hides, where it takes half as long as computing."""
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    bucket_mb = GRADIENT_BYTES / LAYERS / (1 << 20)
+    pairs = []
+    for group in groups:
+        model = Model()
+        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        switch = Switch(State(group))
+        ddp.register_comm_hook(switch, hook)
+        pairs.append((model, ddp, switch))
+    steps = 3 if QUICK else 7
+
+    def timed(seconds, exchanges):
+        def step(pair):
+            model, ddp, switch = pair
+            model.seconds, switch.exchanges = seconds / LAYERS, exchanges
+            begun = time.perf_counter()
+            ddp(torch.ones(1)).backward()
+            return time.perf_counter() - begun
+
+        # The first two lay out buckets.
+        times = [max(on_both(step, pairs)) for _ in range(steps + 2)][2:]
+        return statistics.median(times)
+
+    alone = timed(0.0, True) - timed(0.0, False)
+    compute = 2 * alone
+    without, with_exchange = timed(compute, False), timed(compute, True)
+    dist.destroy_process_group()
+    exposed = with_exchange - without
+    return {
+        "gradient_bytes": GRADIENT_BYTES,
+        "exchange_alone_seconds": alone,
+        "step_without_seconds": without,
+        "step_with_seconds": with_exchange,
+        "hidden": 1 - exposed / alone,
+        "link": LINK._asdict(),
+    }
+
+
+class Switch:
+    def __init__(self, state):
+        self.state, self.exchanges = state, True
+
+
+def hook(switch, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if switch.exchanges:
+        return all_reduce_hook(switch.state, bucket)
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+if __name__ == "__main__":
+    main()

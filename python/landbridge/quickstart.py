@@ -1,0 +1,306 @@
+"""``python -m landbridge.quickstart``: two emulated sites on this machine train one model, with
+PyTorch where it is installed, and then all-reduce a buffer against the least possible time."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.util
+import json
+import re
+import statistics
+import subprocess
+import sys
+from array import array
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
+
+from . import _config, _lab
+from .group import Group, connect
+
+_BATCH, _FEATURES = 32, 16
+#: A full packet and what of it is no payload; docs/protocol.md has the headers.
+_MTU, _OVERHEAD = 1500, 67
+#: Largest difference of a weight from training in one process that passes.
+_DIFFERENCE_MAX = 1e-5
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """The command. Returns its exit code: 0 when every check passes, else 1."""
+    parser = argparse.ArgumentParser("python -m landbridge.quickstart", description=__doc__)
+    parser.add_argument("--rtt", default="80 ms", help="between the sites (%(default)s)")
+    parser.add_argument("--rate", default="500 Mbit/s", help="each way (%(default)s)")
+    parser.add_argument("--loss", default="0.1 %", help="each way (%(default)s)")
+    parser.add_argument("--ranks", default="3,1", help="of the two sites (%(default)s)")
+    parser.add_argument("--size", default="64 MiB", help="of the buffer (%(default)s)")
+    parser.add_argument("--steps", type=int, default=60, help="to train (%(default)s)")
+    parser.add_argument("--iterations", type=int, default=5, help="of the buffer (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--config", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.rank is not None:
+        _trainer(options)
+        return 0
+    return _conduct(options)
+
+
+def _conduct(options: argparse.Namespace) -> int:
+    ranks = [int(count) for count in options.ranks.split(",")]
+    if len(ranks) != 2 or min(ranks) < 1:
+        sys.exit("--ranks: accepted: two numbers, such as 3,1")
+    link = _lab.LinkSpec(options.rate, options.rtt, options.loss)
+    words = [f"--size={options.size}", f"--steps={options.steps}"]
+    words += [f"--iterations={options.iterations}"]
+    with _lab.Lab(ranks=ranks, link=link) as lab:
+        trainers = [
+            subprocess.Popen(
+                [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
+                 f"--config={lab.config_of(rank)}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(sum(ranks))
+        ]  # fmt: skip
+        try:
+            results = [_result(rank, trainer) for rank, trainer in enumerate(trainers)]
+        finally:
+            for trainer in trainers:
+                trainer.kill()
+                trainer.wait()
+    report = _report(results, options)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print(_table(report))
+    return 0 if all(passed for _, _, passed in _checks(report)) else 1
+
+
+def _result(rank: int, trainer: subprocess.Popen[str]) -> Dict[str, Any]:
+    """A trainer's last words; the progress of rank 0 is shown before."""
+    assert trainer.stdout is not None
+    with trainer.stdout as lines:
+        for said in map(json.loads, lines):
+            if "of" not in said:
+                result: Dict[str, Any] = said
+                return result
+            if rank == 0 and sys.stderr.isatty():
+                _show(said)
+    raise _lab.LabError(f"rank {rank} ended with exit code {trainer.wait()}")
+
+
+def _show(said: Dict[str, Any]) -> None:
+    """A progress bar, which later lines overwrite."""
+    filled = 30 * said["done"] // said["of"]
+    bar = "#" * filled + "." * (30 - filled)
+    text = f"{said['what']:10} [{bar}] {said['done']}/{said['of']} {said['note']}"
+    print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
+
+
+def _trainer(options: argparse.Namespace) -> None:
+    """One rank: says progress and then its result, a JSON object a line."""
+    size = _config.parse_bytes(options.size) // 4 * 4
+    with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
+        weights, loss = _train(group, options.steps)
+        timings, digest = _exchange(group, size, options.iterations)
+        group.barrier()
+    result = {"weights": weights, "loss": loss, "timings": timings, "digest": digest}
+    print(json.dumps(result), flush=True)
+
+
+def _say(what: str, done: int, of: int, note: str = "") -> None:
+    print(json.dumps({"what": what, "done": done, "of": of, "note": note}), flush=True)
+
+
+def _train(group: Group, steps: int) -> Tuple[List[float], float]:
+    shares = group.batch_shares(_BATCH)
+    first, mine = sum(shares[: group.rank]), shares[group.rank]
+    model, loss = _model(), 0.0
+    for step in range(steps):
+        gradient, mean_loss = model.gradient(_samples(step)[first : first + mine])
+        gradient.append(mean_loss)
+        # Weighted by samples: as if one process had seen the whole batch.
+        means: List[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
+        loss = means.pop()
+        model.step(means)
+        _say("training", step + 1, steps, f"loss {loss:.4f}")
+    return model.weights(), loss
+
+
+def _one_process(steps: int) -> List[float]:
+    model = _model()
+    for step in range(steps):
+        gradient, _ = model.gradient(_samples(step))
+        model.step(gradient)
+    return model.weights()
+
+
+def _exchange(group: Group, size: int, iterations: int) -> Tuple[List[List[int]], str]:
+    contribution, out = group.empty(size // 4, "f32"), group.empty(size // 4, "f32")
+    piece = array("f", [(group.rank + 1) * 0.25 * (i % 7) for i in range(1 << 10)]).tobytes()
+    raw = contribution.cast("B")
+    for at in range(0, size, len(piece)):
+        raw[at : at + len(piece)] = piece[: size - at]
+    timings = []
+    for iteration in range(iterations):
+        group.barrier()
+        operation = group.all_reduce_async(contribution, "sum", out=out)
+        operation.wait()
+        operation.wait_free()
+        timing = operation.timing
+        assert timing is not None
+        timings.append([timing.posted_ns, timing.ready_ns])
+        _say("all-reduce", iteration + 1, iterations)
+    return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
+
+
+class _Samples(NamedTuple):
+    inputs: List[float]
+    target: float
+
+
+def _samples(step: int) -> List[_Samples]:
+    """The global batch of a step, the same on every rank."""
+    random = importlib.import_module("random").Random(step)
+    batch = []
+    for _ in range(_BATCH):
+        inputs = [random.uniform(-1, 1) for _ in range(_FEATURES)]
+        batch.append(_Samples(inputs, inputs[0] * inputs[1] + 0.5 * inputs[2] - inputs[3]))
+    return batch
+
+
+def _model() -> Union[_Line, _Torch]:
+    return _Torch() if importlib.util.find_spec("torch") else _Line()
+
+
+class _Line:
+    """Without PyTorch: a linear fit."""
+
+    def __init__(self) -> None:
+        self._weights = [0.0] * _FEATURES
+
+    def gradient(self, batch: List[_Samples]) -> Tuple[List[float], float]:
+        """Of the mean squared error, and the error."""
+        gradient, loss = [0.0] * _FEATURES, 0.0
+        for inputs, target in batch:
+            off = sum(w * x for w, x in zip(self._weights, inputs)) - target
+            loss += off * off / len(batch)
+            for index, x in enumerate(inputs):
+                gradient[index] += 2 * off * x / len(batch)
+        return gradient, loss
+
+    def step(self, gradient: List[float]) -> None:
+        self._weights = [w - 0.2 * g for w, g in zip(self._weights, gradient)]
+
+    def weights(self) -> List[float]:
+        return self._weights
+
+
+class _Torch:
+    """A small network."""
+
+    def __init__(self) -> None:
+        torch = self._torch = importlib.import_module("torch")
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        layers = [torch.nn.Linear(_FEATURES, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
+        self._module = torch.nn.Sequential(*layers).double()
+
+    def gradient(self, batch: List[_Samples]) -> Tuple[List[float], float]:
+        """Of the mean squared error, and the error."""
+        torch, module = self._torch, self._module
+        inputs = torch.tensor([s.inputs for s in batch], dtype=torch.float64)
+        targets = torch.tensor([[s.target] for s in batch], dtype=torch.float64)
+        module.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(inputs), targets)
+        loss.backward()
+        flat = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
+        return flat.tolist(), loss.item()
+
+    def step(self, gradient: List[float]) -> None:
+        torch, at = self._torch, 0
+        with torch.no_grad():
+            for p in self._module.parameters():
+                part = torch.tensor(gradient[at : at + p.numel()], dtype=p.dtype)
+                p -= 0.1 * part.view(p.shape)
+                at += p.numel()
+
+    def weights(self) -> List[float]:
+        flat = self._torch.cat([p.detach().reshape(-1) for p in self._module.parameters()])
+        weights: List[float] = flat.tolist()
+        return weights
+
+
+def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[str, Any]:
+    size = _config.parse_bytes(options.size) // 4 * 4
+    # From the last post to the last result.
+    rounds = zip(*(result["timings"] for result in results))
+    seconds = [_spread(list(timings)) / 1e9 for timings in rounds]
+    median = statistics.median(seconds)
+    bound = _bound_s(size, options)
+    alone = _one_process(options.steps)
+    weights = results[0]["weights"]
+    return {
+        "identical": len({(str(r["weights"]), r["digest"]) for r in results}) == 1,
+        "reference_max_abs_diff": max(abs(a - b) for a, b in zip(weights, alone)),
+        "library": "torch" if importlib.util.find_spec("torch") else "none",
+        "steps": options.steps,
+        "loss": results[0]["loss"],
+        "allreduce": {
+            "bytes": size,
+            "iterations": options.iterations,
+            "seconds_median": median,
+            "seconds": seconds,
+            "bound_seconds": bound,
+            "eta": bound / median,
+            "goodput_bits_per_second": size * 8 / median,
+        },
+        "link": {"rate": options.rate, "rtt": options.rtt, "loss": options.loss},
+    }
+
+
+def _spread(timings: List[List[int]]) -> int:
+    return max(ready for _, ready in timings) - max(posted for posted, _ in timings)
+
+
+def _bound_s(size: int, options: argparse.Namespace) -> float:
+    """The bytes at the rate that the link leaves for payload, and one one-way delay."""
+    rate, rtt = _quantity(options.rate, _RATES), _quantity(options.rtt, _SPANS)
+    return size * 8 / (rate * (_MTU - _OVERHEAD) / _MTU) + rtt / 2
+
+
+def _quantity(text: str, units: Dict[str, float]) -> float:
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(\S+)\s*", text)
+    if not found or found.group(2) not in units:
+        sys.exit(f"{text}: accepted: a number and one of {', '.join(units)}")
+    return float(found.group(1)) * units[found.group(2)]
+
+
+def _checks(report: Dict[str, Any]) -> Iterator[Tuple[str, str, bool]]:
+    found = "identical" if report["identical"] else "different"
+    yield "weights and results bit-identical on all ranks", found, report["identical"]
+    off = report["reference_max_abs_diff"]
+    claim = f"within {_DIFFERENCE_MAX:.0e} of training in one process"
+    yield claim, f"{off:.1e}", off <= _DIFFERENCE_MAX
+
+
+def _table(report: Dict[str, Any]) -> str:
+    timed = report["allreduce"]
+    rows = [
+        ("trained with", report["library"].replace("none", "plain Python"), ""),
+        ("loss at the end", f"{report['loss']:.4f}", ""),
+        (f"median of {timed['bytes'] >> 20} MiB", f"{timed['seconds_median']:.3f} s", ""),
+        ("least possible time T*", f"{timed['bound_seconds']:.3f} s", ""),
+        ("eta, T* over the median", f"{timed['eta']:.3f}", ""),
+        ("goodput", f"{timed['goodput_bits_per_second'] / 1e6:.0f} Mbit/s", ""),
+    ]
+    rows += [(claim, found, "pass" if good else "FAIL") for claim, found, good in _checks(report)]
+    width, values = (max(len(row[index]) for row in rows) for index in range(2))
+    return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)
+
+
+_RATES = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
+_SPANS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""The hook for ``DistributedDataParallel``."""
+
+# No postponed annotations here: DDP compares those of the hook with its own types.
+import contextlib
+import hashlib
+from typing import Any, Iterator, Optional
+
+import torch
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+
+from .. import errors
+from ..group import DEFAULT_TIMEOUT_S, Group
+from ..operation import Operation
+from ._site import Site
+
+
+class State:
+    """What ``all_reduce_hook`` needs; one for each model.
+
+    Without ``process_group`` every rank hands its gradients to the gateway directly, which adds
+    up those of its host: the way for one or two ranks a host.
+
+    With it, gradients are reduced inside the site first, each rank taking a shard across, and
+    gathered inside the site afterwards. Then each rank of the process group has a job of its
+    own in the region's file, so that shards with the same number meet: the fabric has one rank
+    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``.
+
+    ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
+    are unequal.
+
+    DDP makes other buckets after its first step. Where a trainer may be started anew while the
+    others go on, give DDP ``find_unused_parameters=True``: its buckets then stay as they are at
+    first. Otherwise ``RanksDisagree`` says that they differ.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        process_group: Optional[Any] = None,
+        *,
+        weight: float = 1.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self.group = group
+        #: How long to wait for the other ranks' gradients, in seconds.
+        self.timeout = timeout
+        #: Why gradients were not averaged, until ``recover``.
+        self.failure: Optional[errors.LandbridgeError] = None
+        self._weight = weight
+        self._site = None if process_group is None else Site(group, process_group, weight)
+
+    @property
+    def weight(self) -> float:
+        """What this rank counts in the average. All ranks of a site set theirs at the same
+        point of the program, for with a process group they tell each other."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight = weight
+        if self._site is not None:
+            self._site.set_weight(weight)
+
+    @contextlib.contextmanager
+    def typed_errors(self) -> Iterator[None]:
+        """Around ``backward``: raises the ``LandbridgeError`` itself, where autograd only has a
+        ``RuntimeError`` with its text."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.failure is None or isinstance(error, errors.LandbridgeError):
+                raise
+            raise self.failure from error
+
+    def recover(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """After a failed ``backward``: returns once every rank is ready to begin the step
+        again, from its ``forward``. See ``Group.recover``."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.group.recover(failure, timeout)
+
+    def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Begins to average a bucket."""
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        # What it raises surfaces in `backward`, with its text.
+        result = future.then(self._result)
+        if self.failure is not None:
+            # Every rank begins the step anew, so what is left of this one is not sent.
+            future.set_result(self.failure)
+            return result
+        gradients, layout = bucket.buffer(), layout_of(bucket)
+        try:
+            if self._site is not None:
+                self._site.start(gradients, layout, self.timeout, future.set_result)
+            else:
+                operation = self.group.all_reduce_async(
+                    gradients,
+                    weight=self._weight,
+                    # DDP reads the result where it was received.
+                    out=self.group.empty(gradients.numel(), gradients.dtype),
+                    layout=layout,
+                    timeout=self.timeout,
+                )
+                operation.add_done_callback(future.set_result)
+        except errors.LandbridgeError as failure:
+            future.set_result(failure)
+        return result
+
+    def _result(self, future: torch.futures.Future[Any]) -> torch.Tensor:
+        came = future.value()
+        try:
+            if isinstance(came, errors.LandbridgeError):
+                raise came
+            tensor: torch.Tensor = came.wait() if isinstance(came, Operation) else came
+            return tensor
+        except errors.LandbridgeError as failure:
+            if self.failure is None:
+                self.failure = failure
+            name = type(failure).__name__
+            raise RuntimeError(
+                f"gradients were not averaged: landbridge.{name}: {failure}"
+            ) from failure
+
+
+def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket of gradients over all sites; for ``register_comm_hook``."""
+    return state.start(bucket)
+
+
+def layout_of(bucket: GradBucket) -> int:
+    """What ranks must agree on beside the length."""
+    shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
+    text = f"{bucket.index()} {bucket.is_last()} {shapes}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

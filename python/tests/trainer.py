@@ -1,0 +1,166 @@
+"""One trainer of the torch tests, as a process of its own.
+
+Says what happens over a pipe, one dictionary for each step, and at the end the weights.
+"""
+
+import os
+
+import torch
+import torch._dynamo  # what every optimizer imports, once for all trainers: it takes seconds
+import torch.distributed as dist
+
+import landbridge
+import landbridge.torch
+from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, sync_module
+
+STEPS, GLOBAL_BATCH = 12, 16
+
+
+def make_model(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(12, 64), torch.nn.Tanh(), torch.nn.Linear(64, 65), torch.nn.Tanh(),
+        torch.nn.Linear(65, 3),
+    )  # fmt: skip
+
+
+def make_data():
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(STEPS * GLOBAL_BATCH, 12, generator=generator)
+    return inputs, (inputs[:, :3] ** 2).argmax(1)
+
+
+def loss_of(model, data, indices):
+    inputs, labels = data
+    return torch.nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
+
+
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+class Trainer:
+    def __init__(self, spec, pipe):
+        self.spec = spec
+        self.pipe = pipe
+        self.group = landbridge.connect(
+            config=spec["config"],
+            rank=spec["rank"],
+            job=spec.get("job"),
+            arena="16 MiB",
+            timeout=60,
+        )
+        self.module = make_model(seed=spec["rank"] + spec.get("local_rank", 0))
+        self.data = make_data()
+        self.optimizer = make_optimizer(self.module)
+        self.saved = spec.get("checkpoint")
+
+    def say(self, **what):
+        self.pipe.send(what)
+
+    def batches(self):
+        world = self.spec.get("ranks")
+        if world is None:
+            return list(UnevenSampler(self.data[1], self.group, GLOBAL_BATCH, shuffle=False))
+        # Even batches, of all trainers of all sites.
+        mine, share = self.spec["trainer"], GLOBAL_BATCH // world
+        first = [step * GLOBAL_BATCH + mine * share for step in range(STEPS)]
+        return [list(range(begin, begin + share)) for begin in first]
+
+    def run(self):
+        step = self.load()
+        if step == 0:
+            sync_module(self.module, self.group)
+        start = self.flat if self.spec["mode"] == "flat" else self.ddp
+        take_step = start()
+        batches = self.batches()
+        while step < STEPS:
+            if step == self.spec.get("hold_at"):
+                self.say(held=step)
+                self.pipe.recv()
+            try:
+                loss = take_step(batches[step])
+            except landbridge.CollectiveFailed as failure:
+                self.say(failed=type(failure).__name__, step=step, text=str(failure))
+                self.recover(failure)
+                continue
+            self.say(step=step, loss=loss)
+            step += 1
+            self.save(step)
+        landbridge.torch.check_module(self.module, self.group)
+        self.say(digest=landbridge.torch.module_digest(self.module))
+        weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
+        self.say(weights=weights.tolist())
+        self.group.barrier()
+
+    def flat(self):
+        grads = FlatGrads(self.module, self.group, bucket_bytes=8192)
+
+        def take_step(batch):
+            grads.weight = len(batch)
+            grads.zero()
+            loss = loss_of(self.module, self.data, batch)
+            loss.backward()
+            grads.wait()
+            self.optimizer.step()
+            return loss.item()
+
+        self.recover = lambda failure: self.group.recover(failure, 60)
+        return take_step
+
+    def ddp(self):
+        sharded = self.spec["mode"] == "sharded"
+        dist.init_process_group(
+            "gloo",
+            init_method=self.spec["store"],
+            rank=self.spec["local_rank"],
+            world_size=self.spec["local_size"],
+        )
+        model = torch.nn.parallel.DistributedDataParallel(
+            self.module,
+            bucket_cap_mb=0.01,
+            # Buckets stay as they are, so that a trainer that was started anew has the same.
+            find_unused_parameters=self.saved is not None,
+        )
+        self.state = State(self.group, dist.group.WORLD if sharded else None)
+        model.register_comm_hook(self.state, all_reduce_hook)
+        if self.spec.get("ranks") is None:
+            self.state.weight = self.group.batch_share(GLOBAL_BATCH)
+
+        def take_step(batch):
+            self.optimizer.zero_grad()
+            loss = loss_of(model, self.data, batch)
+            with self.state.typed_errors():
+                try:
+                    loss.backward()
+                except RuntimeError as error:
+                    self.say(raised=str(error))
+                    raise
+            self.optimizer.step()
+            return loss.item()
+
+        self.recover = lambda failure: self.state.recover(60)
+        return take_step
+
+    def save(self, step):
+        if self.saved:
+            kept = {"step": step, "model": self.module.state_dict()}
+            kept["optimizer"] = self.optimizer.state_dict()
+            torch.save(kept, self.saved + ".new")
+            os.replace(self.saved + ".new", self.saved)
+
+    def load(self):
+        if not self.saved or not os.path.exists(self.saved):
+            return 0
+        kept = torch.load(self.saved)
+        self.module.load_state_dict(kept["model"])
+        self.optimizer.load_state_dict(kept["optimizer"])
+        return kept["step"]
+
+
+def main(spec, pipe):
+    torch.set_num_threads(1)
+    Trainer(spec, pipe).run()
+    pipe.close()
+    # Gloo's threads need not be waited for.
+    os._exit(0)

@@ -1,0 +1,63 @@
+//! `cargo xtask bench shape`: what the hierarchy saves on the long haul, as a page.
+
+use scenarios::controls::{Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce};
+use std::process::ExitCode;
+use units::ByteCount;
+
+/// Ranks of each site: equal ones, then unequal ones and such as are no power of two.
+const SHAPES: [&[u32]; 7] =
+    [&[2, 2], &[4, 4], &[3, 3, 3], &[4, 4, 4, 4], &[3, 1], &[5, 3, 2], &[1, 4, 2, 6]];
+
+const SIZE: ByteCount = ByteCount::new(16 << 20);
+
+/// Payload beyond 2(D-1)/D that packets and acknowledgements may add.
+const MORE: f64 = 1.02;
+
+fn main() -> ExitCode {
+    println!(
+        "All ranks all-reduce {SIZE} of f32 in virtual time by the production session, sites \
+         {WAN_RATE} and {WAN_RTT} of RTT apart, each pair by a link of its own. The hierarchy has a \
+         gateway at each site and its own plan; ring and halving-doubling are plans over a gateway \
+         for each rank, in rank order, so that a ring enters and leaves each site once; their links \
+         are divided among pairs of ranks by what they send. `out` is the payload that left a site, \
+         in units of the buffer, the most of any site: IP bytes that the simulated links counted, \
+         times the payload's part of a full packet, with acknowledgements and all. Senders are \
+         gateways or ranks that sent over the long haul within the same 50 ms.\n\n\
+         | ranks | algorithm | out | 2(D-1)/D | seconds | longest queue | senders at once |\n\
+         |---|---|---|---|---|---|---|"
+    );
+    let mut good = true;
+    for sites in SHAPES {
+        for way in WAYS {
+            match all_reduce(way, sites, SIZE, 1) {
+                Ok(taken) => good &= row(sites, way, &taken),
+                Err(error) => {
+                    eprintln!("{sites:?}: {}: {error}", way.name());
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether the hierarchy sent no more than it should.
+fn row(sites: &[u32], way: Way, taken: &Taken) -> bool {
+    let regions = sites.len() as f64;
+    let least = 2.0 * (regions - 1.0) / regions;
+    let most = taken.out.iter().copied().fold(0.0, f64::max);
+    let ranks: Vec<String> = sites.iter().map(u32::to_string).collect();
+    println!(
+        "| {} | {} | {most:.3} | {least:.3} | {:.3} | {} | {} |",
+        ranks.join(", "),
+        way.name(),
+        taken.seconds,
+        taken.queue_peak,
+        taken.senders
+    );
+    let good = way != Way::Hierarchy || most <= MORE * least;
+    if !good {
+        eprintln!("{sites:?}: {most:.3} of the buffer left a site, {least:.3} is enough");
+    }
+    good
+}

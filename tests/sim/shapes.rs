@@ -1,0 +1,116 @@
+//! Fabrics of unequal ports and pairs: how close the production session comes to the bound.
+
+use gateway::simulate::{Deployment, Post, Simulation};
+use hier_collectives::bound;
+use hier_collectives::descriptor::Dtype;
+use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use scenarios::controls::{self, Way};
+use scenarios::simulate;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+fn mbit(rate: u64) -> BitRate {
+    BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
+/// A mesh of regions with these ports, each pair `pair` Mbit/s wide, at RTT 60 ms.
+fn mesh(ports: &[u64], pair: u64) -> Fabric {
+    let region = |(index, port): (usize, &u64)| {
+        let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
+        let gateways = vec![(format!("g{index}"), 1, wan)];
+        RegionSpec { name: format!("r{index}"), speeds: vec![1.0], gateways }
+    };
+    let mut links = Vec::new();
+    for one in 0..ports.len() {
+        for other in one + 1..ports.len() {
+            links.push(LinkSpec {
+                between: (format!("r{one}"), format!("r{other}")),
+                rate: mbit(pair),
+                rtt: Span::from_ms(60),
+                loss: Fraction::default(),
+            });
+        }
+    }
+    let regions = ports.iter().enumerate().map(region).collect();
+    Fabric::new("shapes", 1500, regions, links).expect("valid")
+}
+
+/// One all-reduce: its seconds, and eta. Each link must carry what the plan says.
+fn all_reduce(fabric: &Fabric, plan: Plan, size: ByteCount, seed: u64) -> (f64, f64) {
+    let forecast = plan.forecast(fabric, Operation::AllReduce, size);
+    let (seconds, links) = simulate(async {
+        let deployment = Deployment::of(fabric.clone(), plan).expect("can be simulated");
+        let simulation = Simulation::start(deployment, size, seed).await.expect("starts");
+        let post = Post { after: Span::ZERO, bytes: size };
+        let done = simulation.all_reduce(&[post], Dtype::F32, || {}).await.expect("a result");
+        (done[0].as_secs_f64(), simulation.links().expect("links"))
+    });
+    for link in &links {
+        let planned =
+            forecast.links.iter().find(|load| (load.from, load.to) == (link.from, link.to));
+        let planned = planned.expect("a link of the fabric").bytes.get();
+        assert_eq!(link.payload.get(), planned, "{link:?}");
+        let full_packets = planned as f64 / bound::payload_share(fabric.mtu());
+        let off = link.counters.ip_bytes as f64 / full_packets - 1.0;
+        assert!(planned == 0 || off.abs() < 0.02, "{off:.4} over plan: {link:?}");
+        assert_eq!(link.counters.drops_queue, 0, "{link:?}");
+    }
+    let eta = bound::all_reduce(fabric, size).as_secs_f64() / seconds;
+    println!("{seconds:.4} s, predicted {}, eta {eta:.4}", forecast.predicted);
+    (seconds, eta)
+}
+
+/// Twenty times what the smallest port has under way.
+fn twenty_bdp(port: u64) -> ByteCount {
+    let bdp = mbit(port).bytes_per_second() * 0.060;
+    ByteCount::new((20.0 * bdp) as u64 / 64 * 64)
+}
+
+#[test]
+fn unequal_ports_are_filled() {
+    let fabric = mesh(&[1000, 600, 300], 1000);
+    let plan = plan::plan(&fabric).expect("a plan");
+    let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(300), 1);
+    assert!(eta >= 0.93, "eta {eta:.4}");
+}
+
+#[test]
+fn unequal_shares_beat_equal_ones() {
+    let fabric = mesh(&[400, 250, 100, 100], 400);
+    let size = twenty_bdp(100);
+    let plan = plan::plan(&fabric).expect("a plan");
+    let (uneven, eta) = all_reduce(&fabric, plan, size, 1);
+    let (even, _) = all_reduce(&fabric, control::even(&fabric), size, 1);
+    assert!(even / uneven >= 1.4, "{even} s with equal shares, {uneven} s without");
+    assert!(eta >= 0.93, "eta {eta:.4}");
+}
+
+#[test]
+fn all_pairs_of_a_mesh_are_filled() {
+    let fabric = mesh(&[1000; 4], 100);
+    let plan = plan::plan(&fabric).expect("a plan");
+    let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(100), 1);
+    assert!(eta >= 0.9, "eta {eta:.4}");
+}
+
+#[test]
+fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
+    let size = ByteCount::new(4 << 20);
+    let out = |way, sites: &[u32]| {
+        let taken = controls::all_reduce(way, sites, size, 1).expect("a result");
+        println!("{sites:?} {}: {taken:?}", way.name());
+        taken.out.into_iter().fold(0.0, f64::max)
+    };
+    for sites in [&[3, 3][..], &[2, 2, 2], &[1, 1, 1, 1]] {
+        let regions = sites.len() as f64;
+        let ranks = sites.iter().sum::<u32>() as f64;
+        let least = 2.0 * (regions - 1.0) / regions;
+        let hierarchy = out(Way::Hierarchy, sites);
+        assert!(hierarchy <= 1.02 * least, "{sites:?}: {hierarchy}");
+        let ring = out(Way::Ring, sites);
+        let of_ring = 2.0 * (ranks - 1.0) / ranks;
+        assert!((ring / of_ring - 1.0).abs() < 0.02, "{sites:?}: {ring}, not {of_ring}");
+    }
+    let halving = out(Way::HalvingDoubling, &[3, 3]);
+    assert!(halving > 1.5, "{halving}");
+}

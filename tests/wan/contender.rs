@@ -1,0 +1,281 @@
+//! Who is measured in the lab: we and our peers, each as its users run it.
+
+use super::lab::{ADDRESSES, LAB_NETWORK, Lab, LabError, Processes, SITES};
+use super::row::{COMMON, Cell, Row};
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contender {
+    Landbridge,
+    /// So many flows of `iperf3`, one way.
+    Iperf {
+        flows: u32,
+        congestion: &'static str,
+    },
+    /// PyTorch's Gloo.
+    Gloo {
+        congestion: &'static str,
+    },
+    /// Open MPI with four TCP connections for each peer.
+    OpenMpi {
+        congestion: &'static str,
+    },
+}
+
+/// Where programs and peers are.
+#[derive(Debug)]
+pub struct Tools {
+    pub landbridge: PathBuf,
+    /// Python with torch.
+    pub python: Option<PathBuf>,
+    /// The compiled all-reduce of MPI.
+    pub mpi: Option<PathBuf>,
+}
+
+impl Contender {
+    pub const ALL: [Self; 9] = [
+        Self::Landbridge,
+        Self::Gloo { congestion: "cubic" },
+        Self::Gloo { congestion: "bbr" },
+        Self::OpenMpi { congestion: "cubic" },
+        Self::OpenMpi { congestion: "bbr" },
+        Self::Iperf { flows: 1, congestion: "cubic" },
+        Self::Iperf { flows: 1, congestion: "bbr" },
+        Self::Iperf { flows: 8, congestion: "cubic" },
+        Self::Iperf { flows: 8, congestion: "bbr" },
+    ];
+
+    pub fn name(self) -> String {
+        match self {
+            Self::Landbridge => "landbridge".to_owned(),
+            Self::Iperf { flows, congestion } => format!("iperf3 x{flows}, {congestion}"),
+            Self::Gloo { congestion } => format!("Gloo, {congestion}"),
+            Self::OpenMpi { congestion } => format!("Open MPI, {congestion}"),
+        }
+    }
+
+    /// Why it cannot run here.
+    pub fn missing(self, tools: &Tools) -> Option<&'static str> {
+        match self {
+            Self::Landbridge => None,
+            Self::Iperf { .. } => (!runs("iperf3")).then_some("iperf3 is not installed"),
+            Self::Gloo { .. } => tools.python.is_none().then_some("no Python with torch"),
+            Self::OpenMpi { .. } => tools.mpi.is_none().then_some("no mpicc and mpirun"),
+        }
+    }
+
+    /// Runs it over a link, in a lab of its own.
+    pub fn measure(self, tools: &Tools, row: &Row) -> Result<Vec<Cell>, LabError> {
+        let lab = Lab::up(&tools.landbridge, row)?;
+        match self {
+            Self::Landbridge => self.landbridge(&lab, row),
+            Self::Iperf { flows, congestion } => {
+                lab.tcp(congestion)?;
+                self.peer(&lab, row, |lab| iperf(lab, flows))
+            }
+            Self::Gloo { congestion } => {
+                lab.tcp(congestion)?;
+                let python = tools.python.as_deref().unwrap_or(Path::new("python3"));
+                self.peer(&lab, row, |lab| gloo(lab, python))
+            }
+            Self::OpenMpi { congestion } => {
+                lab.tcp(congestion)?;
+                let program = tools.mpi.as_deref().unwrap_or(Path::new("all_reduce"));
+                self.peer(&lab, row, |lab| open_mpi(lab, program))
+            }
+        }
+    }
+
+    fn landbridge(self, lab: &Lab, row: &Row) -> Result<Vec<Cell>, LabError> {
+        let gateways = gateways(lab)?;
+        let mut cells = Vec::new();
+        for bytes in row.sizes {
+            let iterations = if *bytes > COMMON { 1 } else { 3 };
+            let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
+            let Some(reports) = bench(lab, *bytes, iterations)? else {
+                cells.push(Cell::new(&self.name(), "lab", *bytes, vec![], f64::NAN));
+                break;
+            };
+            let mut cell = self.cell(lab, row, *bytes, slowest(&reports))?;
+            let moved = *bytes as f64 * f64::from(iterations) / 1e9;
+            cell.cpu_seconds_per_gb = Some((gateways.cpu_seconds() - cpu) / moved);
+            let lost = lost_packets(lab).zip(before).map(|(after, before)| after - before);
+            cell.retransmitted_bytes = lost.map(|packets| packets * 1433 / u64::from(iterations));
+            cells.push(cell);
+        }
+        Ok(cells)
+    }
+
+    /// Anybody else: one size.
+    fn peer(
+        self,
+        lab: &Lab,
+        row: &Row,
+        run: impl FnOnce(&Lab) -> Result<Vec<f64>, LabError>,
+    ) -> Result<Vec<Cell>, LabError> {
+        let before = lab.tcp_resent();
+        let seconds = run(lab)?;
+        let runs = seconds.len().max(1) as u64;
+        let mut cell = self.cell(lab, row, COMMON, seconds)?;
+        let resent = lab.tcp_resent().zip(before).map(|(after, before)| after - before);
+        cell.retransmitted_bytes = resent.map(|segments| segments * 1448 / runs);
+        Ok(vec![cell])
+    }
+
+    fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {
+        let bound = row.bound(&row.shape().fabric(), bytes);
+        let mut cell = Cell::new(&self.name(), "lab", bytes, seconds, bound);
+        let seen = lab.seen()?;
+        (cell.queue_bytes_peak, cell.void) = (seen.queue_bytes_peak, seen.void);
+        Ok(cell)
+    }
+}
+
+/// Starts both gateways and waits until they have met.
+fn gateways(lab: &Lab) -> Result<Processes, LabError> {
+    let mut certs = lab.landbridge_at(SITES[0]);
+    certs.args(["certs", "--fabric"]).arg(lab.path("fabric.toml"));
+    let made = certs.arg("--out").arg(lab.path("keys")).output()?;
+    if !made.status.success() {
+        return Err(LabError::Failed(String::from_utf8_lossy(&made.stderr).into_owned()));
+    }
+    let mut commands = Vec::new();
+    for site in SITES {
+        let file = lab.path(&format!("{site}.toml"));
+        std::fs::write(&file, region(site))?;
+        let mut command = lab.landbridge_at(site);
+        command.arg("run").arg("--config").arg(file);
+        commands.push(command);
+    }
+    let gateways = Processes::start(lab, commands, "gateway")?;
+    // A rank attaches once the gateways have met; the first all-reduce warms memory up.
+    for _ in 0..50 {
+        if SITES.iter().all(|site| lab.path(&format!("{site}.sock")).exists()) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bench(lab, 1 << 20, 1)?;
+    Ok(gateways)
+}
+
+fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Option<Vec<Value>>, LabError> {
+    let command = |(rank, site): (usize, &&str)| {
+        let mut command = lab.landbridge_at(site);
+        command.args(["bench", "all-reduce", "--json", "--config"]);
+        command.arg(lab.path(&format!("{site}.toml"))).args(["--rank", &rank.to_string()]);
+        command.args(["--size", &format!("{bytes} B"), "--iterations", &iterations.to_string()]);
+        command
+    };
+    let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
+    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench")?;
+    Ok(outputs.map(|outputs| outputs.iter().map(|text| parsed(text)).collect()))
+}
+
+/// What the lanes of both gateways have lost so far.
+fn lost_packets(lab: &Lab) -> Option<u64> {
+    let of_site = |site: &&str| {
+        let mut command = lab.landbridge_at(site);
+        command.args(["status", "--json", "--config"]).arg(lab.path(&format!("{site}.toml")));
+        let status = parsed(&String::from_utf8_lossy(&command.output().ok()?.stdout));
+        let peers = status["peers"].as_array()?.clone();
+        peers.iter().map(|peer| peer["lost_packets"].as_u64()).sum::<Option<u64>>()
+    };
+    SITES.iter().map(of_site).sum()
+}
+
+fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
+    let iperf3 = Path::new("iperf3");
+    let mut server = lab.at(SITES[1], iperf3);
+    server.args(["-s", "-1", "--forceflush"]);
+    let _server = Processes::start(lab, vec![server], "server")?;
+    std::thread::sleep(Duration::from_millis(300));
+    let mut client = lab.at(SITES[0], iperf3);
+    client.args(["-c", ADDRESSES[1], "-J", "-P", &flows.to_string()]);
+    client.args(["-n", &(COMMON / u64::from(flows)).to_string()]);
+    let client = Processes::start(lab, vec![client], "iperf")?;
+    let Some(outputs) = client.outputs(lab, "iperf")? else { return Ok(vec![]) };
+    let report = parsed(&outputs[0]);
+    Ok(report["end"]["sum_sent"]["seconds"].as_f64().into_iter().collect())
+}
+
+const GLOO: &str = include_str!("peers/gloo.py");
+
+fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
+    let script = lab.path("gloo.py");
+    std::fs::write(&script, GLOO)?;
+    let command = |(rank, site): (usize, &&str)| {
+        let mut command = lab.at(site, python);
+        command.arg(&script).args([&rank.to_string(), ADDRESSES[0], &COMMON.to_string(), "3"]);
+        command.env("GLOO_SOCKET_IFNAME", "wan0");
+        command
+    };
+    let commands = SITES.iter().enumerate().map(command).collect();
+    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo")?;
+    Ok(outputs
+        .map_or(vec![], |outputs| slowest(&outputs.iter().map(|t| parsed(t)).collect::<Vec<_>>())))
+}
+
+/// How `mpirun` gets to a site: its first argument.
+const AGENT: &str = "#!/bin/sh\nsite=$1\nshift\nexec \"$LANDBRIDGE\" wan-sim lab exec \"$LAB\" \"$site\" -- sh -c \"$*\"\n";
+
+fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
+    let agent = lab.path("agent");
+    std::fs::write(&agent, AGENT)?;
+    std::fs::set_permissions(&agent, Permissions::from_mode(0o700))?;
+    let mut command = lab.at(SITES[0], Path::new("mpirun"));
+    command.env("LANDBRIDGE", &lab.landbridge).env("LAB", lab.path("fabric.toml"));
+    command.args(["--allow-run-as-root", "--host", "east:1,west:1", "-np", "2"]);
+    command.arg("--mca").arg("plm_rsh_agent").arg(&agent);
+    for (name, value) in [
+        ("plm_rsh_no_tree_spawn", "1"),
+        ("oob_tcp_if_include", LAB_NETWORK),
+        ("pml", "ob1"),
+        ("btl", "tcp,self"),
+        ("btl_tcp_links", "4"),
+        ("btl_tcp_if_include", LAB_NETWORK),
+        ("btl_tcp_sndbuf", "0"),
+        ("btl_tcp_rcvbuf", "0"),
+    ] {
+        command.args(["--mca", name, value]);
+    }
+    command.arg(program).args([&COMMON.to_string(), "3"]);
+    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi")?;
+    Ok(outputs
+        .map_or(vec![], |outputs| slowest(&outputs.iter().map(|t| parsed(t)).collect::<Vec<_>>())))
+}
+
+/// Each iteration's slowest rank.
+fn slowest(reports: &[Value]) -> Vec<f64> {
+    let of = |report: &Value| -> Vec<f64> {
+        let seconds = report["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
+        seconds.iter().filter_map(Value::as_f64).collect()
+    };
+    let mut reports = reports.iter().map(of);
+    let first = reports.next().unwrap_or_default();
+    reports.fold(first, |a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text.trim()).unwrap_or_default()
+}
+
+/// Whether a program is there.
+pub fn runs(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+fn region(site: &str) -> String {
+    format!(
+        "fabric = \"fabric.toml\"\n[gateway.{site}-0]\nsocket = \"{site}.sock\"\n\
+         status = \"127.0.0.1:9400\"\ncertificate = \"keys/{site}-0.pem\"\n\
+         key = \"keys/{site}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"1 GiB\"\n\
+         [job.train]\ntoken = \"keys/train.token\"\nmemory = \"8 GiB\"\n"
+    )
+}

@@ -1,0 +1,246 @@
+//! The lab arm's ground: two sites with a link between them, as `wan-sim lab` makes them.
+
+use super::row::{CUT_AFTER_S, Row};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The sites' addresses in every lab of two.
+pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// The network that all of them are in.
+pub const LAB_NETWORK: &str = "10.77.0.0/16";
+/// The sites, which are also the regions.
+pub const SITES: [&str; 2] = ["east", "west"];
+
+/// Most that TCP may hold for one socket: several of the largest BDP.
+const SOCKET_BYTES: &str = "4096 1048576 268435456";
+
+/// A lab that is up, and the folder of everything that belongs to it.
+pub struct Lab {
+    pub folder: tempfile::TempDir,
+    pub landbridge: PathBuf,
+    up: bool,
+}
+
+/// Lets sites choose among these congestion controls; the machine's own setting comes back when
+/// this is dropped.
+pub struct Allowed(String);
+
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+impl Allowed {
+    /// Where the kernel has them.
+    pub fn widen() -> io::Result<Self> {
+        let before = fs::read_to_string(ALLOWED)?.trim().to_owned();
+        let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+        fs::write(ALLOWED, available.trim())?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Allowed {
+    fn drop(&mut self) {
+        let _ = fs::write(ALLOWED, &self.0);
+    }
+}
+
+/// What the lab has seen.
+pub struct Seen {
+    pub queue_bytes_peak: Option<u64>,
+    pub void: Option<String>,
+}
+
+/// Why a lab is not up.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// It cannot be on this machine.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It should have been.
+    #[error("{0}")]
+    Failed(String),
+    /// The system said no.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl Lab {
+    /// Makes the sites and starts the link.
+    pub fn up(landbridge: &Path, row: &Row) -> Result<Self, LabError> {
+        let folder = tempfile::tempdir()?;
+        let mut lab = Self { folder, landbridge: landbridge.to_owned(), up: false };
+        fs::write(lab.path("fabric.toml"), fabric(row))?;
+        let output = lab.wan_sim("up", &[])?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        match output.status.code() {
+            Some(0) => {}
+            Some(77) => return Err(LabError::Unavailable(said)),
+            _ => return Err(LabError::Failed(said)),
+        }
+        lab.up = true;
+        for site in SITES {
+            for name in ["tcp_rmem", "tcp_wmem"] {
+                lab.set(site, &format!("net.ipv4.{name}={SOCKET_BYTES}"))?;
+            }
+        }
+        Ok(lab)
+    }
+
+    /// A file of the lab's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Both sites send TCP with this congestion control.
+    pub fn tcp(&self, congestion: &str) -> Result<(), LabError> {
+        let setting = format!("net.ipv4.tcp_congestion_control={congestion}");
+        SITES.iter().try_for_each(|site| self.set(site, &setting))
+    }
+
+    /// A program at a site. The process is the program's own.
+    pub fn at(&self, site: &str, program: &Path) -> Command {
+        let mut command = Command::new(&self.landbridge);
+        command.args(["wan-sim", "lab", "exec"]).arg(self.path("fabric.toml")).arg(site);
+        command.arg("--").arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// A program of ours at a site.
+    pub fn landbridge_at(&self, site: &str) -> Command {
+        self.at(site, &self.landbridge)
+    }
+
+    /// Segments that TCP has sent again so far, both sites.
+    pub fn tcp_resent(&self) -> Option<u64> {
+        SITES.iter().map(|site| self.resent_at(site)).sum()
+    }
+
+    /// What the link has seen so far.
+    pub fn seen(&self) -> Result<Seen, LabError> {
+        let output = self.wan_sim("status", &[])?;
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let links = status["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let peaks = links.iter().filter_map(|link| link["queue_bytes_peak"].as_u64());
+        let void = status["fidelity"]["void"].as_array().filter(|reasons| !reasons.is_empty());
+        Ok(Seen {
+            queue_bytes_peak: peaks.max(),
+            void: void.map(|reasons| Value::from(reasons.clone()).to_string()),
+        })
+    }
+
+    fn resent_at(&self, site: &str) -> Option<u64> {
+        let output = self.at(site, Path::new("cat")).arg("/proc/net/snmp").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (tcp.next()?, tcp.next()?);
+        let column = names.split(' ').position(|name| name == "RetransSegs")?;
+        values.split(' ').nth(column)?.parse().ok()
+    }
+
+    fn set(&self, site: &str, setting: &str) -> Result<(), LabError> {
+        let output = self.at(site, Path::new("sysctl")).args(["-q", "-w", setting]).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(LabError::Unavailable(format!("{setting}: {said}")))
+    }
+
+    fn wan_sim(&self, what: &str, arguments: &[&str]) -> io::Result<Output> {
+        let mut command = Command::new(&self.landbridge);
+        command.args(["wan-sim", "lab", what]).arg(self.path("fabric.toml")).args(arguments);
+        command.stdin(Stdio::null()).output()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.up {
+            let _ = self.wan_sim("down", &[]);
+        }
+    }
+}
+
+/// Processes that end together.
+pub struct Processes(Vec<Child>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Processes {
+    /// Starts them, each with its output in a file of its own.
+    pub fn start(lab: &Lab, commands: Vec<Command>, name: &str) -> io::Result<Self> {
+        let mut processes = Self(Vec::new());
+        for (number, mut command) in (0..).zip(commands) {
+            let out = File::create(lab.path(&format!("{name}-{number}.out")))?;
+            let log = File::create(lab.path(&format!("{name}-{number}.log")))?;
+            processes.0.push(command.stdout(out).stderr(log).spawn()?);
+        }
+        Ok(processes)
+    }
+
+    /// What each printed, once all are done; `None` when they take longer than a cell may.
+    ///
+    /// # Errors
+    /// One of them failed, with what it said.
+    pub fn outputs(mut self, lab: &Lab, name: &str) -> Result<Option<Vec<String>>, LabError> {
+        let deadline = Instant::now() + Duration::from_secs(CUT_AFTER_S);
+        let mut outputs = Vec::new();
+        for (number, child) in self.0.iter_mut().enumerate() {
+            let status = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+                if Instant::now() > deadline {
+                    return Ok(None);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            let read = |kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
+            if !status.success() {
+                return Err(LabError::Failed(format!("{name}: {status}: {}", read("log")?.trim())));
+            }
+            outputs.push(read("out")?);
+        }
+        Ok(Some(outputs))
+    }
+
+    /// Processor time that they have taken so far, in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        self.0.iter().map(|child| cpu_ticks(child.id()) as f64 / ticks).sum()
+    }
+}
+
+/// User and system time of a process and its threads.
+fn cpu_ticks(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything.
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let times = fields.split_ascii_whitespace().skip(11).take(2);
+    times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+fn fabric(row: &Row) -> String {
+    let Row { rate, rtt, loss, .. } = row;
+    let regions = SITES.iter().zip(ADDRESSES).map(|(name, address)| {
+        format!(
+            "[region.{name}]\nranks = 1\n[region.{name}.gateway.{name}-0]\n\
+             wan = \"{address}:7400\"\negress = \"{rate}\"\ningress = \"{rate}\"\n"
+        )
+    });
+    format!(
+        "name = \"bench\"\nmtu = 1500\n{}[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
+         loss = \"{loss}\"\n",
+        regions.collect::<String>()
+    )
+}

@@ -1,0 +1,128 @@
+//! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
+
+mod contender;
+mod lab;
+mod peers;
+mod plot;
+mod report;
+mod row;
+mod simulated;
+
+use clap::Parser;
+use contender::Contender;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::LabError;
+use row::{Cell, Row};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure all-reduces over a long link: whole gateways in virtual time, and, as root, real
+/// ones over the TUN lab with peers beside them.
+#[derive(Debug, Parser)]
+#[command(after_help = "Example: cargo xtask bench wan --quick")]
+struct Command {
+    /// Few rows, one round
+    #[arg(long)]
+    quick: bool,
+    /// Only this arm: virtual or lab
+    #[arg(long, value_name = "ARM")]
+    arm: Option<Arm>,
+    /// The binary under test
+    #[arg(long, value_name = "PATH", default_value = "landbridge")]
+    landbridge: PathBuf,
+    /// Where the peers are made: a Python with torch, a program for MPI
+    #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
+    peers: PathBuf,
+    /// Write the plot here
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print one JSON object instead of Markdown
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Arm {
+    Virtual,
+    Lab,
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let rows = Row::matrix(command.quick);
+    let mut measured = Measured::default();
+    if command.arm != Some(Arm::Lab) {
+        measured.virtually(&rows, if command.quick { 1 } else { 3 });
+    }
+    if command.arm != Some(Arm::Virtual)
+        && let Err(error) = measured.in_labs(&command, &rows)
+    {
+        measured.skip(format!("the lab: {error}"));
+    }
+    if let Some(file) = &command.svg
+        && let Err(error) = plot::draw(file, &measured)
+    {
+        eprintln!("{}: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
+    print!("{}", if command.json { report::json(&measured) } else { report::markdown(&measured) });
+    ExitCode::SUCCESS
+}
+
+/// All cells, and what could not be measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Each with its link, in the order of measuring.
+    pub cells: Vec<(Row, Cell)>,
+    /// What, and why.
+    pub skipped: Vec<String>,
+}
+
+impl Measured {
+    fn virtually(&mut self, rows: &[Row], seeds: u64) {
+        let bar = bar(rows.len(), "virtual time");
+        for row in rows {
+            self.cells.extend(simulated::measure(row, seeds).into_iter().map(|cell| (*row, cell)));
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+    }
+
+    /// Everybody over every link, one after the other, so that a busy spell meets all.
+    fn in_labs(&mut self, command: &Command, rows: &[Row]) -> Result<(), LabError> {
+        drop(lab::Lab::up(&command.landbridge, &rows[0])?);
+        let _allowed = lab::Allowed::widen()?;
+        let tools = peers::make(&command.landbridge, &command.peers);
+        let mut present = Vec::new();
+        for contender in Contender::ALL {
+            match contender.missing(&tools) {
+                None => present.push(contender),
+                Some(why) => self.skip(format!("{}: {why}", contender.name())),
+            }
+        }
+        let bar = bar(rows.len() * present.len(), "lab");
+        for row in rows {
+            for contender in &present {
+                bar.set_message(format!("{row}: {}", contender.name()));
+                match contender.measure(&tools, row) {
+                    Ok(cells) => self.cells.extend(cells.into_iter().map(|cell| (*row, cell))),
+                    Err(error) => self.skip(format!("{row}: {}: {error}", contender.name())),
+                }
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn skip(&mut self, what: String) {
+        eprintln!("SKIPPED: {what}");
+        self.skipped.push(what);
+    }
+}
+
+fn bar(length: usize, what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {elapsed} {msg}");
+    let bar = ProgressBar::new(length as u64).with_prefix(what);
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}

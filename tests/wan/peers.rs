@@ -1,0 +1,48 @@
+//! Peers, made where they are not there yet: a Python with torch, a program for MPI.
+
+use super::contender::{Tools, runs};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const ALL_REDUCE: &str = include_str!("peers/all_reduce.c");
+
+/// Whatever can be had.
+pub fn make(landbridge: &Path, folder: &Path) -> Tools {
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let _ = fs::create_dir_all(&folder);
+    Tools { landbridge: landbridge.to_owned(), python: python(&folder), mpi: mpi(&folder) }
+}
+
+/// A virtual environment with torch, from the package index.
+fn python(folder: &Path) -> Option<PathBuf> {
+    let venv = folder.join("torch");
+    let python = venv.join("bin/python");
+    let has_torch = || quietly(Command::new(&python).args(["-c", "import torch.distributed"]));
+    if has_torch() {
+        return Some(python);
+    }
+    eprintln!("installing torch into {}", venv.display());
+    let made = quietly(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+    let install =
+        || quietly(Command::new(&python).args(["-m", "pip", "install", "torch", "numpy"]));
+    (made && install() && has_torch()).then_some(python)
+}
+
+/// The compiled all-reduce; where this is a system with apt and we may, Open MPI with it.
+fn mpi(folder: &Path) -> Option<PathBuf> {
+    if !runs("mpicc") || !runs("mpirun") {
+        eprintln!("installing openmpi-bin and libopenmpi-dev");
+        let packages = ["install", "--yes", "openmpi-bin", "libopenmpi-dev"];
+        quietly(Command::new("apt-get").args(packages));
+    }
+    let (source, program) = (folder.join("all_reduce.c"), folder.join("all_reduce"));
+    fs::write(&source, ALL_REDUCE).ok()?;
+    let compiled = quietly(Command::new("mpicc").arg("-O2").arg("-o").arg(&program).arg(&source));
+    compiled.then_some(program)
+}
+
+fn quietly(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}

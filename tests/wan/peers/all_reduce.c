@@ -1,0 +1,38 @@
+/* All-reduces with MPI: bytes, iterations. Rank 0 prints the slowest rank's seconds as JSON. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    if (argc != 3)
+        return 64;
+    size_t elements = strtoull(argv[1], NULL, 10) / sizeof(float);
+    int iterations = atoi(argv[2]), rank, ranks;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    float *give = malloc(elements * sizeof *give), *get = malloc(elements * sizeof *get);
+    if (!give || !get)
+        return 1;
+    for (size_t i = 0; i < elements; i++)
+        give[i] = rank + 1;
+    MPI_Allreduce(give, get, 1 << 18, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("{\"seconds\": [");
+    for (int i = 0; i < iterations; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        MPI_Allreduce(give, get, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        double mine = MPI_Wtime() - begin, slowest;
+        MPI_Reduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        for (size_t k = 0; k < elements; k++)
+            if (get[k] != ranks * (ranks + 1) / 2)
+                MPI_Abort(MPI_COMM_WORLD, 1);
+        if (rank == 0)
+            printf("%s%.6f", i ? ", " : "", slowest);
+    }
+    if (rank == 0)
+        printf("]}\n");
+    MPI_Finalize();
+    return 0;
+}

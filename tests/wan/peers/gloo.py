@@ -1,0 +1,29 @@
+"""All-reduces with Gloo: rank, address of rank 0, bytes, iterations. Prints seconds as JSON."""
+
+import datetime
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+rank, address, size, iterations = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+dist.init_process_group(
+    "gloo",
+    init_method=f"tcp://{address}:29500",
+    rank=rank,
+    world_size=2,
+    timeout=datetime.timedelta(seconds=60),
+)
+tensor = torch.full((size // 4,), float(rank + 1))
+dist.all_reduce(torch.ones(1 << 18))
+seconds = []
+for _ in range(iterations):
+    tensor.fill_(rank + 1)
+    dist.barrier()
+    begin = time.perf_counter()
+    dist.all_reduce(tensor)
+    seconds.append(time.perf_counter() - begin)
+    assert torch.all(tensor == 3.0), "wrong sum"
+print(json.dumps({"seconds": seconds}))

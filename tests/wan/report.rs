@@ -1,0 +1,73 @@
+//! What was measured, for people and for programs.
+
+use super::Measured;
+use super::row::{CUT_AFTER_S, Cell, Row};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// One object: `rows` of cells, and what was skipped.
+pub fn json(measured: &Measured) -> String {
+    let cells: Vec<Value> = measured
+        .cells
+        .iter()
+        .map(|(row, cell)| {
+            let mut value = json!(cell);
+            value["rate_bits_per_second"] = row.rate.bits_per_second().into();
+            value["rtt_ms"] = (row.rtt.as_secs_f64() * 1e3).into();
+            value["loss"] = row.loss.to_string().into();
+            value
+        })
+        .collect();
+    format!("{}\n", json!({ "cells": cells, "skipped": measured.skipped }))
+}
+
+/// A table for each link.
+pub fn markdown(measured: &Measured) -> String {
+    let mut text = String::new();
+    let mut rows: Vec<Row> = Vec::new();
+    for (row, _) in &measured.cells {
+        if !rows.contains(row) {
+            rows.push(*row);
+        }
+    }
+    for row in rows {
+        writeln!(
+            text,
+            "### {row}\n\n| who | arm | size | s | eta | Mbit/s | CPU s/GB | retransmitted MB | \
+             queue peak MB | |\n|---|---|---|---|---|---|---|---|---|---|"
+        )
+        .expect("a string takes all");
+        for (_, cell) in measured.cells.iter().filter(|(of, _)| *of == row) {
+            text.push_str(&line(cell));
+        }
+        text.push('\n');
+    }
+    if !measured.skipped.is_empty() {
+        text.push_str("Skipped:\n\n");
+        for what in &measured.skipped {
+            writeln!(text, "* {what}").expect("a string takes all");
+        }
+    }
+    text
+}
+
+fn line(cell: &Cell) -> String {
+    let or_not = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1e6);
+    let goodput = match cell.seconds {
+        Some(_) => format!("{:.0}", cell.goodput_mbit),
+        None => format!("< {:.0}", cell.goodput_mbit),
+    };
+    format!(
+        "| {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} |\n",
+        cell.who,
+        cell.arm,
+        units::ByteCount::new(cell.bytes),
+        cell.seconds.map_or(format!("> {CUT_AFTER_S}"), |seconds| format!("{seconds:.4}")),
+        or_not(cell.eta.map(|eta| format!("{eta:.3}"))),
+        or_not(cell.cpu_seconds_per_gb.map(|seconds| format!("{seconds:.2}"))),
+        or_not(cell.retransmitted_bytes.map(megabytes)),
+        or_not(cell.queue_bytes_peak.map(megabytes)),
+        cell.void.as_deref().map_or(String::new(), |why| format!("VOID: {why}")),
+    )
+}

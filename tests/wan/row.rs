@@ -1,0 +1,124 @@
+//! The links that are measured, and how much is sent over each.
+
+use hier_collectives::bound;
+use hier_collectives::topology::Fabric;
+use scenarios::Shape;
+use serde::Serialize;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// One link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub rate: BitRate,
+    pub rtt: Span,
+    pub loss: Fraction,
+    /// Sizes of all-reduces of ours, smallest first.
+    pub sizes: &'static [u64],
+}
+
+/// The size that everybody is measured with.
+pub const COMMON: u64 = 64 << 20;
+
+const SIZES: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20];
+const SIZES_FAR: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20, 1 << 30];
+const SIZES_QUICK: &[u64] = &[4096, COMMON];
+
+impl Row {
+    /// All rows, or a few.
+    pub fn matrix(quick: bool) -> Vec<Self> {
+        let rtts: &[u64] = if quick { &[20, 80] } else { &[2, 20, 80, 200] };
+        let losses: &[u32] = if quick { &[0, 1000] } else { &[0, 100, 1000, 10_000] };
+        let mut rows = Vec::new();
+        for rtt in rtts {
+            let sizes = match (quick, rtt) {
+                (true, _) => SIZES_QUICK,
+                (false, 200) => SIZES_FAR,
+                (false, _) => SIZES,
+            };
+            rows.extend(losses.iter().map(|ppm| Self::new(1000, *rtt, *ppm, sizes)));
+        }
+        if !quick {
+            rows.extend([0, 100].map(|ppm| Self::new(2000, 20, ppm, SIZES)));
+        }
+        rows
+    }
+
+    fn new(mbit: u64, rtt_ms: u64, loss_ppm: u32, sizes: &'static [u64]) -> Self {
+        Self {
+            rate: BitRate::from_bits_per_second(mbit * 1_000_000),
+            rtt: Span::from_ms(rtt_ms),
+            loss: scenarios::ppm(loss_ppm),
+            sizes,
+        }
+    }
+
+    /// Two regions of one rank each with this link between them.
+    pub fn shape(&self) -> Shape {
+        Shape { rate: self.rate, rtt: self.rtt, loss: self.loss, ..Shape::new(1, 1) }
+    }
+
+    /// T* of an all-reduce, in seconds.
+    pub fn bound(&self, fabric: &Fabric, bytes: u64) -> f64 {
+        bound::all_reduce(fabric, ByteCount::new(bytes)).as_secs_f64()
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}, {}", self.rate, self.rtt, self.loss)
+    }
+}
+
+/// What one contender did with one size over one link.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    pub who: String,
+    /// `virtual`, `lab` or `netem`.
+    pub arm: &'static str,
+    pub bytes: u64,
+    /// The median; `None` where the first was not done within [`CUT_AFTER_S`].
+    pub seconds: Option<f64>,
+    /// How many the median is of.
+    pub runs: usize,
+    pub eta: Option<f64>,
+    /// Payload one way, in Mbit/s; where `seconds` is missing, it is less than this.
+    pub goodput_mbit: f64,
+    /// Of the processes that move the bytes, both sides.
+    pub cpu_seconds_per_gb: Option<f64>,
+    pub retransmitted_bytes: Option<u64>,
+    /// At the bottleneck, either way.
+    pub queue_bytes_peak: Option<u64>,
+    /// Why the emulator calls it void.
+    pub void: Option<String>,
+}
+
+/// A cell takes no longer than this.
+pub const CUT_AFTER_S: u64 = 20;
+
+impl Cell {
+    /// From the seconds that each run took.
+    pub fn new(
+        who: &str,
+        arm: &'static str,
+        bytes: u64,
+        mut seconds: Vec<f64>,
+        bound: f64,
+    ) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds.get(seconds.len() / 2).copied();
+        let goodput = bytes as f64 * 8.0 / 1e6 / median.unwrap_or(CUT_AFTER_S as f64);
+        Self {
+            who: who.to_owned(),
+            arm,
+            bytes,
+            seconds: median,
+            runs: seconds.len(),
+            eta: median.map(|seconds| bound / seconds),
+            goodput_mbit: goodput,
+            cpu_seconds_per_gb: None,
+            retransmitted_bytes: None,
+            queue_bytes_peak: None,
+            void: None,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The virtual arm: whole gateways over simulated links, in no time that anybody waits.
+
+use super::row::{COMMON, Cell, Row};
+use gateway::client::Client;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::post::Failure;
+use scenarios::{Lab, Shape, address, simulate};
+use units::{ByteCount, Span};
+
+/// Packets of the lanes carry about this much payload.
+const PACKET_PAYLOAD: u64 = 1433;
+
+/// Measures a row: every size of ours, and the controls at the common one.
+pub fn measure(row: &Row, seeds: u64) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = row
+        .sizes
+        .iter()
+        .map(|bytes| cell("landbridge", &row.shape(), *bytes, row, seeds))
+        .collect();
+    let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
+    cells.push(cell("one segment for the whole buffer", &whole, COMMON, row, 1));
+    cells
+}
+
+fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
+    // The longest takes the most memory and varies least.
+    let seeds = if bytes > COMMON { 1 } else { seeds };
+    let runs: Vec<Run> = (1..=seeds).map(|seed| Run::of(shape, bytes, seed)).collect();
+    let seconds = runs.iter().map(|run| run.seconds).collect();
+    let mut cell = Cell::new(who, "virtual", bytes, seconds, row.bound(&shape.fabric(), bytes));
+    let lost: u64 = runs.iter().map(|run| run.lost_packets).sum();
+    cell.retransmitted_bytes = Some(lost * PACKET_PAYLOAD / seeds);
+    cell.queue_bytes_peak = runs.iter().map(|run| run.queue_bytes_peak).max();
+    cell
+}
+
+struct Run {
+    seconds: f64,
+    lost_packets: u64,
+    queue_bytes_peak: u64,
+}
+
+impl Run {
+    /// One all-reduce of one rank in each region.
+    fn of(shape: &Shape, bytes: u64, seed: u64) -> Self {
+        simulate(async {
+            let lab = Lab::start(shape, seed).await;
+            let clients = lab.clients(2 * bytes + 4096).await;
+            // All lanes are up a round trip after the first.
+            lab.sleep(Span::from_secs(1)).await;
+            let before = lost(&lab);
+            let begin = lab.host.now();
+            all_reduce(&clients, bytes).await.expect("nothing but the link's loss goes wrong");
+            let seconds = lab.host.now().since(begin).as_secs_f64();
+            let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)).ip());
+            let peak = |from, to| lab.net.queue_bytes_peak(from, to).map_or(0, ByteCount::get);
+            Self {
+                seconds,
+                lost_packets: lost(&lab) - before,
+                queue_bytes_peak: peak(east, west).max(peak(west, east)),
+            }
+        })
+    }
+}
+
+async fn all_reduce(clients: &[Client], bytes: u64) -> Result<(), Failure> {
+    let mut operations = Vec::new();
+    for client in clients {
+        let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room in the arena");
+        let posted = client.all_reduce(tensor, ReduceOp::Sum).await;
+        operations.push(posted.map_err(|error| error.failure)?);
+    }
+    for operation in &mut operations {
+        operation.ready().await?;
+    }
+    Ok(())
+}
+
+fn lost(lab: &Lab) -> u64 {
+    let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
+    peers.map(|peer| peer.metrics.lost_packets.get()).sum()
+}

@@ -1,0 +1,83 @@
+//! What trainers pay: `python/benches/train.py` in the environment of the newest PyTorch.
+
+use super::Page;
+use crate::command::Failure;
+use crate::python;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Runs it whole, writes `docs/results/train.json` as well.
+pub fn measure(root: &Path) -> Result<Page, Failure> {
+    let (page, json) = run(root, &[])?;
+    let file = root.join("docs/results/train.json");
+    std::fs::write(&file, json).map_err(|error| Failure {
+        why: format!("{}: {error}", file.display()),
+        repeat: "cargo xtask bench train".to_owned(),
+    })?;
+    Ok(page)
+}
+
+/// A short run, to see that it works.
+pub fn quick(root: &Path) -> Result<Page, Failure> {
+    Ok(run(root, &["--quick"])?.0)
+}
+
+fn run(root: &Path, options: &[&str]) -> Result<(Page, String), Failure> {
+    let line = python::bench(root, &[&["python/benches/train.py"], options].concat())?;
+    let (status, stdout) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&status));
+    }
+    let report = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
+    Ok((Page { title: "Trainers", text: page(&report) }, stdout))
+}
+
+fn page(report: &Value) -> String {
+    let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let mut text = format!(
+        "The machine is shared, and busy with other work where the figures say so: see the bare \
+         ping-pong and memcpy beside them. PyTorch {}, the wheel in the profile of the tests; the \
+         link is emulated ({}, {}, {} loss). Computing is a sleep, as on an accelerator. \
+         `train.json` has the figures unrounded.\n\n\
+         | what | measured | beside it | ratio | wanted |\n|---|---|---|---|---|\n",
+        report["torch"].as_str().unwrap_or("?"),
+        report["overlap"]["link"]["rate"].as_str().unwrap_or("?"),
+        report["overlap"]["link"]["rtt"].as_str().unwrap_or("?"),
+        report["overlap"]["link"]["loss"].as_str().unwrap_or("?"),
+    );
+    let _ = writeln!(
+        text,
+        "| 4 KiB through the gateway, median | {:.0} us | bare ping-pong {:.0} us | {:.1} | at most \
+         2.5 |",
+        number("/round_trip/seconds") * 1e6,
+        number("/round_trip/bare_seconds") * 1e6,
+        number("/round_trip/ratio"),
+    );
+    let _ = writeln!(
+        text,
+        "| copy into the arena | {:.1} GB/s | memcpy {:.1} GB/s | {:.2} | at least 0.7 |",
+        number("/copy/bytes_per_second") / 1e9,
+        number("/copy/memcpy_bytes_per_second") / 1e9,
+        number("/copy/ratio"),
+    );
+    let _ = writeln!(
+        text,
+        "| longest step while 256 MiB are first used | {:.0} ms | median step {:.0} ms | {:.2} | at \
+         most 2 |",
+        number("/first_use/longest_seconds") * 1e3,
+        number("/first_use/median_seconds") * 1e3,
+        number("/first_use/ratio"),
+    );
+    let _ = writeln!(
+        text,
+        "| step with DDP's exchange of {:.0} MiB | {:.2} s | without {:.2} s, exchange alone {:.2} \
+         s | hidden {:.2} | at least 0.8 |",
+        number("/overlap/gradient_bytes") / f64::from(1 << 20),
+        number("/overlap/step_with_seconds"),
+        number("/overlap/step_without_seconds"),
+        number("/overlap/exchange_alone_seconds"),
+        number("/overlap/hidden"),
+    );
+    text
+}
