@@ -427,8 +427,7 @@ impl Session {
         (tree, limit): (TreeIndex, u32),
         now: TimeNs,
     ) -> Result<(), PeerError> {
-        let trees = self.active.as_ref().map_or(0, |active| active.roles.len());
-        if usize::from(tree.0) >= trees {
+        if !self.may_have(sequence, tree) {
             return Err(PeerError::NoSuchTree(tree));
         }
         let collective = self.collective(sequence);

@@ -42,6 +42,8 @@ class State:
         #: The epoch that the trainer has agreed to post in.
         self._agreed = 0
         self._next = 0
+        #: The epoch of the last post that no commit covers yet.
+        self._uncommitted: Optional[int] = None
         self.entries: Dict[int, Entry] = {}
         #: Steps that are being committed.
         self.commits: Dict[int, Commit] = {}
@@ -79,6 +81,7 @@ class State:
             sequence, self._next = self._next, self._next + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
+            self._uncommitted = self.epoch
             assert self.link is not None
             return self.link, self.epoch, sequence
 
@@ -92,8 +95,11 @@ class State:
                 text = "is being committed already" if commit.step in self.commits else "waits"
                 raise errors.BadRequest(f"step {commit.step} {text}; at most {COMMITS_MAX} do")
             self.commits[commit.step] = commit
+            # What was posted in an epoch that is over has failed, and in this one there would
+            # be nothing to confirm.
+            covered, self._uncommitted = self._uncommitted, None
             assert self.link is not None
-            return self.link, self.epoch
+            return self.link, self.epoch if covered is None else covered
 
     def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
         """Whether it came true before the deadline of ``time.monotonic``."""

@@ -12,7 +12,8 @@ from typing import Any, Callable, List, Optional, Tuple, Union
 from . import _buffers, _config, _link, errors
 from ._arena import Arena, Block, overlap
 from ._batch import batch_shares
-from ._descriptor import Dtype, Op, Operation
+from ._descriptor import Dtype, Op
+from ._descriptor import Operation as Kind
 from ._state import Entry, State
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
@@ -372,7 +373,7 @@ class Group:
                 dtype=source.dtype,
                 elements=source.elements,
                 layout_hash=layout,
-                operation=Operation.ALL_REDUCE,
+                operation=Kind.ALL_REDUCE,
                 root=0,
                 weight=weight,
                 timeout_ns=round(timeout * 1e9),

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import landbridge
+from landbridge import _state
 from conftest import attached, on_all
 from landbridge._lab import Lab
 
@@ -313,3 +315,15 @@ def test_a_closed_group_says_so(lab):
         with pytest.raises(landbridge.Closed):
             groups[0].recover(operation.failure)
         kept[:] = 1  # still memory
+
+
+def test_a_commit_names_the_epoch_of_the_last_post_that_it_covers():
+    state = _state.State()
+    state.link, state.ended, state.is_over = object(), None, False
+    state.epoch = 1
+    state.agree()
+    state.register(SimpleNamespace(operation=SimpleNamespace()))
+    state.epoch = 2
+    state.agree()
+    epochs = [state.register_commit(SimpleNamespace(step=step))[1] for step in (1, 2)]
+    assert epochs == [1, 2], "the second covers nothing"

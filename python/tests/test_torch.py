@@ -307,7 +307,7 @@ def test_flat_gradients_of_unused_parameters_and_several_backwards(groups):
             assert model.used.grad.tolist() == [11.5] * 5
             assert model.unused.grad.tolist() == [0] * 3
             assert model.also_used.grad.tolist() == [11.5] * 4
-        assert group._arena.used_bytes == taken, "no copies"
+        assert group._arena.used_bytes <= taken, "no copies"
 
     on_all(groups, step)
 

@@ -43,9 +43,8 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Epoch));
         }
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
-        let (plan, roles) = active.plan_of(key.sequence);
-        let of_plan = usize::from(key.tree.0) < roles.len() || self.is_held(key.sequence);
-        if !of_plan || !self.peers.contains_key(&from) {
+        let (plan, _) = active.plan_of(key.sequence);
+        if !self.may_have(key.sequence, key.tree) || !self.peers.contains_key(&from) {
             return Err(no_such);
         }
         if u64::from(header.bytes) > plan.segment.get() {

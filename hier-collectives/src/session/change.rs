@@ -119,6 +119,13 @@ impl Session {
         held.is_some_and(|held| sequence >= held)
     }
 
+    /// Whether a tree is of a collective's plan, as far as that is known here.
+    pub(super) fn may_have(&self, sequence: Sequence, tree: TreeIndex) -> bool {
+        let known = self.active.as_ref().map_or(0, |active| active.plan_of(sequence).1.len());
+        let tree = usize::from(tree.0);
+        tree < known || (self.is_held(sequence) && tree < HELD_TREES_MAX)
+    }
+
     fn paused_message(&self) -> Option<Message> {
         let active = self.active.as_ref()?;
         let (epoch, change) = (self.epoch, active.changes);
@@ -175,5 +182,7 @@ impl Active {
     }
 }
 
+/// Trees of a plan that a peer has and we do not yet: more than are ever planned.
+const HELD_TREES_MAX: usize = 1024;
 /// Earlier plans of an epoch that are kept, for what is still said of their collectives.
 const PLANS_MAX: usize = 8;

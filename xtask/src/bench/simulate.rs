@@ -56,7 +56,7 @@ fn run(root: &Path, line: &CommandLine) -> Result<(bool, Value), Failure> {
 fn whole(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
-        "Seeds 0 to {SEEDS}, in {:.0} s of this machine: two gateways with 1 to 4 ranks each, two \
+        "{SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 ranks each, two \
          jobs, 2 to 4 rounds of 1 to 4 collectives at a time, each round committed as a step, over \
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run and end; then all must meet again, and one more \
