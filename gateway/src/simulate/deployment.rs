@@ -224,7 +224,8 @@ impl Simulation {
         for (id, gateway) in fabric.gateway_ids().zip(&self.lab.gateways) {
             for (peer, link) in &gateway.peers {
                 let (from, to) = (fabric.gateway(id).region, fabric.gateway(*peer).region);
-                let (counters, queue_peak) = self.between(self.ip(id), link.addresses.first().ip())?;
+                let (counters, queue_peak) =
+                    self.between(self.ip(id), link.addresses.first().ip())?;
                 let payload = ByteCount::new(link.metrics.sent_bytes.get());
                 seen.push(LinkSeen { from, to, counters, payload, queue_peak });
             }
