@@ -5,6 +5,7 @@ use gateway::engine::{RateChange, RateError};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, Values, outcomes, post_all};
+use scenarios::mesh::Mesh;
 use scenarios::{Lab, Shape, address, ppm, simulate};
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
@@ -149,6 +150,24 @@ fn a_word_on_a_rate_outlives_the_lane_that_carried_it() {
         lab.sleep(Span::from_secs(2)).await;
         let held = lab.status(EAST).await.links[0].effective_bits_per_second;
         assert_eq!(held, 300_000_000);
+    });
+}
+
+#[test]
+fn every_gateway_of_both_regions_hears_of_a_word() {
+    simulate(async {
+        let lab = Mesh::of_gateways(vec![vec![(1, Some(mbit(600))); 2]; 2]).start(1).await;
+        let _clients = lab.clients(1 << 20).await;
+        lab.sleep(Span::from_secs(1)).await;
+        let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(300)) };
+        let held = lab.gateways[1].hold(change).await.expect("runs");
+        held.expect("a link");
+        lab.sleep(Span::from_secs(1)).await;
+        for id in lab.fabric.gateway_ids() {
+            let link = &lab.status(id).await.links[0];
+            assert_eq!(link.effective_bits_per_second, 300_000_000, "gateway {id}");
+            assert_eq!(link.operator_gateway.as_deref(), Some("a-1"), "gateway {id}");
+        }
     });
 }
 
