@@ -5,10 +5,12 @@
 
 use crate::bounds::Bound;
 use gateway::config::{FabricFile, Faults, RegionFile};
+use gateway::wan::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Link;
 use std::fmt::Write;
 use std::path::Path;
+use units::BitRate;
 
 /// The text of a fabric file.
 pub fn fabric_config(bytes: &[u8]) {
@@ -53,8 +55,11 @@ fn check_faults(faults: &Faults, path: &Path, text: &str) {
 
 fn fabric_text(file: &FabricFile) -> String {
     let fabric = file.fabric();
-    let mut text = format!("name = \"{}\"\nmtu = {}\n", fabric.name(), fabric.mtu());
+    let mut text = format!("name = \"{}\"\n", fabric.name());
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
+    if file.mtu_pinned() {
+        line(format!("mtu = {}", fabric.mtu()));
+    }
     for region in fabric.regions() {
         line(format!("[region.{}]\nranks = {}", region.name, region.ranks.len()));
         if region.speeds.iter().any(|speed| *speed != 1.0) {
@@ -64,8 +69,11 @@ fn fabric_text(file: &FabricFile) -> String {
             let gateway = fabric.gateway(id);
             line(format!("[region.{}.gateway.{}]", region.name, gateway.name));
             line(format!("ranks = {}", gateway.ranks.len()));
-            if let (Some(wan), Some(address)) = (gateway.wan, file.address(id)) {
-                line(format!("wan = \"{address}\""));
+            if let Some(addresses) = file.lan_addresses(id) {
+                line(format!("lan = {}", listed(addresses)));
+            }
+            if let (Some(wan), Some(addresses)) = (gateway.wan, file.lane_addresses(id)) {
+                line(format!("wan = {}", listed(addresses)));
                 line(format!("egress = \"{}\"\ningress = \"{}\"", wan.egress, wan.ingress));
             }
         }
@@ -74,8 +82,24 @@ fn fabric_text(file: &FabricFile) -> String {
         line(format!("[link.{}]", link_name(file, link)));
         let Link { rate, rtt, loss, .. } = link;
         line(format!("rate = \"{rate}\"\nrtt = \"{rtt}\"\nloss = \"{loss}\""));
+        let Some(policy) = file.policies().get(&(link.a, link.b)) else { continue };
+        line(format!("controller = \"{}\"", policy.controller.name()));
+        if let Some(schedule) = &policy.schedule {
+            let entries: Vec<String> = schedule.entries().map(entry).collect();
+            line(format!("schedule = [{}]", entries.join(", ")));
+        }
     }
     text
+}
+
+fn listed(addresses: &LaneAddresses) -> String {
+    let each: Vec<String> = addresses.all().map(|address| format!("\"{address}\"")).collect();
+    format!("[{}]", each.join(", "))
+}
+
+fn entry((second, rate): (u32, BitRate)) -> String {
+    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{{ at = \"{hours:02}:{minutes:02}:{seconds:02}\", rate = \"{rate}\" }}")
 }
 
 /// The regions in the order that can be split in one way only; names may have hyphens.
@@ -99,8 +123,8 @@ fn region_text(file: &RegionFile) -> String {
         line(format!("socket = {}\nmemory = \"{}\"", path(&gateway.socket), gateway.memory));
         line(format!("certificate = {}", path(&gateway.certificate)));
         line(format!("key = {}\nca = {}", path(&gateway.key), path(&gateway.ca)));
-        if let Some(listen) = gateway.listen {
-            line(format!("listen = \"{listen}\""));
+        if let Some(listen) = &gateway.listen {
+            line(format!("listen = {}", listed(listen)));
         }
     }
     for job in file.jobs() {

@@ -2,15 +2,16 @@
 //! and the spellings that the documents show.
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
+use gateway::wan::word::LinkWord;
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
-    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use hier_collectives::plan::{Algorithm, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
-use units::{ByteCount, Span, TimeNs};
+use units::{BitRate, ByteCount, Span, TimeNs};
 
 const DESCRIPTOR: Descriptor = Descriptor {
     op: ReduceOp::Avg,
@@ -83,6 +84,21 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let envelope = Envelope { group: GroupId::of("train"), from: GatewayId(2), to: GatewayId(1) };
     let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
     messages.iter().map(enveloped).collect()
+}
+
+/// Of an operator who holds a link, and of one who no longer does.
+pub fn link_word() -> Vec<Vec<u8>> {
+    let word = |ends: (u16, u16), number, rate: Option<u64>| LinkWord {
+        ends: (RegionId(ends.0), RegionId(ends.1)),
+        number,
+        rate: rate.map(BitRate::from_bits_per_second),
+    };
+    let words = [
+        word((0, 1), 1, Some(300_000_000)),
+        word((0, 1), 2, None),
+        word((3, 65_535), u64::MAX, Some(8_000)),
+    ];
+    words.map(LinkWord::encode).to_vec()
 }
 
 fn crown_of_three() -> Plan {
@@ -313,11 +329,13 @@ mtu = 9000
 region.us-east = { ranks = 3, speeds = [1, 0.5, 2e0] }
 [region.us-east.gateway.a]
 ranks = 2
-wan = "[2001:db8::1]:7400"
+wan = ["[2001:db8::1]:7400", "[2001:db8:1::1]:7400"]
+lan = "[fd00::1]:7400"
 egress = "1 Gbit/s"
 ingress = "2 Gbit/s"
 [region.us-east.gateway.b]
 ranks = 0x1
+lan = "[fd00::2]:7400"
 [region.us-west]
 ranks = 1
 [region.us-west.gateway.c]
@@ -337,4 +355,6 @@ rtt = "60 ms"
 rate = "1 Gbit/s"
 rtt = "0.09 s"
 loss = "49.9 %"
+controller = "newreno"
+schedule = [{ at = "08:00", rate = "300 Mbit/s" }, { at = "18:30:15", rate = "1 Gbit/s" }]
 "#;

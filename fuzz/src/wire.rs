@@ -1,6 +1,7 @@
 //! What gateways say to each other; docs/protocol.md sections 1 to 4.
 
 use crate::bounds::Bound;
+use gateway::wan::word::LinkWord;
 use hier_collectives::ids::GroupId;
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
@@ -41,6 +42,15 @@ pub fn control_message(bytes: &[u8]) {
             }
         }
         _ => {}
+    }
+}
+
+/// A word on a link, behind the group.
+pub fn link_word(bytes: &[u8]) {
+    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || LinkWord::decode(bytes));
+    if let Ok(word) = decoded {
+        assert_eq!(word.encode(), bytes, "another encoding");
+        assert!(word.ends.0 < word.ends.1, "{word:?}");
     }
 }
 

@@ -67,7 +67,7 @@ macro_rules! short_runs {
 }
 
 short_runs! {
-    segment_header control_message hello local_request local_response fabric_config
+    segment_header control_message link_word hello local_request local_response fabric_config
     region_config quantities netem_words lab_file recording
 }
 

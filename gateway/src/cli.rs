@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod plan;
 mod quickstart;
+mod rate;
 mod run;
 mod status;
 mod table;
@@ -34,6 +35,7 @@ enum Command {
     Plan(plan::PlanCommand),
     Run(run::Run),
     Status(status::Status),
+    Rate(rate::Rate),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     WanSim(wan_sim::WanSim),
@@ -62,6 +64,7 @@ pub fn main() -> Exit {
         Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Rate(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{error}");

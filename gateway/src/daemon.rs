@@ -1,21 +1,22 @@
 //! A whole gateway: engine, lanes, local plane, put together on a host.
 
-use crate::engine::{EVENTS_MAX, Engine, Event, EventSender};
+use crate::engine::{EVENTS_MAX, Engine, Event, EventSender, RateChange, RateError};
 use crate::host::Host;
 use crate::local::door::Door;
 use crate::local::server::{self, Job, LocalSpec};
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status::{LinkStatus, StatusRequest};
+use crate::wan::addresses::LaneAddresses;
 use crate::wan::outbox::Outbox;
-use crate::wan::rate::LinkRate;
+use crate::wan::policy::{ControllerKind, Policies};
+use crate::wan::rate::HeldRate;
 use crate::wan::tls::Credentials;
-use crate::wan::{self, LaneError, LaneSpec, PeerLink};
+use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan::{self, Plan, PlanError};
+use hier_collectives::plan::{PairRate, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -39,10 +40,12 @@ pub struct GatewaySpec {
     pub me: GatewayId,
     /// Where it listens.
     pub listen: Listen,
-    /// Where the gateways with a WAN port listen.
-    pub addresses: BTreeMap<GatewayId, SocketAddr>,
-    /// Where gateways listen for others of their region.
-    pub lan_addresses: BTreeMap<GatewayId, SocketAddr>,
+    /// Where the lanes of the gateways with a WAN port listen.
+    pub addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Where lanes of gateways listen for others of their region.
+    pub lan_addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
+    pub mtu_pinned: bool,
     /// Who we are and whom we believe.
     pub credentials: Credentials,
     /// The jobs whose trainers are served.
@@ -52,15 +55,17 @@ pub struct GatewaySpec {
     /// The plan that it offers to the others when it is the first of them by name, and by which
     /// it divides its port.
     pub plan: Plan,
+    /// How links are used.
+    pub policies: Policies,
 }
 
-/// Where lane 0 listens; the others follow port by port.
-#[derive(Debug, Clone, Copy, Default)]
+/// Where lanes listen.
+#[derive(Debug, Clone, Default)]
 pub struct Listen {
     /// For gateways of other regions.
-    pub wan: Option<SocketAddr>,
+    pub wan: Option<LaneAddresses>,
     /// For those of its own region; its WAN port when there is no address for them.
-    pub lan: Option<SocketAddr>,
+    pub lan: Option<LaneAddresses>,
 }
 
 /// A gateway that cannot start.
@@ -116,6 +121,7 @@ impl Gateway {
         };
         let sessions = spec.jobs.iter().map(session).collect();
         let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
+        let (mtu_pinned, segment_bytes) = (spec.mtu_pinned, spec.plan.segment.get());
         let lanes = |listen, peers| {
             Arc::new(LaneSpec {
                 host: Arc::clone(&host),
@@ -124,6 +130,8 @@ impl Gateway {
                 me,
                 boot,
                 listen,
+                mtu_pinned,
+                segment_bytes,
                 credentials: credentials.clone(),
                 peers,
                 events: events.clone(),
@@ -136,7 +144,7 @@ impl Gateway {
         let sides = sides.filter(|(_, peers)| !peers.is_empty());
         let sides: Vec<_> = sides.map(|(listen, peers)| lanes(listen, peers)).collect();
         let channel = (events.clone(), inbox);
-        let (links, here) = (peers.clone(), (Arc::clone(&fabric), me));
+        let (links, here) = ((peers.clone(), &spec.policies), (Arc::clone(&fabric), me));
         let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
         for side in sides {
             wan::start(side).await?;
@@ -167,6 +175,18 @@ impl Gateway {
     /// other parts end then too, and with them every connection.
     pub async fn broken(&self) {
         self.shutdown.cancelled().await;
+    }
+
+    /// Holds a link to a rate, at both of its ends, or to its schedule again; returns what
+    /// holds it now.
+    ///
+    /// # Errors
+    /// [`RateError`]: the caller's fault; nothing has changed. `None` when the gateway is
+    /// stopping.
+    pub async fn hold(&self, change: RateChange) -> Option<Result<LinkStatus, RateError>> {
+        let (reply, held) = oneshot::channel();
+        self.events.send(Event::Hold { change, reply }).await.ok()?;
+        held.await.ok()
     }
 
     /// Closes a lane as if it had died, for simulations of what follows.
@@ -214,20 +234,22 @@ fn peer_links(
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
     let rates = spec.plan.pair_rates(fabric);
-    for ((_, id), rate) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
+    for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
         let peer = fabric.gateway(*id);
-        let (Some(address), Some(link)) =
+        let (Some(addresses), Some(link)) =
             (spec.addresses.get(id), fabric.link(me.region, peer.region))
         else {
             continue;
         };
-        let limit = plan::payload_limit(*rate, link.loss.as_f64(), fabric.mtu());
+        let policy = spec.policies.get(&(link.a, link.b));
         let peer_link = PeerLink {
             id: *id,
-            address: *address,
+            addresses: addresses.clone(),
             link: Link { rate: narrowest(link, me, peer), ..link.clone() },
             outbox: Outbox::new(weights.clone()),
-            rate: LinkRate::new(Arc::clone(host), limit),
+            rate: HeldRate::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            controller: policy.map_or_else(Default::default, |policy| policy.controller),
+            heard: Heard::default(),
             metrics: metrics.peer(&peer.name),
         };
         peers.insert(*id, Arc::new(peer_link));
@@ -251,13 +273,16 @@ fn lan_links(
     for id in fabric.region(region).gateways.clone().map(GatewayId).filter(|id| *id != spec.me) {
         let lan = spec.lan_addresses.get(&id).filter(|_| spec.listen.lan.is_some());
         let port = spec.addresses.get(&id).filter(|_| spec.listen.wan.is_some());
-        let Some(address) = lan.or(port) else { continue };
+        let Some(addresses) = lan.or(port) else { continue };
+        let pair = PairRate::alone(LAN_RATE);
         let peer_link = PeerLink {
             id,
-            address: *address,
+            addresses: addresses.clone(),
             link: link.clone(),
             outbox: Outbox::new(weights.clone()),
-            rate: LinkRate::new(Arc::clone(host), LAN_RATE.bytes_per_second()),
+            rate: HeldRate::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            controller: ControllerKind::default(),
+            heard: Heard::default(),
             metrics: metrics.peer(&fabric.gateway(id).name),
         };
         let side = if lan.is_some() { &mut over_lan } else { &mut at_port };

@@ -4,7 +4,9 @@
 //! back, ranks are told over queues that cannot fill.
 
 mod group;
+mod links;
 mod look;
+mod losses;
 mod memory;
 mod pace;
 mod peers;
@@ -14,8 +16,10 @@ use crate::host::Host;
 use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::outbox::ConnectionId;
+use crate::wan::policy::Policies;
+use crate::wan::word::LinkWord;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -23,13 +27,15 @@ use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use links::Links;
+pub use links::{RateChange, RateError};
 use pace::Watch;
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{info, warn};
 use units::{Span, TimeNs};
 
 /// Events that may wait for the engine; lanes and trainers wait beyond that.
@@ -90,6 +96,22 @@ pub enum Event {
         envelope: Envelope,
         /// The message.
         message: Message,
+    },
+    /// A word on a link of a peer's region.
+    LinkWord {
+        /// The peer.
+        from: GatewayId,
+        /// The connection it came on.
+        id: ConnectionId,
+        /// What its operator wants.
+        word: LinkWord,
+    },
+    /// Hold a link to a rate.
+    Hold {
+        /// Which, and how fast.
+        change: RateChange,
+        /// What holds it then.
+        reply: oneshot::Sender<Result<LinkStatus, RateError>>,
     },
     /// A segment's header arrived.
     Arrival {
@@ -166,6 +188,7 @@ pub struct Engine {
     me: GatewayId,
     groups: BTreeMap<GroupId, Group>,
     shared: Shared,
+    links: Links,
     metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<StatusRequest>,
@@ -179,7 +202,7 @@ impl Engine {
         host: Arc<dyn Host>,
         sessions: Vec<(String, SessionConfig)>,
         here: (Arc<Fabric>, GatewayId),
-        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+        (peers, policies): (BTreeMap<GatewayId, Arc<PeerLink>>, &Policies),
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
         channel: (EventSender, mpsc::Receiver<Event>),
     ) -> Self {
@@ -191,14 +214,16 @@ impl Engine {
             (group.id, group)
         });
         let groups = groups.collect();
-        let peers = Peers::new(Arc::clone(&fabric), me, links);
+        let peers = Peers::new(Arc::clone(&fabric), me, peers);
+        let links = Links::new(Arc::clone(&fabric), me, policies);
         let shared = Shared { host, peers, events };
-        Self { fabric, me, groups, shared, metrics, inbox, questions, draining: None }
+        Self { fabric, me, groups, shared, links, metrics, inbox, questions, draining: None }
     }
 
     /// Runs until everybody who could send an event is gone, or a shutdown.
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
+        self.hold_all();
         self.each(host.now(), Session::handle_start);
         let mut gauges_due = host.now() + GAUGES_EVERY;
         loop {
@@ -273,6 +298,14 @@ impl Engine {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
             Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
+            Event::LinkWord { from, id, word } => {
+                if self.shared.peers.is_current(from, id) {
+                    self.hear(from, word);
+                }
+            }
+            Event::Hold { change, reply } => {
+                let _ = reply.send(self.hold(&change));
+            }
             Event::Message { from, id, envelope, message } => {
                 if self.shared.peers.is_current(from, id) {
                     self.handle_message((from, id), envelope, message, now);
@@ -323,11 +356,7 @@ impl Engine {
         if to != self.me {
             return self.shared.peers.send(envelope, &message);
         }
-        let tell = |group: &mut Group| {
-            group.watch.heard(from, &message, now);
-            group.session.handle_message(from, message, now)
-        };
-        match self.with(group, tell) {
+        match self.with(group, |group| group.hear(from, message, now)) {
             Some(Ok(())) => {}
             Some(Err(error)) => self.blame((neighbour, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
@@ -344,7 +373,11 @@ impl Engine {
         if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
-        if self.shared.peers.lane_up(seen, handle) {
+        let first = self.shared.peers.lane_up(seen, handle);
+        self.say_words(seen.peer);
+        if first {
+            // It says its word anew, and may have been started anew.
+            self.links.forget(seen.peer);
             self.each(now, |session, now| session.handle_peer_up(seen.peer, now));
         }
     }
@@ -358,6 +391,7 @@ impl Engine {
         now: TimeNs,
     ) {
         let Some(left) = self.shared.peers.lane_down(peer, lane, id, why) else { return };
+        self.say_words(peer);
         if left == 0 {
             self.each(now, |session, now| session.handle_peer_down(peer, why, now));
         } else {
@@ -410,7 +444,46 @@ impl Engine {
         placement
     }
 
+    fn hold(&mut self, change: &RateChange) -> Result<LinkStatus, RateError> {
+        let ends = self.links.change(change)?;
+        match change.rate {
+            Some(rate) => info!("link {}: held to {rate} by an operator here", change.link),
+            None => info!("link {}: no longer held by an operator here", change.link),
+        }
+        self.shared.peers.ids().for_each(|peer| self.say_words(peer));
+        self.hold_all();
+        Ok(self.link(self.fabric.link(ends.0, ends.1).expect("changed just now")))
+    }
+
+    /// Says all that an operator here has said of links of a peer's region.
+    fn say_words(&self, peer: GatewayId) {
+        self.links.words_to(peer).for_each(|word| self.shared.peers.say(peer, word));
+    }
+
+    fn hear(&mut self, from: GatewayId, word: LinkWord) {
+        if let Some(link) = self.links.hear(from, word) {
+            let name = &self.fabric.gateway(from).name;
+            match word.rate {
+                Some(rate) => info!("link {link}: held to {rate} by an operator at {name}"),
+                None => info!("link {link}: no longer held by an operator at {name}"),
+            }
+        }
+        self.hold_all();
+    }
+
+    /// Holds every link to what it is held to by now.
+    fn hold_all(&self) {
+        let now = self.shared.host.unix_seconds();
+        for peer in self.shared.peers.ids() {
+            let held = self.links.ends_to(peer).and_then(|ends| self.links.held(ends, now));
+            if let Some(held) = held {
+                self.shared.peers.hold(peer, held.effective);
+            }
+        }
+    }
+
     fn measure(&mut self) {
+        self.hold_all();
         self.shared.peers.measure();
         let now = self.shared.host.now();
         self.groups.values_mut().for_each(|group| group.measure(now));

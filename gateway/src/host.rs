@@ -35,6 +35,9 @@ pub trait Host: Send + Sync + 'static {
     /// The time. On one machine all processes read the same clock.
     fn now(&self) -> TimeNs;
 
+    /// Seconds since 1970-01-01 00:00 UTC. It may jump: for times of day only.
+    fn unix_seconds(&self) -> u64;
+
     /// Completes at `at`, or up to a millisecond later.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()>;
 

@@ -2,5 +2,6 @@
 
 pub mod arena;
 pub mod door;
+pub mod operator;
 pub mod protocol;
 pub mod server;

@@ -1,5 +1,6 @@
 //! The long haul: lanes of mutually authenticated QUIC between gateways.
 
+pub mod addresses;
 pub mod assemble;
 mod capped;
 mod connection;
@@ -7,15 +8,22 @@ mod lane;
 pub mod link_share;
 pub mod outbox;
 mod parity;
+pub mod policy;
 pub mod probe;
 pub mod rate;
 mod segment;
 mod silence;
 pub mod tls;
 mod transport;
+mod windows;
+pub mod word;
 
 pub use connection::{LaneHandle, PeerSeen};
 pub use lane::{LaneError, LaneSpec, PeerLink, start};
+pub use silence::Heard;
+
+/// The least rate of a link, in bits per second; as for a fabric.
+pub(crate) const RATE_MIN_BITS: u64 = 8_000;
 
 /// Application error codes on streams and connections; docs/protocol.md section 4.
 const CANCELLED: u32 = 1;

@@ -1,12 +1,16 @@
 //! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
 
 mod commit;
+mod controllers;
 mod correct;
 mod disagree;
 mod faults;
 mod heal;
+mod held;
 mod identity;
 mod jobs;
+mod jumbo;
+mod lanes;
 mod link;
 mod mesh;
 mod pace;
@@ -15,4 +19,5 @@ mod renew;
 mod replay;
 mod seeds;
 mod shapes;
+mod trace;
 mod wait;

@@ -12,11 +12,14 @@ use gateway::local::server::Job;
 use gateway::observe::status::Status;
 use gateway::simulate::Setup;
 pub use gateway::simulate::{address, lan_address};
+use gateway::wan::addresses::LaneAddresses;
+use gateway::wan::policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use papers::Papers;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,6 +49,11 @@ pub struct Shape {
     pub segment: Option<ByteCount>,
     /// Jobs, each with its weight.
     pub jobs: Vec<(&'static str, u32)>,
+    /// How the link is used.
+    pub policy: LinkPolicy,
+    /// Addresses of each gateway, with a link between each pair of equal place, each with its
+    /// part of the rate.
+    pub carriers: u8,
 }
 
 impl Shape {
@@ -62,6 +70,8 @@ impl Shape {
             memory: ByteCount::new(64 << 20),
             segment: None,
             jobs: vec![(JOB, 1)],
+            policy: LinkPolicy::default(),
+            carriers: 1,
         }
     }
 
@@ -86,7 +96,8 @@ impl Shape {
     /// One direction of its link.
     fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
-        let spec = LinkSpec::new(self.rate, delay).expect("a valid link");
+        let part = self.rate.bits_per_second() / u64::from(self.carriers);
+        let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");
         let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
         spec.with_loss(self.loss.max(self.unannounced_loss))
             .with_jitter(jitter)
@@ -98,6 +109,16 @@ impl Shape {
 pub const JOB: &str = "sim";
 /// The token of every job.
 pub const TOKEN: [u8; 32] = [7; 32];
+
+/// Where a gateway is on one of several carriers; [`address`] is on the first.
+pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
+    let first = address(gateway);
+    let IpAddr::V4(ip) = first.ip() else { return first };
+    let [_, _, high, low] = ip.octets();
+    // 10.1 is the LANs'.
+    let second = if carrier == 0 { 0 } else { 1 + carrier };
+    SocketAddr::new(Ipv4Addr::new(10, second, high, low).into(), first.port())
+}
 
 /// A loss ratio in parts per million.
 pub fn ppm(parts: u32) -> Fraction {
@@ -123,8 +144,19 @@ fn setup(shape: &Shape) -> Setup {
     let fabric = shape.fabric();
     let mut plan = plan::plan(&fabric).expect("a plan");
     plan.segment = shape.segment.unwrap_or(plan.segment);
-    let addresses = fabric.gateway_ids().map(address).collect();
-    Setup { fabric, plan, addresses, jobs: jobs_of(&shape.jobs, JOB_MEMORY), memory: shape.memory }
+    let lanes = |id: GatewayId| {
+        let on_each = (0..shape.carriers).map(|carrier| carrier_address(id, carrier));
+        LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
+    };
+    let links = fabric.links().iter();
+    Setup {
+        plan,
+        addresses: fabric.gateway_ids().map(lanes).collect(),
+        jobs: jobs_of(&shape.jobs, JOB_MEMORY),
+        memory: shape.memory,
+        policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
+        fabric,
+    }
 }
 
 /// Runs a future to its end under a paused clock.
@@ -151,8 +183,10 @@ impl Lab {
     /// Starts both gateways, each with papers of its own.
     pub async fn start_with(shape: &Shape, seed: u64, papers: [Papers; 2]) -> Self {
         let net = VirtualNet::new();
-        let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
-        net.connect(east, west, shape.link(), shape.link(), seed);
+        for carrier in 0..shape.carriers {
+            let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
+            net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
+        }
         let mut lab = gateway::simulate::Lab::new(setup(shape), net, seed);
         for (id, papers) in [GatewayId(0), GatewayId(1)].into_iter().zip(papers) {
             let papers = papers.of(&lab.fabric, id);

@@ -4,6 +4,7 @@ use crate::batch::{Case, weight};
 use crate::papers::Papers;
 use crate::{JOB, JOB_MEMORY, Lab, address, jobs_of, lan_address};
 use gateway::simulate::Setup;
+use gateway::wan::policy::Policies;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan, Tree};
@@ -114,9 +115,10 @@ impl Mesh {
         }
         let setup = Setup {
             plan: self.plan(),
-            addresses: fabric.gateway_ids().map(address).collect(),
+            addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
             memory: ByteCount::new(64 << 20),
+            policies: Policies::new(),
             fabric,
         };
         let mut lab = gateway::simulate::Lab::new(setup, net, seed);

@@ -4,6 +4,7 @@ use crate::bench::BenchError;
 use crate::certs::CertsError;
 use crate::client::AttachError;
 use crate::config::{Faults, GatewayChoiceError};
+use crate::local::operator::OperatorError;
 use crate::observe::server::FetchError;
 use crate::quickstart::QuickstartError;
 use crate::simulate::SimulateError;
@@ -48,6 +49,9 @@ pub enum CommandError {
     /// No status to be had.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// A wish that a gateway did not meet.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
     /// A wrong command line that only its context shows.
     #[error("{0}")]
     Usage(String),
@@ -98,6 +102,7 @@ impl CommandError {
             | Self::Gateway(_)
             | Self::Certs(_)
             | Self::Usage(_)
+            | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
             | Self::Token(_)
             | Self::Quickstart(QuickstartError::Fabric(_))
@@ -107,7 +112,9 @@ impl CommandError {
                 | SimulateError::Link(_),
             )
             | Self::Credentials(_) => Exit::Usage,
-            Self::Fetch(_) => Exit::NothingAnswers,
+            Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
+                Exit::NothingAnswers
+            }
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
             Self::Quickstart(QuickstartError::Interrupted) => Exit::Interrupted,
             Self::Address { .. }

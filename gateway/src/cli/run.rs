@@ -141,21 +141,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySpec, CommandError> {
     let file = region.fabric();
     let fabric = Arc::new(file.fabric().clone());
-    let addresses = fabric.gateway_ids().filter_map(|id| Some((id, file.address(id)?))).collect();
-    let lan = |id| Some((id, file.lan_address(id)?));
+    let wan = |id| Some((id, file.lane_addresses(id)?.clone()));
+    let lan = |id| Some((id, file.lan_addresses(id)?.clone()));
+    let own = config.listen.as_ref().or_else(|| file.lane_addresses(config.id));
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
-        listen: Listen {
-            wan: config.listen.or_else(|| file.address(config.id)),
-            lan: file.lan_address(config.id),
-        },
-        addresses,
+        listen: Listen { wan: own.cloned(), lan: file.lan_addresses(config.id).cloned() },
+        addresses: fabric.gateway_ids().filter_map(wan).collect(),
+        mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
         credentials: Credentials::load(&config.certificate, &config.key, &config.ca)?,
         jobs: region.jobs().map(job).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::plan(&fabric).map_err(StartError::from)?,
+        policies: file.policies().clone(),
         fabric,
     })
 }

@@ -41,11 +41,10 @@ impl Status {
 fn describe(status: &observed::Status) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n\n");
-    let header = ["peer", "state", "lanes", "rtt", "sent", "received", "problem"];
+    let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
     text.push_str(&table(header, &status.peers.iter().map(peer).collect::<Vec<_>>()));
     text.push('\n');
-    let header = ["link", "rate", "rtt", "loss"];
-    text.push_str(&table(header, &status.links.iter().map(link).collect::<Vec<_>>()));
+    text.push_str(&table(LINK_HEADER, &status.links.iter().map(link).collect::<Vec<_>>()));
     for job in &status.jobs {
         text.push('\n');
         text.push_str(&describe_job(job));
@@ -82,7 +81,7 @@ fn describe_job(job: &observed::JobStatus) -> String {
     text + &table(header, &job.collectives.iter().map(collective).collect::<Vec<_>>())
 }
 
-fn peer(peer: &observed::PeerStatus) -> [String; 7] {
+fn peer(peer: &observed::PeerStatus) -> [String; 8] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
         observed::PeerState::Meeting => "meeting",
@@ -94,16 +93,27 @@ fn peer(peer: &observed::PeerStatus) -> [String; 7] {
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
         peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+        format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
         size(peer.sent_bytes),
         size(peer.received_bytes),
         peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }
 
-fn link(link: &observed::LinkStatus) -> [String; 4] {
+/// Over what [`link`] returns.
+pub(super) const LINK_HEADER: [&str; 6] = ["link", "rate", "held to", "by", "rtt", "loss"];
+
+pub(super) fn link(link: &observed::LinkStatus) -> [String; 6] {
+    let by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
+        (Some(gateway), _) => format!("operator at {gateway}"),
+        (None, Some(_)) => "schedule".to_owned(),
+        (None, None) => "fabric".to_owned(),
+    };
     [
         link.between.join("-"),
         BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
+        BitRate::from_bits_per_second(link.effective_bits_per_second).to_string(),
+        by,
         format!("{} ms", link.rtt_ms),
         format!("{:.4} %", link.loss * 100.0),
     ]

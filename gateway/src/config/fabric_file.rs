@@ -3,7 +3,10 @@
 use super::fault::Faults;
 use super::reader::{self, Section, Source};
 use super::values::{Name, Peer, RankCount, Speeds, is_name};
-use hier_collectives::ids::GatewayId;
+use crate::wan::RATE_MIN_BITS;
+use crate::wan::addresses::LaneAddresses;
+use crate::wan::policy::{ControllerKind, LinkPolicy, Policies, Schedule};
+use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, FabricError, LinkSpec, RegionSpec, WanPort};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,13 +22,15 @@ pub struct FabricFile {
     path: PathBuf,
     fabric: Fabric,
     addresses: Vec<Addresses>,
+    mtu_pinned: bool,
+    policies: Policies,
 }
 
-/// Where one gateway's first lanes are reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Where one gateway's lanes are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Addresses {
-    wan: Option<SocketAddr>,
-    lan: Option<SocketAddr>,
+    wan: Option<LaneAddresses>,
+    lan: Option<LaneAddresses>,
 }
 
 impl FabricFile {
@@ -43,10 +48,11 @@ impl FabricFile {
     /// # Errors
     /// Every fault of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        let (fabric, by_name) = Source::new(path, text).read(read_fabric)?;
-        let of_gateway = |id| by_name.get(&fabric.gateway(id).name).copied().unwrap_or_default();
+        let Read { fabric, mut addresses, mtu_pinned, policies } =
+            Source::new(path, text).read(read_fabric)?;
+        let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
-        Ok(Self { path: path.to_owned(), fabric, addresses })
+        Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })
     }
 
     /// The file it was read from.
@@ -61,19 +67,36 @@ impl FabricFile {
 
     /// Where a gateway's first lane is reached; `None` for one without a WAN port.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
-        self.addresses.get(usize::from(gateway.0))?.wan
+        self.lane_addresses(gateway).map(LaneAddresses::first)
     }
 
-    /// Where the other gateways of its region reach a gateway's first lane, if the file says so.
-    pub fn lan_address(&self, gateway: GatewayId) -> Option<SocketAddr> {
-        self.addresses.get(usize::from(gateway.0))?.lan
+    /// Where a gateway's lanes are reached; `None` for one without a WAN port.
+    pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
     }
 
-    /// Where a gateway reaches another one of its region: over the LAN, or from port to port
-    /// where not both say how they are reached over the LAN.
+    /// Where the other gateways of its region reach a gateway's lanes, if the file says so.
+    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
+    }
+
+    /// Where a gateway reaches the first lane of another one of its region: over the LAN, or from
+    /// port to port where not both say how they are reached over the LAN.
     pub fn meets_at(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
-        let lan = self.lan_address(other).filter(|_| self.lan_address(one).is_some());
-        lan.or_else(|| self.address(other).filter(|_| self.address(one).is_some()))
+        let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
+        let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
+        lan.or_else(port).map(LaneAddresses::first)
+    }
+
+    /// Whether the file says the MTU; otherwise lanes look for what gets through, up to the
+    /// default.
+    pub fn mtu_pinned(&self) -> bool {
+        self.mtu_pinned
+    }
+
+    /// How its links are used.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// SHA-256 of what all members must agree on before they meet: the fabric's name and MTU,
@@ -112,11 +135,17 @@ struct GatewayEntry {
     addresses: Addresses,
 }
 
-type ByName = BTreeMap<String, Addresses>;
+/// What a file holds, addresses by the gateways' names.
+struct Read {
+    fabric: Fabric,
+    addresses: BTreeMap<String, Addresses>,
+    mtu_pinned: bool,
+    policies: Policies,
+}
 
-fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, ByName)> {
+fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<Read> {
     let name = root.required::<Name>("name");
-    let mtu = root.optional::<u16>("mtu").unwrap_or(MTU_DEFAULT);
+    let mtu = root.optional::<u16>("mtu");
     let mut regions = Vec::new();
     let mut gateways = Vec::new();
     for (name, section) in root.tables("region") {
@@ -124,13 +153,16 @@ fn read_fabric(source: &Source<'_>, root: &mut Section<'_>) -> Option<(Fabric, B
         regions.push(region);
         gateways.extend(entries);
     }
-    let links = read_links(source, root, &regions);
+    let (links, policies): (Vec<_>, Vec<_>) =
+        read_links(source, root, &regions).into_iter().unzip();
     check_ports(source, &gateways);
     let name = name.map_or_else(String::new, |name| name.0);
-    match Fabric::new(&name, mtu, regions, links.clone()) {
+    match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
-            Some((fabric, addresses.collect()))
+            let policies = numbered(&fabric, &links, policies);
+            let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
+            Some(Read { fabric, addresses, mtu_pinned, policies })
         }
         Err(faults) => {
             for fault in faults {
@@ -229,14 +261,17 @@ fn read_links(
     source: &Source<'_>,
     root: &mut Section<'_>,
     regions: &[RegionSpec],
-) -> Vec<LinkSpec> {
+) -> Vec<(LinkSpec, LinkPolicy)> {
     let mut links = Vec::new();
     for (name, mut section) in root.tables("link") {
         let rate = section.required::<BitRate>("rate").unwrap_or(PORT_AT_FAULT.egress);
         let rtt = section.required::<Span>("rtt").unwrap_or(Span::ZERO);
         let loss = section.optional::<Fraction>("loss").unwrap_or_default();
+        let policy = read_policy(source, &mut section, rate);
         match resolve(&name, regions).as_slice() {
-            [between] => links.push(LinkSpec { between: between.clone(), rate, rtt, loss }),
+            [between] => {
+                links.push((LinkSpec { between: between.clone(), rate, rtt, loss }, policy));
+            }
             found => {
                 let problem = match found {
                     [] => "does not join two regions of the fabric".to_owned(),
@@ -253,6 +288,31 @@ fn read_links(
         section.close();
     }
     links
+}
+
+fn read_policy(source: &Source<'_>, section: &mut Section<'_>, whole: BitRate) -> LinkPolicy {
+    let schedule = section.optional::<Schedule>("schedule");
+    let rates = schedule.iter().flat_map(Schedule::entries).map(|(_, rate)| rate);
+    let fits = |rate: &BitRate| rate.bits_per_second() >= RATE_MIN_BITS && *rate <= whole;
+    if let Some(bad) = rates.filter(|rate| !fits(rate)).last() {
+        let accepted = format!("rates from 8 kbit/s to the link's {whole}");
+        source.fault_at(&section.key_of("schedule"), format!("has a rate of {bad}"), accepted);
+    }
+    let controller = section.optional::<ControllerKind>("controller").unwrap_or_default();
+    LinkPolicy { schedule, controller }
+}
+
+/// The policies by the numbers of their links.
+fn numbered(fabric: &Fabric, links: &[LinkSpec], policies: Vec<LinkPolicy>) -> Policies {
+    let number = |name: &str| {
+        let index = fabric.regions().iter().position(|region| region.name == name)?;
+        u16::try_from(index).ok().map(RegionId)
+    };
+    let ends = links.iter().filter_map(|link| {
+        let (one, other) = (number(&link.between.0)?, number(&link.between.1)?);
+        Some((one.min(other), one.max(other)))
+    });
+    ends.zip(policies).collect()
 }
 
 /// All ways to read a link's name as two regions. Regions may have hyphens of their own.
@@ -273,20 +333,23 @@ fn check_name(source: &Source<'_>, key: &str, name: &str) {
 
 /// Two addresses on one IP need ports that leave room for the lanes of both.
 fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
+    let near = |one: SocketAddr, other: SocketAddr| {
+        one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
+    };
     let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
     for gateway in gateways {
-        let Addresses { wan, lan } = gateway.addresses;
-        for (key, address) in [("wan", wan), ("lan", lan)] {
-            let Some(address) = address else { continue };
-            let clash = earlier.iter().find(|(other, _)| {
-                other.ip() == address.ip() && other.port().abs_diff(address.port()) < LANES_MAX
-            });
+        let Addresses { wan, lan } = &gateway.addresses;
+        for (key, addresses) in [("wan", wan), ("lan", lan)] {
+            let Some(addresses) = addresses else { continue };
+            let clash = earlier
+                .iter()
+                .find(|(other, _)| addresses.all().any(|address| near(address, *other)));
             if let Some((_, clash)) = clash {
                 let problem = format!("its ports overlap those of gateway `{clash}`");
                 let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
                 source.fault_at(&format!("{}.{key}", gateway.key), problem, accepted);
             }
-            earlier.push((address, &gateway.name));
+            earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
         }
     }
 }

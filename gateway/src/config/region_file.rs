@@ -4,6 +4,7 @@ use super::fabric_file::FabricFile;
 use super::fault::Faults;
 use super::reader::{self, Section, Source};
 use super::values::{Bind, Budget, FromValue, LaneBind, Name, is_name};
+use crate::wan::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub struct GatewayConfig {
     /// Unix socket where its ranks attach.
     pub socket: PathBuf,
     /// Where its lanes bind when that is not the fabric's address: behind NAT or a relay.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<LaneAddresses>,
     /// Where `/metrics`, `/status`, `/healthz` and `/readyz` are served.
     pub status: SocketAddr,
     /// Its certificate chain, PEM.

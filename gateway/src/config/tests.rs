@@ -337,3 +337,63 @@ fn a_gateway_without_a_wan_port_listens_nowhere() {
     let faults: Vec<_> = faults(&text).expect_err("listens").into_iter().collect();
     assert_eq!(keys(&faults), ["gateway.east-0.listen"]);
 }
+
+#[test]
+fn a_link_is_used_as_its_table_says() {
+    let link = "rtt = \"80 ms\"";
+    let used = |lines: &str| fabric(&FABRIC.replacen(link, &format!("{link}\n{lines}"), 1));
+    let file = used(
+        "controller = \"cubic\"\nschedule = [{ at = \"08:00\", rate = \"300 Mbit/s\" }, \
+         { at = \"18:30:15\", rate = \"500 Mbit/s\" }]",
+    );
+    let file = file.expect("valid");
+    let [policy] = file.policies().values().collect::<Vec<_>>()[..] else { panic!("one link") };
+    assert_eq!(policy.controller.name(), "cubic");
+    let schedule = policy.schedule.as_ref().expect("given");
+    let at = |text: u64| schedule.at(text).to_string();
+    assert_eq!([at(0), at(8 * 3600), at(66_615)], ["500 Mbit/s", "300 Mbit/s", "500 Mbit/s"]);
+    for bad in [
+        "[]",
+        "[{ at = \"8:00\", rate = \"300 Mbit/s\" }]",
+        "[{ at = \"24:00\", rate = \"300 Mbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"300 Mbits\" }]",
+        "[{ at = \"08:00\", rate = \"501 Mbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"1 kbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"300 Mbit/s\", day = 1 }]",
+        "[{ at = \"09:00\", rate = \"1 Mbit/s\" }, { at = \"08:00\", rate = \"2 Mbit/s\" }]",
+        "\"08:00\"",
+    ] {
+        let faults: Vec<Fault> =
+            used(&format!("schedule = {bad}")).expect_err(bad).into_iter().collect();
+        assert_eq!(keys(&faults), ["link.east-west.schedule"], "{bad}");
+    }
+    let faults: Vec<Fault> =
+        used("controller = \"bbr\"").expect_err("unknown").into_iter().collect();
+    assert_eq!(keys(&faults), ["link.east-west.controller"]);
+}
+
+#[test]
+fn several_addresses_of_a_gateway_share_its_lanes() {
+    let wan = "wan = \"127.0.0.1:7400\"";
+    let with = |several: &str| fabric(&FABRIC.replacen(wan, several, 1));
+    let file = with("wan = [\"127.0.0.1:7400\", \"127.0.0.2:7400\"]").expect("valid");
+    let east = file.fabric().gateway_named("east-0").expect("there");
+    let lanes = file.lane_addresses(east).expect("a port");
+    assert_eq!([lanes.of(0), lanes.of(1)].map(|lane| lane.port()), [7400, 7401]);
+    assert_ne!(lanes.of(0).ip(), lanes.of(1).ip());
+    for bad in [
+        "wan = []",
+        "wan = [\"127.0.0.1:7400\", \"127.0.0.1:7450\"]",
+        "wan = [\"127.0.0.1:7400\", \"[::1]:7400\"]",
+        "wan = [\"127.0.0.1:7400\", \"0.0.0.0:7400\"]",
+        "wan = [\"127.0.0.3:7400\", \"127.0.0.1:7505\"]",
+    ] {
+        let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
+        assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
+        assert!(faults[0].key.ends_with(".wan"), "{bad}: {faults:?}");
+    }
+    let silent = with(wan).expect("valid");
+    assert!(silent.mtu_pinned());
+    let looked_for = fabric(&FABRIC.replacen("mtu = 1500\n", "", 1)).expect("valid");
+    assert!(!looked_for.mtu_pinned() && looked_for.fabric().mtu() == 1500);
+}

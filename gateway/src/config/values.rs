@@ -1,9 +1,12 @@
 //! What a config value can be.
 
+use crate::wan::addresses::LaneAddresses;
+use crate::wan::policy::{ControllerKind, Schedule};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
@@ -87,27 +90,30 @@ impl FromValue for Speeds {
 }
 
 /// An address with a port, neither of them unspecified.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) SocketAddr);
+#[derive(Debug, Clone)]
+pub(super) struct Peer(pub(super) LaneAddresses);
 
 impl FromValue for Peer {
     const ACCEPTED: &'static str = "an IP address and port that peers reach, such as \
-        \"203.0.113.10:7400\"; lanes take the 16 ports from there, so at most 65520";
+        \"203.0.113.10:7400\"; lanes take the 16 ports from there, so at most 65520. An array \
+        of such deals them over several IP addresses of one family";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        let address = Bind::read(value)?.0;
-        (!address.ip().is_unspecified() && lanes_fit(address)).then_some(Self(address))
+        let addresses = lane_addresses(value)?;
+        let reachable = addresses.all().all(|address| !address.ip().is_unspecified());
+        reachable.then_some(Self(addresses))
     }
 }
 
 /// Where lanes listen: an address of this host or the unspecified one.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LaneBind(pub(super) SocketAddr);
+#[derive(Debug, Clone)]
+pub(super) struct LaneBind(pub(super) LaneAddresses);
 
 impl FromValue for LaneBind {
     const ACCEPTED: &'static str = "an IP address and port to bind, such as \"0.0.0.0:7400\"; \
-        lanes take the 16 ports from there, so at most 65520";
+        lanes take the 16 ports from there, so at most 65520; or an array of such, one for each \
+        that the fabric has";
     fn read(value: &DeValue<'_>) -> Option<Self> {
-        Bind::read(value).map(|bind| bind.0).filter(|address| lanes_fit(*address)).map(Self)
+        lane_addresses(value).map(Self)
     }
 }
 
@@ -145,6 +151,44 @@ impl FromValue for Budget {
     }
 }
 
+impl FromValue for ControllerKind {
+    const ACCEPTED: &'static str = "\"link-share\", \"cubic\" or \"newreno\"";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let text = value.as_str()?;
+        Self::ALL.into_iter().find(|kind| kind.name() == text)
+    }
+}
+
+impl FromValue for Schedule {
+    const ACCEPTED: &'static str = "at least one entry such as { at = \"08:00\", \
+        rate = \"300 Mbit/s\" }, with times of day in UTC in ascending order";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        let entry = |entry: &Spanned<DeValue<'_>>| {
+            let table = entry.get_ref().as_table()?;
+            let field = |name| table.get(name)?.get_ref().as_str();
+            let (at, rate) = (time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
+            (table.len() == 2).then_some((at, rate))
+        };
+        let entries = value.as_array()?.iter().map(entry);
+        entries.collect::<Option<Vec<_>>>().and_then(Self::new)
+    }
+}
+
+/// Seconds since midnight, from `08:00` or `08:00:30`.
+fn time_of_day(text: &str) -> Option<u32> {
+    let fields: Vec<&str> = text.split(':').collect();
+    let number = |text: &str, below: u32| {
+        let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|number: &u32| digits && *number < below)
+    };
+    let seconds = match fields[..] {
+        [_, _] => 0,
+        [_, _, seconds] => number(seconds, 60)?,
+        _ => return None,
+    };
+    Some(number(fields[0], 24)? * 3600 + number(fields[1], 60)? * 60 + seconds)
+}
+
 macro_rules! quantity {
     ($kind:ty, $accepted:literal) => {
         impl FromValue for $kind {
@@ -175,6 +219,19 @@ fn parse_quantity<T: FromStr<Err = QuantityError>>(
         problem: "is not a number with a known unit".to_owned(),
         accepted: error.wanted.to_owned(),
     })
+}
+
+fn lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
+    let address = |value: &DeValue<'_>| {
+        Bind::read(value).map(|bind| bind.0).filter(|address| lanes_fit(*address))
+    };
+    match value.as_array() {
+        None => address(value).map(LaneAddresses::from),
+        Some(array) => {
+            let addresses = array.iter().map(|entry| address(entry.get_ref()));
+            LaneAddresses::several(&addresses.collect::<Option<Vec<_>>>()?)
+        }
+    }
 }
 
 fn lanes_fit(address: SocketAddr) -> bool {

@@ -2,6 +2,7 @@
 
 use super::Finding;
 use crate::config::{GatewayConfig, RegionFile};
+use crate::wan::addresses::LaneAddresses;
 use crate::wan::probe::{Measured, ProbeError, Want, measure};
 use crate::wan::tls::{Credentials, dns_name};
 use hier_collectives::ids::GatewayId;
@@ -25,7 +26,8 @@ pub(super) async fn examine(
         return vec![Finding::ok("UDP both ways", "all peers", found).skipped()];
     };
     // A port of the system's choice: the gateway's own may be in use by the gateway.
-    let bind = SocketAddr::new(gateway.listen.unwrap_or(address).ip(), 0);
+    let listen = gateway.listen.as_ref().map_or(address, LaneAddresses::first);
+    let bind = SocketAddr::new(listen.ip(), 0);
     let endpoint = match Endpoint::client(bind) {
         Ok(endpoint) => endpoint,
         Err(error) => {

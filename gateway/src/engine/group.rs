@@ -11,16 +11,16 @@ use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
-use hier_collectives::ids::{GatewayId, GroupId, RankId, Sequence};
+use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
 };
-use hier_collectives::wire::SegmentHeader;
+use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 use units::{Span, TimeNs};
 
 /// See the module.
@@ -124,6 +124,29 @@ impl Group {
         })
     }
 
+    /// Hears a message of another gateway.
+    ///
+    /// # Errors
+    /// [`PeerError`]: close the connection.
+    pub fn hear(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        match &message {
+            Message::Grant { sequence, tree, limit, .. } => {
+                let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
+                let below = SegmentKey { sequence, tree, segment };
+                trace_segment("granted", (self.id, from), below, 0);
+            }
+            Message::Receipt { key, .. } => trace_segment("receipted", (self.id, from), *key, 0),
+            _ => {}
+        }
+        self.watch.heard(from, &message, now);
+        self.session.handle_message(from, message, now)
+    }
+
     pub fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         self.leases.remove(&lease);
         self.session.handle_arrival_end(lease, whole, now);
@@ -143,6 +166,7 @@ impl Group {
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
             Action::Send { to, header, source, depth } => {
+                trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
                 peers.push(to, self.id, (header, depth), payload);
             }
@@ -297,3 +321,13 @@ impl Group {
         }
     }
 }
+
+/// What happens to the segments to a peer, for tests of what is under way.
+fn trace_segment(what: &str, (group, peer): (GroupId, GatewayId), key: SegmentKey, bytes: u64) {
+    let (sequence, tree, segment) = (key.sequence.0, key.tree.0, key.segment.0);
+    let (group, peer) = (group.0, peer.0);
+    trace!(target: SEGMENTS, what, group, peer, sequence, tree, segment, bytes);
+}
+
+/// Where that is traced.
+const SEGMENTS: &str = "landbridge::segments";

@@ -6,12 +6,12 @@ use crate::observe::status::{
     CollectiveState, CollectiveStatus, JobStatus, LinkStatus, PeerState, PeerStatus, PlanStatus,
     RankStatus, Status,
 };
-use hier_collectives::ids::{GatewayId, RankId, RegionId};
+use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::{BTreeMap, BTreeSet};
-use units::TimeNs;
+use units::{BitRate, TimeNs};
 
 impl Engine {
     pub(super) fn look(&self) -> Status {
@@ -25,11 +25,13 @@ impl Engine {
         let mut jobs: Vec<JobStatus> =
             self.groups.values().zip(&seen).map(|(group, seen)| self.job(group, seen)).collect();
         jobs.sort_by(|a, b| a.job.cmp(&b.job));
+        let ours = self.fabric.links().iter();
+        let ours = ours.filter(|link| link.a == me.region || link.b == me.region);
         Status {
             gateway: me.name.clone(),
             fabric: self.fabric.name().to_owned(),
             peers: peers.map(|id| self.peer(id, ready(id))).collect(),
-            links: links_of(&self.fabric, me.region),
+            links: ours.map(|link| self.link(link)).collect(),
             jobs,
         }
     }
@@ -52,7 +54,26 @@ impl Engine {
             sent_bytes: view.sent_bytes,
             received_bytes: view.received_bytes,
             lost_packets: view.lost_packets,
+            loss: view.loss,
+            loss_alarm: view.loss_alarm,
             problem: view.trouble,
+        }
+    }
+
+    pub(super) fn link(&self, link: &Link) -> LinkStatus {
+        let held = self.links.held((link.a, link.b), self.shared.host.unix_seconds());
+        let effective = held.as_ref().map_or(link.rate, |held| held.effective);
+        let scheduled = held.as_ref().and_then(|held| held.scheduled);
+        let operator = held.and_then(|held| held.operator);
+        LinkStatus {
+            between: [link.a, link.b].map(|region| self.fabric.region(region).name.clone()),
+            rate_bits_per_second: link.rate.bits_per_second(),
+            scheduled_bits_per_second: scheduled.map(BitRate::bits_per_second),
+            operator_bits_per_second: operator.map(|(rate, _)| rate.bits_per_second()),
+            operator_gateway: operator.map(|(_, at)| self.fabric.gateway(at).name.clone()),
+            effective_bits_per_second: effective.bits_per_second(),
+            rtt_ms: link.rtt.as_secs_f64() * 1000.0,
+            loss: link.loss.as_f64(),
         }
     }
 
@@ -105,15 +126,4 @@ fn collective(seen: &session::CollectiveStatus, now: TimeNs) -> Option<Collectiv
 /// Ranks that a collective waits for, as far as is known here.
 pub(super) fn awaited(seen: &session::CollectiveStatus) -> BTreeSet<RankId> {
     seen.awaited_ranks.iter().chain(&seen.awaited_elsewhere).copied().collect()
-}
-
-fn links_of(fabric: &Fabric, region: RegionId) -> Vec<LinkStatus> {
-    let ours = fabric.links().iter().filter(|link| link.a == region || link.b == region);
-    let status = |link: &Link| LinkStatus {
-        between: [fabric.region(link.a).name.clone(), fabric.region(link.b).name.clone()],
-        rate_bits_per_second: link.rate.bits_per_second(),
-        rtt_ms: link.rtt.as_secs_f64() * 1000.0,
-        loss: link.loss.as_f64(),
-    };
-    ours.map(status).collect()
 }

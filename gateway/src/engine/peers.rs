@@ -1,7 +1,9 @@
 //! Peers and the lanes to them.
 
+use super::losses::{Change, Losses};
 use crate::local::arena::MemSlice;
 use crate::wan::outbox::ConnectionId;
+use crate::wan::word::LinkWord;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::routes::Routes;
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use units::Span;
+use units::{BitRate, Span};
 
 /// Strange groups remembered per peer.
 const STRANGE_MAX: usize = 64;
@@ -27,6 +29,9 @@ pub(super) struct PeerView {
     pub received_bytes: u64,
     /// Packets declared lost, all lanes, since the start.
     pub lost_packets: u64,
+    /// Measured loss, from 0 to 1.
+    pub loss: f64,
+    pub loss_alarm: bool,
 }
 
 /// See the module.
@@ -48,8 +53,9 @@ struct Peer {
     dial_trouble: BTreeMap<u16, String>,
     /// Groups it spoke of that are not served here.
     strange: BTreeSet<GroupId>,
-    /// Losses already counted, by connection.
-    lost_packets: BTreeMap<ConnectionId, u64>,
+    /// Packets sent and lost that are counted already, by connection.
+    packets: BTreeMap<ConnectionId, (u64, u64)>,
+    losses: Losses,
 }
 
 impl Peers {
@@ -58,14 +64,15 @@ impl Peers {
         me: GatewayId,
         links: BTreeMap<GatewayId, Arc<PeerLink>>,
     ) -> Self {
-        let peer = |link| Peer {
+        let peer = |link: Arc<PeerLink>| Peer {
+            losses: Losses::new(link.link.loss),
             link,
             boot: None,
             lanes: BTreeMap::new(),
             trouble: None,
             dial_trouble: BTreeMap::new(),
             strange: BTreeSet::new(),
-            lost_packets: BTreeMap::new(),
+            packets: BTreeMap::new(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let routes = Routes::of(&fabric, me);
@@ -149,6 +156,20 @@ impl Peers {
         }
     }
 
+    /// Tells a peer what an operator here holds a link to.
+    pub fn say(&self, to: GatewayId, word: LinkWord) {
+        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
+            handle.say(word);
+        }
+    }
+
+    /// Holds what goes to a peer to its part of a link's rate.
+    pub fn hold(&self, peer: GatewayId, rate: BitRate) {
+        if let Some(peer) = self.peers.get(&peer) {
+            peer.link.rate.hold(rate);
+        }
+    }
+
     /// Control goes over one lane at a time, so that it arrives in order; to the neighbour that
     /// is nearer to the receiver, if there is no connection to itself.
     pub fn send(&self, envelope: Envelope, message: &Message) {
@@ -219,23 +240,54 @@ impl Peers {
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),
+            loss: peer.losses.ratio(),
+            loss_alarm: peer.losses.alarm(),
         }
     }
 
     /// Brings gauges up to date, and what QUIC counts by itself.
     pub fn measure(&mut self) {
-        for peer in self.peers.values_mut() {
+        for (id, peer) in &mut self.peers {
             let metrics = &peer.link.metrics;
+            let (mut sent, mut lost) = (0, 0);
             for handle in peer.lanes.values() {
-                let lost = handle.lost_packets();
-                let seen = peer.lost_packets.insert(handle.id, lost).unwrap_or(0);
-                metrics.lost_packets.inc_by(lost.saturating_sub(seen));
+                let now = handle.packets();
+                let before = peer.packets.insert(handle.id, now).unwrap_or_default();
+                sent += now.0.saturating_sub(before.0);
+                lost += now.1.saturating_sub(before.1);
             }
-            peer.lost_packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            peer.packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            metrics.lost_packets.inc_by(lost);
+            let change = peer.losses.look(sent, lost);
+            metrics.loss_ratio.set(peer.losses.ratio());
+            if let Some(change) = change {
+                tell_loss(&self.fabric.gateway(*id).name, &peer.link, &peer.losses, change);
+            }
+            let metrics = &peer.link.metrics;
             metrics.lanes_up.set(i64::try_from(peer.lanes.len()).unwrap_or(i64::MAX));
             if let Some(rtt) = peer.lanes.values().map(LaneHandle::rtt).min() {
                 metrics.rtt_seconds.set(rtt.as_secs_f64());
             }
         }
+    }
+}
+
+fn tell_loss(name: &str, link: &PeerLink, losses: &Losses, change: Change) {
+    let ((sent, lost), expected) = (losses.seen(), link.link.loss);
+    let percent = losses.ratio() * 100.0;
+    link.metrics.loss_alarm.set(i64::from(change == Change::Begun));
+    match change {
+        Change::Begun => {
+            link.metrics.loss_alarms.inc();
+            warn!(
+                "the way to gateway {name} loses {percent:.3} % ({lost} of {sent} packets), the \
+                 fabric expects {expected}; ask whoever runs the link, or give it less with \
+                 `landbridge rate`"
+            );
+        }
+        Change::Ended => info!(
+            "the way to gateway {name} loses no more than the fabric expects again: \
+             {percent:.3} % ({lost} of {sent} packets)"
+        ),
     }
 }

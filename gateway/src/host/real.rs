@@ -20,6 +20,11 @@ impl Host for RealHost {
         TimeNs::from_ns(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
     }
 
+    fn unix_seconds(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        u64::try_from(time.tv_sec).unwrap_or(0)
+    }
+
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         Box::pin(tokio::time::sleep(at.since(self.now()).duration()))
     }

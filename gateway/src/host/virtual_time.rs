@@ -61,6 +61,11 @@ impl Host for VirtualHost {
         ORIGIN + Span::from_ns(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
+    /// The simulation begins at midnight.
+    fn unix_seconds(&self) -> u64 {
+        self.now().since(ORIGIN).ns() / 1_000_000_000
+    }
+
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         Box::pin(tokio::time::sleep_until(self.origin + at.since(ORIGIN).duration()))
     }

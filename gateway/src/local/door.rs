@@ -24,12 +24,12 @@ use units::Span;
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A trainer at the door.
+/// A trainer at the door, or an operator.
 pub struct Visit {
     /// What it says and hears, behind the first byte.
     pub stream: Box<dyn Duplex>,
-    /// Its memory.
-    pub memory: Memory,
+    /// Its memory; `None` for an operator, who has none.
+    pub memory: Option<Memory>,
 }
 
 /// A trainer's memory, before it is checked.
@@ -111,15 +111,15 @@ impl Door for UnixDoor {
             let user = stream.peer_cred()?.uid();
             let visit = Box::pin(async move {
                 let memory = receive_descriptor(&stream).await?;
-                Ok(Visit { stream: Box::new(stream) as _, memory: Memory::Memfd(memory) })
+                Ok(Visit { stream: Box::new(stream) as _, memory: memory.map(Memory::Memfd) })
             });
             Ok(Knock { user, visit })
         })
     }
 }
 
-/// The first byte, and the descriptor that travels with it.
-async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+/// The first byte, and the descriptor that travels with a trainer's.
+async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     loop {
         stream.readable().await?;
         let received = stream.try_io(Interest::READABLE, || {
@@ -138,8 +138,13 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
             if got.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            if byte == [super::operator::FIRST_BYTE] {
+                return Ok(None);
+            }
             let missing = "no file descriptor came with the first byte";
-            descriptor.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, missing))
+            let descriptor =
+                descriptor.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, missing))?;
+            Ok(Some(descriptor))
         });
         match received {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -220,7 +225,7 @@ impl Knocker {
     /// The gateway is gone.
     pub async fn knock(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let visit = Visit { stream: Box::new(theirs), memory: Memory::InProcess(arena) };
+        let visit = Visit { stream: Box::new(theirs), memory: Some(Memory::InProcess(arena)) };
         let sent = self.visits.send(visit).await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(Box::new(ours))

@@ -3,11 +3,12 @@
 
 use super::arena::{ALIGN_BYTES, Arena, MemSlice};
 use super::door::{Door, Duplex, Knock, Memory, Visit};
+use super::operator::{Answer, Wish};
 use super::protocol::{
     Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
 };
 use crate::crowd::{Seat, Seats, Seldom};
-use crate::engine::{Event, EventSender};
+use crate::engine::{Event, EventSender, RateChange};
 use crate::host::{BoxFuture, Host};
 use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::{Commit, Post, RankEvent};
@@ -211,7 +212,7 @@ pub async fn serve(
         match knock {
             Ok(Knock { user, visit }) => {
                 let (server, seat) = (Arc::clone(&server), seats.take(user));
-                host.spawn(Box::pin(server.receive(visit, seat)));
+                host.spawn(Box::pin(server.receive(user, visit, seat)));
                 // Between two visitors everybody else has a turn.
                 tokio::task::yield_now().await;
             }
@@ -231,11 +232,16 @@ struct Attached {
 }
 
 impl Server {
-    async fn receive(self: Arc<Self>, visit: BoxFuture<std::io::Result<Visit>>, seat: Seat<u32>) {
+    async fn receive(
+        self: Arc<Self>,
+        user: u32,
+        visit: BoxFuture<std::io::Result<Visit>>,
+        seat: Seat<u32>,
+    ) {
         let let_in = tokio::select! {
             biased;
             () = self.shutdown.cancelled() => return,
-            let_in = self.let_in(visit) => let_in,
+            let_in = self.let_in(user, visit) => let_in,
             () = seat.lost() => return debug!("a visitor made room for others"),
             () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
                 return debug!("a visitor did not attach in time");
@@ -249,12 +255,19 @@ impl Server {
         }
     }
 
-    /// `None` when it was refused.
+    /// `None` when it was refused, or was an operator, who is served.
     async fn let_in(
         &self,
+        user: u32,
         visit: BoxFuture<std::io::Result<Visit>>,
     ) -> std::io::Result<Option<(Attached, Box<dyn Duplex>)>> {
         let Visit { mut stream, memory } = visit.await?;
+        let Some(memory) = memory else {
+            let answer = self.operate(user, &read_message(&mut stream).await?).await;
+            let answer = serde_json::to_vec(&answer).expect("keys are strings");
+            write_message(&mut stream, &answer).await?;
+            return Ok(None);
+        };
         let request = Request::decode(&read_message(&mut stream).await?);
         let admitted = match request {
             Ok(request) => self.admit(request, memory).await,
@@ -269,6 +282,25 @@ impl Server {
                 write_message(&mut stream, &Response::Refused(why).encode()).await?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Trainers of other users may be let in by the socket's mode; rates are for this user.
+    async fn operate(&self, user: u32, wish: &[u8]) -> Answer {
+        if user != 0 && user != rustix::process::geteuid().as_raw() {
+            return Answer::Refused("only the gateway's own user may do that".to_owned());
+        }
+        let wish: Wish = match serde_json::from_slice(wish) {
+            Ok(wish) => wish,
+            Err(error) => return Answer::Refused(format!("not understood: {error}")),
+        };
+        let (reply, held) = oneshot::channel();
+        let change = RateChange::from(&wish);
+        let _ = self.events.send(Event::Hold { change, reply }).await;
+        match held.await {
+            Ok(Ok(link)) => Answer::Held(link),
+            Ok(Err(error)) => Answer::Refused(error.to_string()),
+            Err(_) => Answer::Refused("the gateway is stopping".to_owned()),
         }
     }
 

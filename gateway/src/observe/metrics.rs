@@ -112,6 +112,9 @@ pub struct Metrics {
     parity_bytes: Family<PeerLabel, Counter>,
     restored_segments: Family<PeerLabel, Counter>,
     lost_packets: Family<PeerLabel, Counter>,
+    loss_ratio: Family<PeerLabel, RealGauge>,
+    loss_alarm: Family<PeerLabel, Gauge>,
+    loss_alarms: Family<PeerLabel, Counter>,
     lanes_up: Family<PeerLabel, Gauge>,
     rtt_seconds: Family<PeerLabel, RealGauge>,
 }
@@ -149,6 +152,12 @@ pub struct PeerMetrics {
     pub restored_segments: Counter,
     /// Packets that the lanes declared lost.
     pub lost_packets: Counter,
+    /// Share of packets lost in the last ten seconds, from 0 to 1.
+    pub loss_ratio: RealGauge,
+    /// 1 while that is more than the fabric expects.
+    pub loss_alarm: Gauge,
+    /// How often it became more.
+    pub loss_alarms: Counter,
     /// Lanes connected.
     pub lanes_up: Gauge,
     /// Smoothed round-trip time of the fastest lane, in seconds.
@@ -182,6 +191,9 @@ impl Metrics {
             parity_bytes: Family::default(),
             restored_segments: Family::default(),
             lost_packets: Family::default(),
+            loss_ratio: Family::default(),
+            loss_alarm: Family::default(),
+            loss_alarms: Family::default(),
             lanes_up: Family::default(),
             rtt_seconds: Family::default(),
         };
@@ -224,6 +236,9 @@ impl Metrics {
             parity_bytes: self.parity_bytes.get_or_create_owned(&label),
             restored_segments: self.restored_segments.get_or_create_owned(&label),
             lost_packets: self.lost_packets.get_or_create_owned(&label),
+            loss_ratio: self.loss_ratio.get_or_create_owned(&label),
+            loss_alarm: self.loss_alarm.get_or_create_owned(&label),
+            loss_alarms: self.loss_alarms.get_or_create_owned(&label),
             lanes_up: self.lanes_up.get_or_create_owned(&label),
             rtt_seconds: self.rtt_seconds.get_or_create_owned(&label),
         }
@@ -266,6 +281,12 @@ impl Metrics {
         let help = "Segments in place thanks to parity";
         registry.register("restored_segments", help, self.restored_segments.clone());
         registry.register("lost_packets", "Packets declared lost", self.lost_packets.clone());
+        let help = "Share of packets lost in the last ten seconds";
+        registry.register("loss_ratio", help, self.loss_ratio.clone());
+        let help = "1 while more is lost than the fabric expects";
+        registry.register("loss_alarm", help, self.loss_alarm.clone());
+        let help = "How often the loss rose above what the fabric expects";
+        registry.register("loss_alarms", help, self.loss_alarms.clone());
         registry.register("lanes_up", "Lanes connected", self.lanes_up.clone());
         let help = "Smoothed round-trip time of the fastest lane";
         registry.register_with_unit("peer_rtt", help, Unit::Seconds, self.rtt_seconds.clone());

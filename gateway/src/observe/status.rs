@@ -81,17 +81,29 @@ pub struct PeerStatus {
     pub received_bytes: u64,
     /// Packets that its lanes declared lost.
     pub lost_packets: u64,
+    /// Share of packets to it that were lost in the last ten seconds, from 0 to 1.
+    pub loss: f64,
+    /// Whether that is more than the fabric expects.
+    pub loss_alarm: bool,
     /// The last thing that went wrong with it.
     pub problem: Option<String>,
 }
 
-/// A link as configured.
+/// A link as configured, and what it is held to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkStatus {
     /// The two regions, in name order.
     pub between: [String; 2],
-    /// Capacity each way in bits per second.
+    /// Capacity each way in bits per second, as the fabric says.
     pub rate_bits_per_second: u64,
+    /// What its schedule holds it to now.
+    pub scheduled_bits_per_second: Option<u64>,
+    /// What operators hold it to, at either end: the lowest.
+    pub operator_bits_per_second: Option<u64>,
+    /// At which gateway that was said.
+    pub operator_gateway: Option<String>,
+    /// What it is held to: an operator's word, else the schedule, else its capacity.
+    pub effective_bits_per_second: u64,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
     /// Random loss expected, from 0 to 1.

@@ -21,6 +21,8 @@ fn example() -> Status {
             sent_bytes: 1,
             received_bytes: 2,
             lost_packets: 3,
+            loss: 0.0,
+            loss_alarm: false,
             problem: None,
         }],
         links: vec![],
@@ -63,6 +65,9 @@ fn metrics_have_the_names_that_dashboards_use() {
     peer.parity_bytes.inc();
     peer.restored_segments.inc();
     peer.lost_packets.inc();
+    peer.loss_ratio.set(0.5);
+    peer.loss_alarm.set(1);
+    peer.loss_alarms.inc();
     peer.lanes_up.set(4);
     peer.rtt_seconds.set(0.08);
     let job = metrics.job("train");
@@ -91,6 +96,9 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_wan_parity_bytes_total{peer=\"west-0\"} 1",
         "landbridge_restored_segments_total{peer=\"west-0\"} 1",
         "landbridge_lost_packets_total{peer=\"west-0\"} 1",
+        "landbridge_loss_ratio{peer=\"west-0\"} 0.5",
+        "landbridge_loss_alarm{peer=\"west-0\"} 1",
+        "landbridge_loss_alarms_total{peer=\"west-0\"} 1",
         "landbridge_lanes_up{peer=\"west-0\"} 4",
         "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
         "landbridge_epoch{job=\"train\"} 2",

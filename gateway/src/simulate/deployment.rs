@@ -3,6 +3,7 @@
 use super::{Keys, Lab, Network, Setup, SimulateError, address};
 use crate::client::{Client, Operation};
 use crate::local::server::Job;
+use crate::wan::policy::Policies;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Plan};
@@ -118,8 +119,14 @@ impl Simulation {
             weight: NonZeroU32::MIN,
         };
         let keys = Keys::make(&fabric)?;
-        let (jobs, memory) = (vec![job], MEMORY);
-        let setup = Setup { fabric: Arc::clone(&fabric), plan, addresses, jobs, memory };
+        let setup = Setup {
+            fabric: Arc::clone(&fabric),
+            plan,
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            jobs: vec![job],
+            memory: MEMORY,
+            policies: Policies::new(),
+        };
         let mut lab = Lab::new(setup, net, seed);
         for id in fabric.gateway_ids() {
             lab.add_gateway(id, keys.papers(&fabric, id)?).await?;
@@ -217,7 +224,8 @@ impl Simulation {
         for (id, gateway) in fabric.gateway_ids().zip(&self.lab.gateways) {
             for (peer, link) in &gateway.peers {
                 let (from, to) = (fabric.gateway(id).region, fabric.gateway(*peer).region);
-                let (counters, queue_peak) = self.between(self.ip(id), link.address.ip())?;
+                let (counters, queue_peak) =
+                    self.between(self.ip(id), link.addresses.first().ip())?;
                 let payload = ByteCount::new(link.metrics.sent_bytes.get());
                 seen.push(LinkSeen { from, to, counters, payload, queue_peak });
             }

@@ -8,6 +8,8 @@ use crate::local::door::{self, Knocker};
 use crate::local::server::Job;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{NoStatus, Status, StatusDoor};
+use crate::wan::addresses::LaneAddresses;
+use crate::wan::policy::Policies;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
@@ -23,12 +25,14 @@ pub struct Setup {
     pub fabric: Arc<Fabric>,
     /// What its gateways do.
     pub plan: Plan,
-    /// Where each gateway is, in order.
-    pub addresses: Vec<SocketAddr>,
+    /// Where the lanes of each gateway are, in order.
+    pub addresses: Vec<LaneAddresses>,
     /// The jobs.
     pub jobs: Vec<Job>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
+    /// How links are used.
+    pub policies: Policies,
 }
 
 /// A simulated deployment.
@@ -59,7 +63,7 @@ pub fn lan_address(gateway: GatewayId) -> SocketAddr {
 
 /// What a simulated gateway is made of.
 pub fn gateway_spec(setup: &Setup, me: GatewayId, papers: Papers) -> GatewaySpec {
-    let at = |id: GatewayId| setup.addresses[usize::from(id.0)];
+    let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
     let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
     let ports = others().filter(|id| has_port(*id));
@@ -67,13 +71,15 @@ pub fn gateway_spec(setup: &Setup, me: GatewayId, papers: Papers) -> GatewaySpec
         fabric: Arc::clone(&setup.fabric),
         identity: papers.identity,
         me,
-        listen: Listen { wan: has_port(me).then(|| at(me)), lan: Some(lan_address(me)) },
+        listen: Listen { wan: has_port(me).then(|| at(me)), lan: Some(lan_address(me).into()) },
         addresses: ports.map(|id| (id, at(id))).collect(),
-        lan_addresses: others().map(|id| (id, lan_address(id))).collect(),
+        lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
+        mtu_pinned: true,
         credentials: papers.credentials,
         jobs: setup.jobs.clone(),
         memory: setup.memory,
         plan: setup.plan.clone(),
+        policies: setup.policies.clone(),
     }
 }
 
@@ -153,16 +159,18 @@ impl Lab {
 
     /// Cuts what goes out from a gateway, or joins it again.
     pub fn cut_from(&self, from: GatewayId, cut: bool) {
-        let ip = |id: GatewayId| self.address(id).ip();
+        let all = |id: GatewayId| self.setup.addresses[usize::from(id.0)].all();
         for to in self.fabric.gateway_ids().filter(|to| *to != from) {
-            // Where there is no link there is nothing to cut.
-            let _ = self.net.set_blackhole(ip(from), ip(to), cut);
+            for (from, to) in all(from).zip(all(to)) {
+                // Where there is no link there is nothing to cut.
+                let _ = self.net.set_blackhole(from.ip(), to.ip(), cut);
+            }
         }
     }
 
-    /// Where a gateway is.
+    /// Where a gateway's first lane is.
     pub fn address(&self, id: GatewayId) -> SocketAddr {
-        self.setup.addresses[usize::from(id.0)]
+        self.setup.addresses[usize::from(id.0)].first()
     }
 
     /// The way to the gateway of a rank, for trainers that are to see their results.

@@ -2,9 +2,11 @@
 
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls};
+use super::word::{LINK_GROUP, LinkWord};
+use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
+use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
@@ -89,7 +91,15 @@ enum Refusal {
 impl LaneHandle {
     /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
     pub fn send(&self, envelope: Envelope, message: &Message) {
-        let bytes = [&envelope.encode(), &*message.encode()].concat();
+        self.queue([&envelope.encode(), &*message.encode()].concat());
+    }
+
+    /// Queues a word on a link.
+    pub fn say(&self, word: LinkWord) {
+        self.queue([&LINK_GROUP.0.to_be_bytes(), &*word.encode()].concat());
+    }
+
+    fn queue(&self, bytes: Vec<u8>) {
         if self.control.try_send(bytes).is_err() {
             self.close(PROTOCOL, "control messages are not read");
         }
@@ -107,12 +117,13 @@ impl LaneHandle {
 
     /// Smoothed round-trip time.
     pub fn rtt(&self) -> Span {
-        Span::from_ns(u64::try_from(self.connection.rtt().as_nanos()).unwrap_or(u64::MAX))
+        silence::round_trip(&self.connection)
     }
 
-    /// Packets given up as lost.
-    pub fn lost_packets(&self) -> u64 {
-        self.connection.stats().path.lost_packets
+    /// Packets sent, and those of them given up as lost.
+    pub fn packets(&self) -> (u64, u64) {
+        let path = self.connection.stats().path;
+        (path.sent_packets, path.lost_packets)
     }
 
     fn close(&self, code: u32, why: &str) {
@@ -171,7 +182,8 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
         why = connection.closed() => why.to_string(),
         why = read_control(&spec, seen.peer, id, control_in) => why,
         why = write_control(control_out, queue) => why,
-        why = silence::probe(&*spec.host, &connection) => why,
+        why = silence::probe(&*spec.host, &connection, &peer.heard) => why,
+        why = windows::follow(&spec, &peer, &connection) => why,
         why = segment::receive_all(&spec, seen.peer, id, &connection) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Small) => why,
         why = segment::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,
@@ -277,16 +289,23 @@ async fn read_control(
             Ok(bytes) => bytes,
             Err(why) => return why,
         };
-        let decoded = Envelope::decode(&bytes)
-            .and_then(|(envelope, message)| Ok((envelope, Message::decode(message)?)));
-        let (envelope, message) = match decoded {
-            Ok(decoded) => decoded,
+        let event = match read_event(&bytes, from, id) {
+            Ok(event) => event,
             Err(error) => return format!("a control message that is none: {error}"),
         };
-        if spec.events.send(Event::Message { from, id, envelope, message }).await.is_err() {
+        if spec.events.send(event).await.is_err() {
             return "engine gone".to_owned();
         }
     }
+}
+
+/// A word on a link, or an envelope with its message.
+fn read_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
+    if let Some(word) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
+        return Ok(Event::LinkWord { from, id, word: LinkWord::decode(word)? });
+    }
+    let (envelope, message) = Envelope::decode(bytes)?;
+    Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
 }
 
 async fn write_control(mut stream: SendStream, mut queue: mpsc::Receiver<Vec<u8>>) -> String {

@@ -1,10 +1,15 @@
 //! One lane of a gateway: an endpoint with its own socket, port and executor, shared by all
 //! peers. Of two gateways the first by name dials; both authenticate.
 
+use super::addresses::LaneAddresses;
 use super::connection::{Connected, Guest, Origin, serve};
 use super::outbox::Outbox;
-use super::rate::LinkRate;
+use super::policy::ControllerKind;
+use super::rate::HeldRate;
+use super::silence::Heard;
 use super::tls::{self, Credentials};
+use super::transport::Packets;
+use super::windows::Path;
 use super::{capped, transport};
 use crate::crowd::{Seats, Seldom};
 use crate::engine::{Event, EventSender};
@@ -19,7 +24,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use units::Span;
+use units::{BitRate, Span};
 
 /// Socket buffers asked for, each way.
 const SOCKET_BYTES: usize = 16 << 20;
@@ -41,14 +46,18 @@ const BACKOFF_MAX: Span = Span::from_secs(5);
 pub struct PeerLink {
     /// The peer.
     pub id: GatewayId,
-    /// Where its first lane listens; lane `i` listens `i` ports above.
-    pub address: SocketAddr,
-    /// The link to its region.
+    /// Where its lanes listen.
+    pub addresses: LaneAddresses,
+    /// The link to its region, with what the pair alone could send over it.
     pub link: Link,
     /// What is to go to it.
     pub outbox: Outbox,
-    /// The link's limit.
-    pub rate: LinkRate,
+    /// What it is held to.
+    pub rate: HeldRate,
+    /// What decides how much is in flight.
+    pub controller: ControllerKind,
+    /// When it was last heard.
+    pub heard: Heard,
     /// What is counted of it.
     pub metrics: PeerMetrics,
 }
@@ -65,8 +74,12 @@ pub struct LaneSpec {
     pub me: GatewayId,
     /// Drawn at this start.
     pub boot: BootId,
-    /// Where lane 0 listens; lane `i` listens `i` ports above.
-    pub listen: SocketAddr,
+    /// Where lanes listen.
+    pub listen: LaneAddresses,
+    /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
+    pub mtu_pinned: bool,
+    /// The plan's segments.
+    pub segment_bytes: u64,
     /// Who we are and whom we believe, from the next handshake on.
     pub credentials: watch::Receiver<Arc<Credentials>>,
     /// Everybody else with a port.
@@ -135,12 +148,8 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     Ok(())
 }
 
-fn port_of(lane: u16, first: SocketAddr) -> SocketAddr {
-    SocketAddr::new(first.ip(), first.port() + lane)
-}
-
 fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
-    let address = port_of(lane, spec.listen);
+    let address = spec.listen.of(lane);
     let bind = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
     let datagram = transport::datagram_bytes(&spec.fabric, address.ip());
@@ -162,16 +171,38 @@ fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::Credential
         .incoming_buffer_size(UNANSWERED_BYTES)
         .incoming_buffer_size_total(UNANSWERED_BYTES * HANDSHAKES_MAX as u64)
         .migration(true);
-    // Who dials from an unknown address may be at the end of the longest link.
+    // Who dials from an unknown address may be at the end of the longest link; once it has said
+    // who it is, windows and controller are its own.
     if let Some(peer) = spec.peers.values().max_by_key(|peer| plan::bdp(&peer.link)) {
-        server.transport_config(Arc::new(settings(spec, &peer.link)));
+        server.transport_config(Arc::new(settings(spec, peer)));
     }
     Ok(server)
 }
 
-fn settings(spec: &LaneSpec, link: &Link) -> quinn::TransportConfig {
-    let segment = plan::segment_bytes(&spec.fabric).get();
-    transport::settings(&spec.fabric, link, segment, spec.listen.ip())
+fn settings(spec: &LaneSpec, peer: &PeerLink) -> quinn::TransportConfig {
+    let datagram = transport::datagram_bytes(&spec.fabric, spec.listen.first().ip());
+    let packets = if spec.mtu_pinned {
+        Packets::Pinned { bytes: datagram }
+    } else {
+        Packets::Discovered { bytes_max: datagram }
+    };
+    transport::settings(&peer.path(spec), peer.controller, packets)
+}
+
+impl PeerLink {
+    /// What windows follow from before anything is measured.
+    pub(super) fn path(&self, spec: &LaneSpec) -> Path {
+        Path {
+            link: Link { rate: self.rate_now(), ..self.link.clone() },
+            lanes: u64::from(plan::lanes(&spec.fabric)),
+            segment_bytes: spec.segment_bytes,
+        }
+    }
+
+    /// What the pair alone could send over its link, as far as that is held to.
+    pub(super) fn rate_now(&self) -> BitRate {
+        self.link.rate.min(self.rate.held_to())
+    }
 }
 
 /// Those who dial a lane.
@@ -220,8 +251,8 @@ fn answer_to(
     answers: &quinn::ServerConfig,
 ) -> Arc<quinn::ServerConfig> {
     let mut answer = answers.clone();
-    if let Some(peer) = spec.peers.values().find(|peer| port_of(lane, peer.address) == from) {
-        answer.transport_config(Arc::new(settings(spec, &peer.link)));
+    if let Some(peer) = spec.peers.values().find(|peer| peer.addresses.of(lane) == from) {
+        answer.transport_config(Arc::new(settings(spec, peer)));
     }
     Arc::new(answer)
 }
@@ -241,7 +272,7 @@ fn welcome(
         }
         return;
     }
-    let is_peer = spec.peers.values().any(|peer| peer.address.ip() == from.ip());
+    let is_peer = spec.peers.values().any(|peer| peer.addresses.has(from.ip()));
     let seat = guests.seats.take(is_peer.then_some(from.ip()));
     match incoming.accept_with(answer_with) {
         Ok(connecting) => {
@@ -283,7 +314,7 @@ async fn answer(
 
 async fn dial(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, peer: Arc<PeerLink>) {
     let name = spec.fabric.gateway(peer.id).name.clone();
-    let address = port_of(lane, peer.address);
+    let address = peer.addresses.of(lane);
     let mut pause = BACKOFF_MIN;
     let refused = Seldom::default();
     while !spec.shutdown.is_cancelled() {
@@ -321,7 +352,7 @@ async fn connect(
     let credentials = Arc::clone(&spec.credentials.borrow());
     let crypto = credentials.client().map_err(|error| error.to_string())?;
     let mut config = quinn::ClientConfig::new(crypto);
-    config.transport_config(Arc::new(settings(spec, &peer.link)));
+    config.transport_config(Arc::new(settings(spec, peer)));
     let server_name = tls::dns_name(name, spec.fabric.name());
     let connecting = endpoint
         .connect_with(config, address, &server_name)

@@ -9,38 +9,59 @@
 //! that was in flight is lost at once, and would overflow the queue once more: until it has
 //! been sent again the window is the lane's part of a BDP, which quinn's pacer spreads.
 
-use hier_collectives::topology::Link;
+use super::windows::Windows;
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::congestion::Controller;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Loss beyond the fabric's expectation that counts as congestion.
 const CONGESTION_LOSS: f64 = 0.03;
 /// Bytes that a loss ratio is computed over, at least.
 const SAMPLE_BYTES: u64 = 256 << 10;
-/// The least window while much is sent again.
-const REPAIR_WINDOW_MIN: u64 = 256 << 10;
 /// What may be sent again at once, as a part of the window for it.
 const REPAIR_BURST_DIVISOR: u64 = 4;
 /// The narrowest window, as a share of the widest.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
-/// Makes one controller per lane.
-#[derive(Debug, Clone)]
-pub struct LinkShare {
-    /// Bytes that may be in flight on one lane.
-    window_bytes: u64,
+/// How much one lane may have in flight; followed live, see [`super::windows`].
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// Bytes that may be in flight.
+    flight: AtomicU64,
     /// Bytes that may be in flight while much is sent again.
-    repair_bytes: u64,
-    /// Loss ratio above which the window narrows.
-    loss_limit: f64,
+    repair: AtomicU64,
+    /// The part of `flight` that is in use, in thousandths; 0 for all of it.
+    share: AtomicU64,
 }
 
+impl Limits {
+    pub fn set(&self, windows: &Windows) {
+        self.flight.store(windows.flight, Ordering::Relaxed);
+        self.repair.store(windows.repair, Ordering::Relaxed);
+    }
+
+    /// The part of the window that is in use, from 0 to 1: less on a path that loses much.
+    pub fn share(&self) -> f64 {
+        match self.share.load(Ordering::Relaxed) {
+            0 => 1.0,
+            thousandths => thousandths as f64 / 1000.0,
+        }
+    }
+
+    pub fn flight(&self) -> u64 {
+        self.flight.load(Ordering::Relaxed)
+    }
+}
+
+/// The controller of one lane.
 #[derive(Debug, Clone)]
-struct State {
-    config: LinkShare,
+pub(super) struct LinkShare {
+    limits: Arc<Limits>,
+    /// Loss ratio above which the window narrows.
+    loss_limit: f64,
     in_flight: u64,
     acked: u64,
     lost: u64,
@@ -51,28 +72,14 @@ struct State {
 }
 
 impl LinkShare {
-    /// Twice the link's BDP for each lane, so that any lane can carry what the others lost,
-    /// and a little for short paths, where timers weigh more than distance.
-    pub fn new(link: &Link, lanes: u64) -> Self {
-        let bdp = hier_collectives::plan::bdp(link).get();
-        Self {
-            window_bytes: 2 * bdp + (2 << 20),
-            repair_bytes: (bdp / lanes).max(REPAIR_WINDOW_MIN),
-            loss_limit: link.loss.as_f64() + CONGESTION_LOSS,
-        }
+    /// For a link that loses `expected_loss` of its packets at random.
+    pub fn new(limits: Arc<Limits>, expected_loss: f64, in_flight: u64) -> Self {
+        let loss_limit = expected_loss + CONGESTION_LOSS;
+        Self { limits, loss_limit, in_flight, acked: 0, lost: 0, repair: 0, share: 1.0 }
     }
-}
 
-impl ControllerFactory for LinkShare {
-    fn build(self: Arc<Self>, _now: Instant, _mtu: u16) -> Box<dyn Controller> {
-        let config = (*self).clone();
-        Box::new(State { config, in_flight: 0, acked: 0, lost: 0, repair: 0, share: 1.0 })
-    }
-}
-
-impl State {
     fn limit(&self) -> u64 {
-        (self.config.window_bytes as f64 * self.share) as u64
+        (self.limits.flight() as f64 * self.share) as u64
     }
 
     fn sample(&mut self) {
@@ -81,13 +88,14 @@ impl State {
             return;
         }
         let loss = self.lost as f64 / total as f64;
-        let factor = if loss > self.config.loss_limit { 0.8 } else { 1.1 };
+        let factor = if loss > self.loss_limit { 0.8 } else { 1.1 };
         self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
+        self.limits.share.store((self.share * 1000.0) as u64, Ordering::Relaxed);
         (self.acked, self.lost) = (0, 0);
     }
 }
 
-impl Controller for State {
+impl Controller for LinkShare {
     fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
         self.in_flight += bytes;
         self.repair = self.repair.saturating_sub(bytes);
@@ -116,8 +124,9 @@ impl Controller for State {
     fn on_mtu_update(&mut self, _new_mtu: u16) {}
 
     fn window(&self) -> u64 {
-        if self.repair > self.config.repair_bytes / REPAIR_BURST_DIVISOR {
-            self.config.repair_bytes
+        let repair_window = self.limits.repair.load(Ordering::Relaxed);
+        if self.repair > repair_window / REPAIR_BURST_DIVISOR {
+            repair_window
         } else if self.in_flight < self.limit() {
             u64::MAX
         } else {
@@ -130,7 +139,7 @@ impl Controller for State {
     }
 
     fn initial_window(&self) -> u64 {
-        self.config.window_bytes
+        self.limits.flight()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -142,13 +151,13 @@ impl Controller for State {
 mod tests {
     use super::*;
 
-    fn controller() -> State {
-        let config =
-            LinkShare { window_bytes: 1 << 20, repair_bytes: 256 << 10, loss_limit: 0.031 };
-        State { config, in_flight: 0, acked: 0, lost: 0, repair: 0, share: 1.0 }
+    fn controller() -> LinkShare {
+        let (flight, repair) = ((1 << 20).into(), (256 << 10).into());
+        let limits = Limits { flight, repair, ..Limits::default() };
+        LinkShare::new(Arc::new(limits), 0.001, 0)
     }
 
-    fn round(state: &mut State, acked: u64, lost: u64) {
+    fn round(state: &mut LinkShare, acked: u64, lost: u64) {
         let now = Instant::now();
         state.on_sent(now, acked + lost, 0);
         state.acked += acked;

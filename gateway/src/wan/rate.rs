@@ -2,7 +2,8 @@
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
 //! milliseconds of rate, at most 64 KiB, since each may end in a short packet; the bucket holds
-//! two milliseconds, since timers wake up to one millisecond late.
+//! two milliseconds, since timers wake up to one millisecond late. The rate may change at any
+//! time: the bucket is replaced.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -10,23 +11,74 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use hier_collectives::plan::{self, PairRate};
+use hier_collectives::topology::Link;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use units::Span;
+use units::{BitRate, Span};
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
 
 /// Shared by all lanes of a link.
 pub struct LinkRate {
     host: Arc<dyn Host>,
+    state: Mutex<State>,
+    line: Mutex<Line>,
+}
+
+/// What the payload to one peer is held to: the pair's part of a link whose rate, in IP bytes as
+/// links have it, may change.
+pub struct HeldRate {
+    pair: PairRate,
+    link: Link,
+    mtu: u16,
+    /// Of the link.
+    bits_per_second: AtomicU64,
+    limit: LinkRate,
+}
+
+impl HeldRate {
+    /// The pair's part of the whole of `link`.
+    pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
+        let bits_per_second = link.rate.bits_per_second().into();
+        let limit = LinkRate::new(host, payload_bytes_per_second(&pair, &link, link.rate, mtu));
+        Self { pair, link, mtu, bits_per_second, limit }
+    }
+
+    /// What the link is held to, all its pairs together.
+    pub fn held_to(&self) -> BitRate {
+        BitRate::from_bits_per_second(self.bits_per_second.load(Ordering::Relaxed))
+    }
+
+    /// Holds the link to another rate, and never to more than its own; the pair gets its part.
+    pub fn hold(&self, rate: BitRate) {
+        let rate = rate.min(self.link.rate);
+        let before = self.bits_per_second.swap(rate.bits_per_second(), Ordering::Relaxed);
+        if before != rate.bits_per_second() {
+            let limit = payload_bytes_per_second(&self.pair, &self.link, rate, self.mtu);
+            self.limit.set(limit);
+        }
+    }
+
+    /// Where payload waits until it may leave.
+    pub fn limit(&self) -> &LinkRate {
+        &self.limit
+    }
+}
+
+fn payload_bytes_per_second(pair: &PairRate, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
+    plan::payload_limit(pair.over(held_to), link.loss.as_f64(), mtu)
+}
+
+struct State {
     cell_bytes: u64,
     bucket: Bucket,
     /// Bytes bought and not used yet.
-    credit_bytes: Mutex<u64>,
-    line: Mutex<Line>,
+    credit_bytes: u64,
 }
 
 /// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
@@ -64,30 +116,24 @@ impl Clock for HostClock {
 impl LinkRate {
     /// A limit of `bytes_per_second` payload bytes.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
-        let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
-        let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
-        let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
-        let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(&host)));
-        Self {
-            host,
-            cell_bytes: cell_bytes as u64,
-            bucket,
-            credit_bytes: Mutex::new(0),
-            line: Mutex::default(),
-        }
+        let state = Mutex::new(State::new(&host, bytes_per_second));
+        Self { host, state, line: Mutex::default() }
     }
 
-    /// The most that one [`LinkRate::take`] may ask for.
+    /// Another limit, from the next cell on; what waits for one of the old waits no longer
+    /// than that.
+    pub fn set(&self, bytes_per_second: f64) {
+        *self.lock() = State::new(&self.host, bytes_per_second);
+    }
+
+    /// What one [`LinkRate::take`] asks for at best.
     pub fn cell_bytes(&self) -> u64 {
-        self.cell_bytes
+        self.lock().cell_bytes
     }
 
     /// Waits until `bytes` bytes may leave, of a segment with this place among those that are
     /// under way.
     pub async fn take(&self, bytes: u64, order: u64) {
-        debug_assert!(bytes <= self.cell_bytes, "at most a cell");
         let standing = self.stand(order);
         loop {
             standing.is_first().await;
@@ -111,17 +157,34 @@ impl LinkRate {
     }
 
     fn try_take(&self, bytes: u64) -> Result<(), Span> {
-        let mut credit = self.credit_bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if *credit < bytes {
-            self.bucket.check().map_err(|not_yet| {
+        let mut state = self.lock();
+        // More than one where the rate fell since the bytes were cut.
+        while state.credit_bytes < bytes {
+            state.bucket.check().map_err(|not_yet| {
                 let now = Nanos::from(self.host.now().ns());
                 let earliest = not_yet.earliest_possible();
                 Span::from_ns(earliest.duration_since(now).as_u64())
             })?;
-            *credit += self.cell_bytes;
+            state.credit_bytes += state.cell_bytes;
         }
-        *credit -= bytes;
+        state.credit_bytes -= bytes;
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
+        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
+        let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
+        let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
+        let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
+        let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
+        Self { cell_bytes: cell_bytes as u64, bucket, credit_bytes: 0 }
     }
 }
 
@@ -207,6 +270,28 @@ mod tests {
         let fair = taken.iter().sum::<u32>() / 4;
         // The first lane takes the burst before the others are there.
         assert!(taken.iter().all(|cells| cells.abs_diff(fair) <= 5), "{taken:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_that_changes_holds_from_then_on() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1e8));
+        let taken = Arc::new(Mutex::new(0u64));
+        let (task_limit, task_taken) = (Arc::clone(&limit), Arc::clone(&taken));
+        host.spawn(Box::pin(async move {
+            loop {
+                // Cut at the first rate, also when a cell has become smaller.
+                task_limit.take(65_536, FIRST).await;
+                *task_taken.lock().expect("no panic") += 65_536;
+            }
+        }));
+        for rate in [1e8, 1e7, 5e7, 1e8] {
+            limit.set(rate);
+            let before = *taken.lock().expect("no panic");
+            host.sleep_until(host.now() + Span::from_secs(1)).await;
+            let bytes = *taken.lock().expect("no panic") - before;
+            assert!((bytes as f64 / rate - 1.0).abs() < 0.02, "{bytes} bytes in 1 s at {rate}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,7 +31,8 @@ pub(super) async fn send_all(
         // then one that should go before it may still come.
         peer.outbox.ready(class).await;
         let order = if class == Class::Small { FIRST } else { LAST };
-        peer.rate.take(AHEAD_BYTES.min(peer.rate.cell_bytes()), order).await;
+        let limit = peer.rate.limit();
+        limit.take(AHEAD_BYTES.min(limit.cell_bytes()), order).await;
         let Some(outgoing) = peer.outbox.pull(class, id) else { continue };
         let bytes = outgoing.payload.len();
         let counters = &peer.metrics;
@@ -103,9 +104,9 @@ async fn write_at_rate(
     order: u64,
 ) -> Result<(), quinn::WriteError> {
     while !rest.is_empty() {
-        let cell = usize::try_from(peer.rate.cell_bytes()).unwrap_or(usize::MAX);
+        let cell = usize::try_from(peer.rate.limit().cell_bytes()).unwrap_or(usize::MAX);
         let cell = rest.split_to(cell.min(rest.len()));
-        peer.rate.take(cell.len() as u64, order).await;
+        peer.rate.limit().take(cell.len() as u64, order).await;
         stream.write_chunk(cell).await?;
     }
     Ok(())

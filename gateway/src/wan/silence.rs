@@ -5,41 +5,71 @@
 //! way has a deadline, so a lane that has bytes in flight and hears no acknowledgement for a
 //! round trip sends a datagram of one byte, and one more each round trip until it hears. The
 //! acknowledgement of any of them lets QUIC see all that was lost at once.
+//!
+//! A lane that hears nothing while others to the same peer do is on a path that has died: it is
+//! given up long before QUIC would, so that its segments go over the others.
 
+use super::link_share::{Limits, LinkShare};
+use super::policy::ControllerKind;
+use super::windows::Path;
 use crate::host::Host;
 use bytes::Bytes;
 use quinn::Connection;
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::congestion::{
+    Controller, ControllerFactory, ControllerMetrics, CubicConfig, NewRenoConfig,
+};
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use units::Span;
+use tracing::trace;
+use units::{Span, TimeNs};
 
+/// Where each packet sent is traced, with the bytes in flight on its lane and their limit.
+const FLIGHT: &str = "landbridge::flight";
 /// Acknowledgements may come this much later than a round trip (QUIC's `max_ack_delay`).
 const ACK_DELAY: Span = Span::from_ms(25);
 /// Room for probes on either side, quinn's bookkeeping of them included. Nobody reads them:
 /// the oldest goes when the room is full.
 pub(super) const DATAGRAM_BYTES: usize = 1024;
 
-/// Probes a connection until it ends; returns why.
-pub(super) async fn probe(host: &dyn Host, connection: &Connection) -> String {
+/// Others must have been heard for this long since a lane was, in round trips,
+const GIVE_UP_ROUNDS: u64 = 6;
+/// and for at least this long.
+const GIVE_UP_MIN: Span = Span::from_ms(500);
+
+/// When any lane to a peer was last heard.
+#[derive(Debug, Default)]
+pub struct Heard(AtomicU64);
+
+/// Probes a connection until it ends, or until its path has died; returns why.
+pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard) -> String {
     let mut acked_before = 0;
+    let mut heard = host.now();
     loop {
-        let rtt = Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX));
-        host.sleep_until(host.now() + rtt + ACK_DELAY).await;
+        let round = round_trip(connection) + ACK_DELAY;
+        host.sleep_until(host.now() + round).await;
         // Asked for each time: a connection that moves to another path has a new one.
-        let state = connection.congestion_state().into_any();
-        let Ok(watched) = state.downcast::<Watched>() else {
+        let Some(watch) = watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
-        let watch = watched.watch;
         let acked = watch.acked.load(Ordering::Relaxed);
         let silent = acked == acked_before && watch.in_flight.load(Ordering::Relaxed) > 0;
         acked_before = acked;
+        if !silent {
+            heard = host.now();
+            if watch.in_flight.load(Ordering::Relaxed) > 0 {
+                peer.0.fetch_max(heard.ns(), Ordering::Relaxed);
+            }
+        }
+        let others = TimeNs::from_ns(peer.0.load(Ordering::Relaxed)).since(heard);
+        let patience = Span::from_ns(round.ns().saturating_mul(GIVE_UP_ROUNDS)).max(GIVE_UP_MIN);
+        if silent && others > patience {
+            return format!("silent for {others} while other lanes to the same gateway are heard");
+        }
         if silent {
-            watch.slack.store(2 * u64::from(watched.mtu), Ordering::Relaxed);
+            watch.slack.store(2 * watch.mtu.load(Ordering::Relaxed), Ordering::Relaxed);
             if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
                 return error.to_string();
             }
@@ -47,35 +77,118 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection) -> String {
     }
 }
 
-/// Makes controllers that tell of silence, and let a probe pass when the window is shut.
-pub(super) struct Watching<F>(pub Arc<F>);
+/// Smoothed round-trip time of a connection.
+pub(super) fn round_trip(connection: &Connection) -> Span {
+    Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What a connection's controller shares with us.
+pub(super) fn watch(connection: &Connection) -> Option<Arc<Watch>> {
+    let state = connection.congestion_state().into_any();
+    state.downcast::<Watched>().ok().map(|watched| watched.watch)
+}
+
+/// Makes controllers that tell of silence and round trips, and let a probe pass when the
+/// window is shut.
+pub(super) struct Watching {
+    path: Path,
+    kind: ControllerKind,
+}
 
 struct Watched {
     inner: Box<dyn Controller>,
-    mtu: u16,
     watch: Arc<Watch>,
 }
 
-/// What the prober and the controller share.
-#[derive(Debug, Default)]
-struct Watch {
+/// What a controller and the tasks beside it share.
+#[derive(Default)]
+pub(super) struct Watch {
     in_flight: AtomicU64,
     /// Packets acknowledged so far.
     acked: AtomicU64,
     /// Bytes that may leave beyond the window.
     slack: AtomicU64,
+    mtu: AtomicU64,
+    /// Least round trip since it was taken, in nanoseconds; 0 for none.
+    least_rtt_ns: AtomicU64,
+    /// How much may be in flight.
+    pub limits: Arc<Limits>,
+    /// The controller to go on with, once there is one: an answered connection has that of
+    /// another link until its peer has said who it is.
+    next: Mutex<Option<Box<dyn Controller>>>,
+    has_next: AtomicBool,
 }
 
-impl<F: ControllerFactory + Send + Sync + 'static> ControllerFactory for Watching<F> {
-    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        let inner = Arc::clone(&self.0).build(now, mtu);
-        Box::new(Watched { inner, mtu, watch: Arc::default() })
+impl Watch {
+    /// The least round trip since it was last taken.
+    pub fn take_least_rtt(&self) -> Option<Span> {
+        let ns = self.least_rtt_ns.swap(0, Ordering::Relaxed);
+        (ns > 0).then(|| Span::from_ns(ns))
+    }
+
+    /// Goes on with the controller of another link.
+    pub fn assign(&self, path: &Path, kind: ControllerKind, now: Instant) {
+        self.limits.set(&path.windows());
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let mtu = u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX);
+        let next = make(kind, path, &self.limits, (now, mtu, in_flight));
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        self.has_next.store(true, Ordering::Release);
     }
 }
 
+impl Watching {
+    /// Controllers of one link's lanes.
+    pub fn new(path: &Path, kind: ControllerKind) -> Self {
+        Self { path: path.clone(), kind }
+    }
+}
+
+impl ControllerFactory for Watching {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
+        let watch = Watch { mtu: u64::from(mtu).into(), ..Watch::default() };
+        watch.limits.set(&self.path.windows());
+        let inner = make(self.kind, &self.path, &watch.limits, (now, mtu, 0));
+        Box::new(Watched { inner, watch: Arc::new(watch) })
+    }
+}
+
+fn make(
+    kind: ControllerKind,
+    path: &Path,
+    limits: &Arc<Limits>,
+    (now, mtu, in_flight): (Instant, u16, u64),
+) -> Box<dyn Controller> {
+    // RFC 9002's, for any MTU: QUIC's own is less than one jumbo packet, and such a connection
+    // never sends its second one.
+    let initial = (INITIAL_PACKETS * u64::from(mtu)).max(INITIAL_BYTES);
+    match kind {
+        ControllerKind::LinkShare => {
+            let loss = path.link.loss.as_f64();
+            Box::new(LinkShare::new(Arc::clone(limits), loss, in_flight))
+        }
+        ControllerKind::Cubic => {
+            let mut config = CubicConfig::default();
+            config.initial_window(initial);
+            Arc::new(config).build(now, mtu)
+        }
+        ControllerKind::NewReno => {
+            let mut config = NewRenoConfig::default();
+            config.initial_window(initial);
+            Arc::new(config).build(now, mtu)
+        }
+    }
+}
+
+/// Window that CUBIC and NewReno begin with, in packets and at least in bytes.
+const INITIAL_PACKETS: u64 = 10;
+/// As above.
+const INITIAL_BYTES: u64 = 14_720;
+
 impl Controller for Watched {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.watch.in_flight.fetch_add(bytes, Ordering::Relaxed);
+        let in_flight = self.watch.in_flight.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        trace!(target: FLIGHT, in_flight, window = self.watch.limits.flight());
         let slack = self.watch.slack.load(Ordering::Relaxed);
         self.watch.slack.store(slack.saturating_sub(bytes), Ordering::Relaxed);
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -90,6 +203,12 @@ impl Controller for Watched {
         rtt: &RttEstimator,
     ) {
         self.watch.acked.fetch_add(1, Ordering::Relaxed);
+        let sample = u64::try_from(now.saturating_duration_since(sent).as_nanos());
+        let sample = sample.unwrap_or(u64::MAX).max(1);
+        let least = self.watch.least_rtt_ns.load(Ordering::Relaxed);
+        if least == 0 || sample < least {
+            self.watch.least_rtt_ns.store(sample, Ordering::Relaxed);
+        }
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -102,6 +221,12 @@ impl Controller for Watched {
     ) {
         self.watch.in_flight.store(in_flight, Ordering::Relaxed);
         self.watch.slack.store(0, Ordering::Relaxed);
+        if self.watch.has_next.swap(false, Ordering::Acquire) {
+            let mut next = self.watch.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(next) = next.take() {
+                self.inner = next;
+            }
+        }
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
 
@@ -118,7 +243,7 @@ impl Controller for Watched {
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.mtu = new_mtu;
+        self.watch.mtu.store(u64::from(new_mtu), Ordering::Relaxed);
         self.inner.on_mtu_update(new_mtu);
     }
 
@@ -135,7 +260,7 @@ impl Controller for Watched {
 
     fn clone_box(&self) -> Box<dyn Controller> {
         let (inner, watch) = (self.inner.clone_box(), Arc::clone(&self.watch));
-        Box::new(Self { inner, mtu: self.mtu, watch })
+        Box::new(Self { inner, watch })
     }
 
     fn initial_window(&self) -> u64 {

@@ -1,11 +1,10 @@
 //! QUIC's settings for a link: windows from its BDP, its MTU, its congestion controller.
 
-use super::link_share::LinkShare;
+use super::policy::ControllerKind;
 use super::silence::{DATAGRAM_BYTES, Watching};
-use hier_collectives::plan;
-use hier_collectives::repair::{SHARD_BYTES, parity_max};
-use hier_collectives::topology::{Fabric, Link};
-use quinn::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
+use super::windows::Path;
+use hier_collectives::topology::Fabric;
+use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,44 +22,48 @@ pub fn datagram_bytes(fabric: &Fabric, address: IpAddr) -> u16 {
     (fabric.mtu() - headers).min(MAX_DATAGRAM)
 }
 
+/// How large the packets of a lane are, in bytes of UDP payload.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Packets {
+    /// As the fabric says. A burst of losses is not taken for a path that lets no large packets
+    /// through, which would leave a lane with small ones for good.
+    Pinned { bytes: u16 },
+    /// Up to what gets through.
+    Discovered { bytes_max: u16 },
+}
+
 /// The settings of one lane of a link.
-pub fn settings(
-    fabric: &Fabric,
-    link: &Link,
-    segment_bytes: u64,
-    address: IpAddr,
+pub(super) fn settings(
+    path: &Path,
+    controller: ControllerKind,
+    packets: Packets,
 ) -> TransportConfig {
-    let lanes = u64::from(plan::lanes(fabric));
-    let bdp = plan::bdp(link).get();
-    let parity = u64::from(parity_max(segment_bytes)) * SHARD_BYTES;
-    let stream = segment_bytes + parity + 4096;
-    let datagram = datagram_bytes(fabric, address);
+    let windows = path.windows();
     let mut transport = TransportConfig::default();
     transport
-        // Streams are always read, so these bound nothing but a peer that breaks the rules:
-        // grants are our back-pressure.
-        .stream_receive_window(varint(stream))
-        .receive_window(varint(3 * bdp + 8 * stream))
-        .max_concurrent_uni_streams(varint(64 + 4 * bdp / segment_bytes.min(4096)))
+        .stream_receive_window(windows.stream)
+        .receive_window(windows.receive)
+        .max_concurrent_uni_streams(windows.streams)
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
-        // What a lane holds unacknowledged: three BDP of its share, at least one of the link,
-        // so that one lane can fill it.
-        .send_window(bdp.max(3 * bdp / lanes) + 2 * stream)
+        .send_window(windows.send)
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES))
         .datagram_send_buffer_size(DATAGRAM_BYTES)
         // Segment by segment, so that the first are whole soon, also of what is sent again.
         .send_fairness(false)
-        .initial_rtt(link.rtt.duration().max(Duration::from_millis(1)))
-        .initial_mtu(datagram)
-        .min_mtu(datagram)
-        .mtu_discovery_config(None)
+        .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds")))
         .ack_frequency_config(None::<AckFrequencyConfig>)
-        .congestion_controller_factory(Arc::new(Watching(Arc::new(LinkShare::new(link, lanes)))));
+        .congestion_controller_factory(Arc::new(Watching::new(path, controller)));
+    match packets {
+        Packets::Pinned { bytes } => {
+            transport.initial_mtu(bytes).min_mtu(bytes).mtu_discovery_config(None);
+        }
+        Packets::Discovered { bytes_max } => {
+            let mut discovery = MtuDiscoveryConfig::default();
+            discovery.upper_bound(bytes_max);
+            transport.mtu_discovery_config(Some(discovery));
+        }
+    }
     transport
-}
-
-fn varint(value: u64) -> VarInt {
-    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }

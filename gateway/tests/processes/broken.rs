@@ -45,6 +45,10 @@ impl Host for Cursed {
         RealHost.now()
     }
 
+    fn unix_seconds(&self) -> u64 {
+        RealHost.unix_seconds()
+    }
+
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         RealHost.sleep_until(at)
     }
@@ -108,11 +112,13 @@ fn spec() -> GatewaySpec {
         identity: [0; 32],
         me: GatewayId(0),
         listen: Listen::default(),
+        mtu_pinned: true,
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
         credentials,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
+        policies: BTreeMap::new(),
     }
 }
 

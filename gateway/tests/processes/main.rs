@@ -2,6 +2,7 @@
 
 mod broken;
 mod deployment;
+mod rate;
 mod renew;
 mod secrets;
 mod three;

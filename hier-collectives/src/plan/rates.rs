@@ -8,8 +8,32 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// What one pair may send, one way, in IP bytes.
-pub type PairRates = BTreeMap<(GatewayId, GatewayId), BitRate>;
+/// What one pair may send, one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairRate {
+    /// Its part of both ports, in IP bytes.
+    ports: BitRate,
+    /// What the plan sends over it,
+    flow: u64,
+    /// and over all pairs of its link that way.
+    of_link: u64,
+}
+
+/// What each pair may send.
+pub type PairRates = BTreeMap<(GatewayId, GatewayId), PairRate>;
+
+impl PairRate {
+    /// Of a pair that shares neither port nor link.
+    pub const fn alone(rate: BitRate) -> Self {
+        Self { ports: rate, flow: 0, of_link: 0 }
+    }
+
+    /// In IP bytes, over a link that is held to a rate: its part of that, unless the ports have
+    /// less.
+    pub fn over(&self, link: BitRate) -> BitRate {
+        self.ports.min(part(link, self.flow, Some(&self.of_link)))
+    }
+}
 
 impl Plan {
     /// Each pair's part of what it shares with others, in proportion to what the plan sends over
@@ -31,13 +55,14 @@ impl Plan {
         for from in fabric.gateway_ids() {
             for to in fabric.gateway_ids().filter(|to| region(*to) != region(from)) {
                 let ports = (fabric.gateway(from).wan, fabric.gateway(to).wan);
-                let link = fabric.link(region(from), region(to));
-                let ((Some(out), Some(inward)), Some(link)) = (ports, link) else { continue };
+                let linked = fabric.link(region(from), region(to)).is_some();
+                let ((Some(out), Some(inward)), true) = (ports, linked) else { continue };
                 let flow = flows.get(&(from, to)).copied().unwrap_or(0);
                 let of_out = part(out.egress, flow, outs.get(&from));
                 let of_in = part(inward.ingress, flow, ins.get(&to));
-                let of_link = part(link.rate, flow, links.get(&(region(from), region(to))));
-                rates.insert((from, to), of_out.min(of_in).min(of_link));
+                let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
+                let rate = PairRate { ports: of_out.min(of_in), flow, of_link };
+                rates.insert((from, to), rate);
             }
         }
         rates
@@ -62,3 +87,49 @@ fn part(of: BitRate, flow: u64, all: Option<&u64>) -> BitRate {
 
 /// Large enough that no part of it is rounded to nothing.
 const NOMINAL_BYTES: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+    use crate::topology::{LinkSpec, RegionSpec, WanPort};
+    use units::{Fraction, Span};
+
+    fn mbit(rate: u64) -> BitRate {
+        BitRate::from_bits_per_second(rate * 1_000_000)
+    }
+
+    /// Two gateways in each of two regions, with ports of 600 Mbit/s and a link of 1000.
+    fn fabric() -> Fabric {
+        let wan = Some(WanPort { egress: mbit(600), ingress: mbit(600) });
+        let region = |name: &str| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0; 2],
+            gateways: (0..2).map(|seat| (format!("{name}-{seat}"), 1, wan)).collect(),
+        };
+        let link = LinkSpec {
+            between: ("east".to_owned(), "west".to_owned()),
+            rate: mbit(1000),
+            rtt: Span::from_ms(80),
+            loss: Fraction::default(),
+        };
+        Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
+    }
+
+    #[test]
+    fn pairs_of_a_link_share_what_it_is_held_to() {
+        let fabric = fabric();
+        let rates = plan::plan(&fabric).expect("a plan").pair_rates(&fabric);
+        let west = |id: GatewayId| fabric.gateway(id).region.0 == 1;
+        let out = rates.iter().filter(|((_, to), rate)| west(*to) && rate.flow > 0);
+        let out: Vec<&PairRate> = out.map(|(_, rate)| rate).collect();
+        assert!(out.len() > 1, "{rates:?}");
+        for held in [1000, 400, 30] {
+            let sum: u64 = out.iter().map(|rate| rate.over(mbit(held)).bits_per_second()).sum();
+            let whole = mbit(held).bits_per_second();
+            assert!(sum <= whole && sum > whole - 4, "{sum} bit/s of {held} Mbit/s: {out:?}");
+        }
+        let alone = PairRate::alone(mbit(50));
+        assert_eq!([alone.over(mbit(1000)), alone.over(mbit(20))], [mbit(50), mbit(20)]);
+    }
+}

@@ -1,0 +1,117 @@
+//! What gateways trace of packets and segments, read back and held to the rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+/// A recorder of the traces of one thread.
+#[derive(Debug, Clone, Default)]
+pub struct Trace(Arc<Mutex<Vec<Line>>>);
+
+/// What the traces show.
+#[derive(Debug, Default)]
+pub struct Checked {
+    pub packets: u64,
+    pub segments: u64,
+    /// The most that was ever under way beyond grants.
+    pub early_bytes_max: u64,
+}
+
+/// One traced event: its words and its numbers.
+#[derive(Debug, Default)]
+struct Line {
+    what: String,
+    numbers: BTreeMap<&'static str, u64>,
+}
+
+impl Visit for Line {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.numbers.insert(field.name(), value);
+    }
+
+    fn record_str(&mut self, _: &Field, value: &str) {
+        value.clone_into(&mut self.what);
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+impl Subscriber for Trace {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        matches!(metadata.target(), "landbridge::flight" | "landbridge::segments")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().expect("no panic").push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Trace {
+    /// Records until the guards are dropped. With one subscriber alone, whichever thread comes
+    /// first by a trace decides for all whether anybody listens to it: so there are two.
+    pub fn listen(&self) -> (Dispatch, DefaultGuard) {
+        let one = Dispatch::new(self.clone());
+        let other = Dispatch::new(self.clone());
+        let guard = tracing::dispatcher::set_default(&one);
+        (other, guard)
+    }
+
+    /// Holds every packet to its lane's window, to within the packet itself and a probe, and
+    /// every segment to its grant or to the early room.
+    ///
+    /// # Panics
+    /// When one is outside.
+    pub fn check(&self, early_room: u64, mtu: u64) -> Checked {
+        let mut checked = Checked::default();
+        let (mut granted, mut early) = (BTreeMap::new(), BTreeMap::<_, BTreeMap<_, u64>>::new());
+        let mut sent = BTreeSet::new();
+        for line in self.0.lock().expect("no panic").iter() {
+            let number = |name| line.numbers[name];
+            if line.what.is_empty() {
+                let (in_flight, window) = (number("in_flight"), number("window"));
+                checked.packets += 1;
+                assert!(in_flight <= window + 3 * mtu, "{in_flight} in flight, window {window}");
+                continue;
+            }
+            let tree = (number("group"), number("peer"), number("sequence"), number("tree"));
+            let segment = number("segment");
+            match line.what.as_str() {
+                "granted" => {
+                    let limit = granted.entry(tree).or_insert(0);
+                    *limit = segment.max(*limit);
+                }
+                "sent" => {
+                    checked.segments += 1;
+                    assert!(sent.insert((tree, segment)), "sent twice: {line:?}");
+                    let peer = early.entry(tree.1).or_default();
+                    if segment >= granted.get(&tree).copied().unwrap_or(0) {
+                        peer.insert((tree, segment), number("bytes"));
+                    }
+                    let under_way = peer.values().sum();
+                    assert!(under_way <= early_room, "{under_way} bytes early, room {early_room}");
+                    checked.early_bytes_max = checked.early_bytes_max.max(under_way);
+                }
+                "receipted" => {
+                    early.entry(tree.1).or_default().remove(&(tree, segment));
+                }
+                what => panic!("{what}"),
+            }
+        }
+        checked
+    }
+}
