@@ -9,7 +9,7 @@ use crate::observe::status::{
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
-use hier_collectives::topology::{Fabric, Link};
+use hier_collectives::topology::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, TimeNs};
 
