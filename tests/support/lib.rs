@@ -4,6 +4,7 @@ pub mod batch;
 pub mod controls;
 pub mod data;
 pub mod faults;
+pub mod listen;
 pub mod mesh;
 pub mod papers;
 
