@@ -1,5 +1,6 @@
 //! Whole gateways under virtual time: real sessions, real QUIC, simulated links.
 
+pub mod bare;
 pub mod batch;
 pub mod controls;
 pub mod data;
