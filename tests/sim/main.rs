@@ -21,3 +21,4 @@ mod seeds;
 mod shapes;
 mod trace;
 mod wait;
+mod window;

@@ -1,17 +1,22 @@
 //! An exchange over quinn alone, to compare the gateways with: one stream each way on each
 //! connection, and whatever comes is added.
 
+use crate::papers::Papers;
+use crate::{Shape, address};
 use bytes::Bytes;
 use gateway::wan::tls::{Credentials, CredentialsError, dns_name};
+use hier_collectives::ids::GatewayId;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{
-    ClientConfig, ConnectError, Connection, ConnectionError, Endpoint, ReadError, ServerConfig,
-    TransportConfig, VarInt, WriteError,
+    ClientConfig, ConnectError, Connection, ConnectionError, Endpoint, EndpointConfig, ReadError,
+    ServerConfig, TransportConfig, VarInt, WriteError,
 };
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use units::{ByteCount, Span};
+use wan_sim::{VirtualNet, VirtualTime};
 
 /// What is not quinn's default.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +46,9 @@ pub enum BareError {
     #[error("the peer ended after {0} bytes")]
     Short(usize),
 }
+
+/// Headers of a packet below QUIC.
+const IP_UDP_BYTES: u64 = 28;
 
 /// Most bytes taken from a stream at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -86,7 +94,72 @@ impl Settings {
     }
 }
 
-/// Sends `mine` and adds what comes to `sum`, which is as long.
+/// What came of a simulated exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct Simulated {
+    /// `None` where it was cut.
+    pub seconds: Option<f64>,
+    /// Of UDP payload that was sent, one way.
+    pub sent_bytes: ByteCount,
+    /// The most that ever waited before the link, either way.
+    pub queue_bytes_peak: ByteCount,
+}
+
+/// Sends so many bytes each way over the shape's link in virtual time, by one connection, for `cut`
+/// at most.
+///
+/// # Errors
+/// No connection, or one that ended.
+///
+/// # Panics
+/// When everybody waits for ever.
+pub fn simulated(
+    shape: &Shape,
+    settings: Settings,
+    bytes: [u64; 2],
+    cut: Span,
+) -> Result<Simulated, BareError> {
+    let (fabric, time) = (shape.fabric(), VirtualTime::new());
+    let net = VirtualNet::under(&time);
+    let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)));
+    net.connect(east.ip(), west.ip(), shape.link(), shape.link(), 1);
+    let papers = [0, 1].map(|id| Papers::Right.credentials(&fabric, GatewayId(id)));
+    let endpoint = |at, server, seed| {
+        let mut config = EndpointConfig::default();
+        config.rng_seed(Some([seed; 32]));
+        let socket = net.bind(at).expect("free");
+        Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(time.clone()))
+    };
+    let exchanged = async {
+        let server = endpoint(west, Some(settings.server(&papers[1])?), 1)?;
+        let client = endpoint(east, None, 2)?;
+        let to = (fabric.gateway(GatewayId(1)).name.as_str(), fabric.name());
+        let accepted = async { Ok(server.accept().await.ok_or(BareError::Short(0))?.await?) };
+        let ends = tokio::try_join!(settings.dial(&client, &papers[0], west, to), accepted)?;
+        let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));
+        let [there, back] = numbers.map(|numbers| Bytes::from(vec![0; 4 * numbers]));
+        let [mut of_east, mut of_west] = numbers.map(|numbers| vec![0.0; numbers]);
+        let begin = time.now();
+        let both = async {
+            let east = exchange(&ends.0, &there, &mut of_west);
+            let west = exchange(&ends.1, &back, &mut of_east);
+            tokio::try_join!(east, west)
+        };
+        tokio::select! {
+            biased;
+            done = both => done.map(|_| Some(time.now().since(begin).as_secs_f64())),
+            () = time.sleep_until(begin + cut) => Ok(None),
+        }
+    };
+    let seconds = time.run(exchanged).expect("a connection has timers")?;
+    let peak = |from, to| net.queue_bytes_peak(from, to).unwrap_or_default();
+    let queue_bytes_peak = peak(east.ip(), west.ip()).max(peak(west.ip(), east.ip()));
+    let sent = net.counters(east.ip(), west.ip()).unwrap_or_default();
+    let sent_bytes = ByteCount::new(sent.ip_bytes - IP_UDP_BYTES * sent.packets);
+    Ok(Simulated { seconds, sent_bytes, queue_bytes_peak })
+}
+
+/// Sends `mine` and adds what comes to `sum`, which is as long as what the peer sends.
 ///
 /// # Errors
 /// The connection ended.
