@@ -79,6 +79,9 @@ struct State {
     bucket: Bucket,
     /// Bytes bought and not used yet.
     credit_bytes: u64,
+    /// Bytes that have left without being bought: the next to come pay for them.
+    owed_bytes: u64,
+    owed_bytes_max: u64,
 }
 
 /// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
@@ -131,6 +134,13 @@ impl LinkRate {
         self.lock().cell_bytes
     }
 
+    /// So many bytes have left that nobody took: sent again by QUIC. Whoever comes next waits for
+    /// them as well, for a second at most.
+    pub fn charge(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.owed_bytes = (state.owed_bytes + bytes).min(state.owed_bytes_max);
+    }
+
     /// Waits until `bytes` bytes may leave, of a segment with this place among those that are
     /// under way.
     pub async fn take(&self, bytes: u64, order: u64) {
@@ -159,7 +169,7 @@ impl LinkRate {
     fn try_take(&self, bytes: u64) -> Result<(), Span> {
         let mut state = self.lock();
         // More than one where the rate fell since the bytes were cut.
-        while state.credit_bytes < bytes {
+        while state.credit_bytes < bytes + state.owed_bytes {
             state.bucket.check().map_err(|not_yet| {
                 let now = Nanos::from(self.host.now().ns());
                 let earliest = not_yet.earliest_possible();
@@ -167,7 +177,8 @@ impl LinkRate {
             })?;
             state.credit_bytes += state.cell_bytes;
         }
-        state.credit_bytes -= bytes;
+        state.credit_bytes -= bytes + state.owed_bytes;
+        state.owed_bytes = 0;
         Ok(())
     }
 
@@ -184,7 +195,8 @@ impl State {
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
-        Self { cell_bytes: cell_bytes as u64, bucket, credit_bytes: 0 }
+        let (cell_bytes, owed_bytes_max) = (cell_bytes as u64, bytes_per_second as u64);
+        Self { cell_bytes, bucket, credit_bytes: 0, owed_bytes: 0, owed_bytes_max }
     }
 }
 
