@@ -7,7 +7,7 @@ mod connection;
 mod lane;
 pub mod link_share;
 pub mod outbox;
-mod parity;
+pub mod parity;
 pub mod policy;
 pub mod probe;
 pub mod rate;

@@ -237,6 +237,11 @@ impl Group {
             self.metrics.epoch.set(0);
         }
         self.metrics.straggles(self.watch.tell(&self.name).as_ref());
+        self.metrics.draining.set(i64::from(seen.draining.is_some()));
+        self.metrics.waiting_commits.set(i64::try_from(seen.commits.len()).unwrap_or(i64::MAX));
+        let oldest = seen.commits.iter().map(|commit| commit.begun).min();
+        let waited = oldest.map_or(0.0, |begun| now.since(begun).as_secs_f64());
+        self.metrics.commit_awaited_seconds.set(waited);
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
