@@ -2,12 +2,14 @@
 
 import contextlib
 import multiprocessing
+from types import SimpleNamespace
 
 import pytest
 
 import landbridge
 from conftest import attached, on_all
 from landbridge._lab import Lab, LinkSpec
+from landbridge.operation import Operation
 
 torch = pytest.importorskip("torch")
 
@@ -202,6 +204,48 @@ def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(tmp_path):
             outcomes = on_all(processes, outcome)
     torch.testing.assert_close(outcomes[0][2], one_process([[8], [8]]), rtol=1e-4, atol=1e-6)
     assert outcomes[0][1] == outcomes[1][1]
+
+
+class GroupOfLate:
+    """Collectives that fail when they are told to."""
+
+    def __init__(self):
+        self.posted = []
+
+    def empty(self, elements, dtype):
+        return torch.empty(elements, dtype=dtype)
+
+    def all_reduce_async(self, gradients, **_):
+        self.posted.append(Late())
+        return self.posted[-1]
+
+    def recover(self, failure, timeout):
+        pass
+
+
+class Late(Operation):
+    def __init__(self):
+        super().__init__(None, None)
+
+
+def test_a_failure_that_comes_after_recovery_does_not_spoil_the_next_step():
+    """Of two buckets one fails at once: `backward` raises then, whatever becomes of the other."""
+    group = GroupOfLate()
+    state = State(group)
+    bucket = SimpleNamespace(
+        buffer=lambda: torch.ones(3), parameters=list, index=lambda: 0, is_last=lambda: True
+    )
+    first, second = [state.start(bucket) for _ in range(2)]
+    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
+    with pytest.raises(Exception, match="of the first"):
+        first.wait()
+    state.recover()
+    group.posted[1]._settle(None, landbridge.RegionLost("of the second"))
+    with pytest.raises(Exception, match="of the second"):
+        second.wait()
+    assert state.failure is None
+    state.start(bucket)
+    assert len(group.posted) == 3, "the next step is sent"
 
 
 @pytest.fixture
