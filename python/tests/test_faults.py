@@ -253,10 +253,10 @@ def test_a_thousand_steps_leak_nothing(own_lab):
 
         on_all(groups, lambda group: steps(group, 100))
         gc.collect()
-        before = usage()
+        before = usage(readers=2)
         on_all(groups, lambda group: steps(group, 1000))
         gc.collect()
-        after = usage()
+        after = usage(readers=2)
         on_all(
             groups, lambda group: group._state.wait_until(lambda: not group._state.entries, None)
         )
@@ -274,19 +274,20 @@ def test_attaching_and_closing_leak_nothing(own_lab):
 
     once()
     gc.collect()
-    before = usage()
+    before = usage(readers=0)
     for _ in range(10):
         once()
     gc.collect()
-    after = usage()
+    after = usage(readers=0)
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
 
 
-def usage():
-    deadline = time.monotonic() + 5
-    # A reader that was told to end may not have done so yet.
-    while time.monotonic() < deadline and threading.active_count() > 3:
+def usage(readers):
+    """Once there are no more readers than these: one that was told to end may not have done so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:
+        assert time.monotonic() < deadline, "a reader does not end"
         threading.Event().wait(0.01)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
