@@ -459,8 +459,8 @@ def _check(
     if target is not None:
         target.check_writable()
         if (target.dtype, target.shape) != (source.dtype, source.shape):
-            want = f"{source.dtype.label} of shape {source.shape}"
-            got = f"{target.dtype.label} of shape {target.shape}"
+            want = f"{source.dtype.label} of shape {tuple(source.shape)}"
+            got = f"{target.dtype.label} of shape {tuple(target.shape)}"
             raise errors.UnsupportedArray(f"`out` is {got}, the array {want}")
     if what.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use sum, or floats"
