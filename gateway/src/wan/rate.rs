@@ -1,8 +1,8 @@
 //! The link's rate limit: `governor`'s bucket on the host's clock.
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
-//! milliseconds of rate, at most 64 KiB, since each may end in a short packet; the bucket holds
-//! two milliseconds, since timers wake up to one millisecond late. The rate may change at any
+//! milliseconds of rate, at most 64 KiB and at least about a packet, since each may end in a short
+//! one; the bucket holds two milliseconds, since timers wake up to one millisecond late. The rate may change at any
 //! time: the bucket is replaced.
 
 use crate::host::Host;
@@ -101,6 +101,8 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
+/// What fits a packet on every path.
+const CELL_BYTES_MIN: f64 = 1200.0;
 /// Goes before everything.
 pub const FIRST: u64 = 0;
 /// Goes after everything.
@@ -189,7 +191,7 @@ impl LinkRate {
 
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
+        let cell_bytes = (bytes_per_second * 0.002).clamp(CELL_BYTES_MIN, 65_536.0).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
