@@ -181,13 +181,31 @@ fn every_preset_makes_a_lab() {
 }
 
 #[test]
-fn the_examples_are_good() {
-    let labs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/labs");
-    let files: Vec<_> = fs::read_dir(labs).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(!files.is_empty());
-    for file in files {
-        Topology::load(&file).unwrap();
+fn the_examples_and_every_fabric_are_good() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let inside = |folder: &Path| -> Vec<_> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let labs = inside(&configs.join("labs"));
+    let fabrics = inside(&configs).into_iter().map(|folder| folder.join("fabric.toml"));
+    let fabrics: Vec<_> = fabrics.filter(|file| file.exists()).collect();
+    assert!(!labs.is_empty() && fabrics.len() > 1);
+    for file in labs.iter().chain(&fabrics) {
+        Topology::load(file).unwrap();
     }
+}
+
+/// What gateways do with a link is nothing that the link does.
+#[test]
+fn a_fabric_may_say_how_gateways_use_a_link_and_a_lab_may_not() {
+    let link = "[link.a-b]\nrtt = \"2 ms\"\nrate = \"1 Gbit/s\"\ncontroller = \"cubic\"\n";
+    let gateway = |region| {
+        format!("[region.{region}.gateway.{region}-0]\nwan = [\"10.0.0.1:7400\", \"10.0.1.1:7400\"]\n")
+    };
+    let fabric = load(&format!("{}{}{link}", gateway("a"), gateway("b"))).unwrap();
+    assert_eq!(fabric.hosts[0].addresses.len(), 2);
+    let refused = load(&format!("[site.a]\n[site.b]\n{link}")).unwrap_err().to_string();
+    assert!(refused.contains("link.a-b.controller"), "{refused}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::schedule::RawChange;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -47,6 +47,9 @@ pub(super) struct RawLink {
     pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
+    /// How gateways use the link, which changes nothing of the link: in a fabric only.
+    schedule: Option<IgnoredAny>,
+    controller: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -89,6 +92,12 @@ pub(super) enum LinkError {
 }
 
 impl RawLink {
+    /// A key that only a fabric's link may have.
+    pub(super) fn of_gateways(&self) -> Option<&'static str> {
+        let own = [("schedule", self.schedule), ("controller", self.controller)];
+        own.into_iter().find_map(|(key, given)| given.map(|_| key))
+    }
+
     /// These keys, and those of `base` where there are none.
     pub(super) fn over(self, base: &Self) -> Self {
         if self.netem.is_some() {
