@@ -204,7 +204,15 @@ os.read(read, 1)
             trainer.stdout.close()
 
 
-def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab):
+@pytest.fixture
+def ctrl_c_interrupts():
+    """Also where these tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):
     with attached(own_lab) as (east, west):
         under_way = east.all_reduce_async(ONES, "sum")
         pressed = []

@@ -3,7 +3,7 @@
 use super::contender::{Tools, bench, gateways, last_to_last};
 use super::lab::{Lab, LabError};
 use super::quinn::{self, Setting};
-use super::row::Row;
+use super::row::{CUT_AFTER_S, Row};
 use hier_collectives::plan;
 use serde::Serialize;
 
@@ -53,8 +53,8 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
             mtu: Some(payload),
             window: Some(window),
         };
-        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?.unwrap_or_default();
-        let cpu = ran.cpu_seconds.unwrap_or(f64::NAN) / moved();
+        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?.ok_or_else(|| cut("quinn alone"))?;
+        let cpu = ran.cpu_seconds.ok_or_else(|| cut("quinn alone"))? / moved();
         theirs.push(cpu);
         gbit[1].extend(ran.seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
         ratios.push(ours[ours.len() - 1] / cpu);
@@ -70,8 +70,13 @@ fn of_gateways(lab: &Lab) -> Result<(Vec<f64>, f64), LabError> {
     // Memory is there from here on.
     bench(lab, BYTES, 1)?;
     let before = gateways.cpu_seconds();
-    let reports = bench(lab, BYTES, ITERATIONS)?.unwrap_or_default();
+    let reports = bench(lab, BYTES, ITERATIONS)?.ok_or_else(|| cut("the gateways"))?;
     Ok((last_to_last(&reports), (gateways.cpu_seconds() - before) / moved()))
+}
+
+/// A cost of half a run is none.
+fn cut(who: &str) -> LabError {
+    LabError::Failed(format!("{who} took longer than {CUT_AFTER_S} s"))
 }
 
 /// Gigabytes of all measured buffers.

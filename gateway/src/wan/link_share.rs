@@ -201,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_lost_beyond_expectation_is_owed() {
+        let (mut state, now) = (controller(), Instant::now());
+        state.allowance = 10_000.0;
+        for (lost, owed) in [(4000, 0), (6000, 0), (3000, 3000), (500, 500)] {
+            state.on_congestion_event(now, now, false, lost);
+            assert_eq!(state.limits.take_owed(), owed);
+        }
+        assert_eq!(state.limits.take_owed(), 0, "it is owed once");
+    }
+
+    #[test]
     fn much_that_is_lost_at_once_is_sent_again_slowly() {
         let (mut state, now) = (controller(), Instant::now());
         state.on_sent(now, 800 << 10, 0);

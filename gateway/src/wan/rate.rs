@@ -266,6 +266,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_left_unbought_is_waited_for_once_and_for_a_second_at_most() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = LinkRate::new(Arc::clone(&host), 1e6);
+        for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
+            limit.charge(charged);
+            let begin = host.now();
+            limit.take(1000, FIRST).await;
+            let waited = host.now().since(begin).as_secs_f64();
+            assert!((waited - seconds).abs() < 0.01, "{charged}: {waited} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn lanes_take_in_turn() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
         let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
