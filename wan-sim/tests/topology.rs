@@ -200,7 +200,9 @@ fn the_examples_and_every_fabric_are_good() {
 fn a_fabric_may_say_how_gateways_use_a_link_and_a_lab_may_not() {
     let link = "[link.a-b]\nrtt = \"2 ms\"\nrate = \"1 Gbit/s\"\ncontroller = \"cubic\"\n";
     let gateway = |region| {
-        format!("[region.{region}.gateway.{region}-0]\nwan = [\"10.0.0.1:7400\", \"10.0.1.1:7400\"]\n")
+        format!(
+            "[region.{region}.gateway.{region}-0]\nwan = [\"10.0.0.1:7400\", \"10.0.1.1:7400\"]\n"
+        )
     };
     let fabric = load(&format!("{}{}{link}", gateway("a"), gateway("b"))).unwrap();
     assert_eq!(fabric.hosts[0].addresses.len(), 2);

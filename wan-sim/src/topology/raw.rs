@@ -137,6 +137,8 @@ impl RawLink {
             drops: self.drops.or_else(|| base.drops.clone()),
             forward: self.forward.or_else(|| base.forward.clone()),
             backward: self.backward.or_else(|| base.backward.clone()),
+            schedule: self.schedule.or(base.schedule),
+            controller: self.controller.or(base.controller),
         }
     }
 
