@@ -1,5 +1,13 @@
 //! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
 
+/// Prints a line. Whoever closed standard output wants no more of it.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 mod lab;
 mod progress;
 mod relay;
@@ -54,7 +62,8 @@ pub fn tell(error: &clap::Error) -> u8 {
     if error.kind() == ErrorKind::ValueValidation {
         // One line, which names the value and what would be accepted. The value may be anything.
         let text = error.to_string();
-        let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+        let escaped =
+            |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
         let tip = text.find("\n\nFor more").unwrap_or(text.len());
         eprintln!("{}", text[..tip].trim().chars().map(escaped).collect::<String>());
         return EXIT_USAGE;

@@ -86,13 +86,7 @@ impl Link {
 
     /// Takes a packet that enters at `now`.
     pub fn offer(&mut self, now: TimeNs, packet: Packet) -> Offered {
-        while let Some(change) = self.script.pop_change(now) {
-            match change {
-                Change::Spec(spec) => self.spec = spec,
-                Change::Cut => self.blackhole = true,
-                Change::Join => self.blackhole = false,
-            }
-        }
+        self.follow_script(now);
         let number = self.counters.packets;
         let scripted = self.script.drops(number);
         self.counters.packets += 1;
@@ -113,6 +107,16 @@ impl Link {
             self.pass(now, packet, &draws, PacketName { number, copy: true })
         });
         Offered { number, fate, copy }
+    }
+
+    fn follow_script(&mut self, now: TimeNs) {
+        while let Some(change) = self.script.pop_change(now) {
+            match change {
+                Change::Spec(spec) => self.spec = spec,
+                Change::Cut => self.blackhole = true,
+                Change::Join => self.blackhole = false,
+            }
+        }
     }
 
     fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, name: PacketName) -> Fate {
@@ -159,6 +163,8 @@ impl Link {
     /// returns the ones whose arrival that moves, in the order they were offered. None is
     /// dropped, however small the new queue.
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
+        // What was foreseen until now came before this.
+        self.follow_script(now);
         let rates = (self.spec.rate(), spec.rate());
         self.spec = spec;
         if rates.0 == rates.1 {

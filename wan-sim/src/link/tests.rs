@@ -119,6 +119,20 @@ fn a_scripted_rate_change_reaches_packets_already_waiting() {
 }
 
 #[test]
+fn a_surprise_comes_after_what_was_foreseen_before_it() {
+    let (slow, lossy) =
+        (spec("8 Mbit/s", "0 ns"), spec("16 Mbit/s", "0 ns").with_loss(percent(100)));
+    let script = Script::new([(ns(1_000_000), Change::Spec(slow))], []);
+    let mut link = Link::scripted(spec("80 Mbit/s", "0 ns"), script, 1);
+    // One packet half sent when the rate falls to a tenth: another 5 ms, of which 4 are left.
+    assert_eq!(link.fate(500_000, 10_000), at(1_000_000 + 5_000_000));
+    let moved = link.set_spec(ns(2_000_000), lossy);
+    assert_eq!(moved.iter().map(|moved| moved.at).collect::<Vec<_>>(), [ns(4_000_000)]);
+    assert_eq!(link.fate(3_000_000, 1000), Fate::Drop(Reason::Loss));
+    assert_eq!(*link.spec(), lossy);
+}
+
+#[test]
 fn a_script_cuts_joins_and_drops_what_it_names() {
     let script = Script::new([(ns(20), Change::Join), (ns(10), Change::Cut)], [3, 1, 3]);
     let mut link = Link::scripted(LinkSpec::unlimited(Span::ZERO).unwrap(), script, 1);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Link;
 use proptest::prelude::*;
+use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Default)]
@@ -135,4 +136,11 @@ proptest! {
     fn no_recording_panics(lines in "(link 0 a delay 1ms seed 1\n)?([0-2] [0-9a-z ]{0,30}\n){0,9}") {
         let _ = replay(format!("{HEADER}\n{lines}").as_bytes());
     }
+}
+
+#[test]
+fn an_endless_line_is_refused_before_memory_is_full() {
+    let endless = BufReader::new(io::Cursor::new(HEADER).chain(io::repeat(b' ')));
+    let error = replay(endless).unwrap_err().to_string();
+    assert!(error.contains("longer than 4096 bytes"), "{error}");
 }

@@ -28,7 +28,7 @@ pub(super) struct RawLink {
     pub(super) rate: Option<BitRate>,
     overhead_bytes: Option<u16>,
     #[serde(deserialize_with = "spelled")]
-    queue: Option<QueueSize>,
+    pub(super) queue: Option<QueueSize>,
     #[serde(deserialize_with = "spelled")]
     mark_above: Option<ByteCount>,
     limit_packets: Option<NonZeroU32>,
@@ -150,6 +150,11 @@ impl RawLink {
     /// The link in one direction.
     pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
         self.check()?;
+        self.changed()
+    }
+
+    /// The same after a change, which may leave a key without what it needs.
+    pub(super) fn changed(&self) -> Result<LinkSpec, LinkError> {
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;
             return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
@@ -235,15 +240,17 @@ impl RawLink {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
-        let losses = self.loss.is_some() || self.bursts.is_some();
+        let losses = self.loss.is_some_and(above_zero) || self.bursts.is_some();
+        let jitters = self.jitter.is_some_and(|spread| spread > Span::ZERO);
+        let reorders = self.reorder.is_some_and(above_zero);
         for (given, key, present, needed) in [
-            (self.distribution.is_some(), "distribution", self.jitter.is_some(), "jitter"),
-            (self.reordering.is_some(), "reordering", self.jitter.is_some(), "jitter"),
+            (self.distribution.is_some(), "distribution", jitters, "jitter"),
+            (self.reordering.is_some(), "reordering", jitters, "jitter"),
             (self.queue.is_some(), "queue", self.rate.is_some(), "rate"),
             (self.mark_above.is_some(), "mark_above", self.rate.is_some(), "rate"),
             (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
             (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
-            (self.gap.is_some(), "gap", self.reorder.is_some(), "reorder"),
+            (self.gap.is_some(), "gap", reorders, "reorder"),
             (self.reorder.is_some(), "reorder", delays, "delay"),
         ] {
             if given && !present {
@@ -252,6 +259,10 @@ impl RawLink {
         }
         Ok(())
     }
+}
+
+fn above_zero(chance: Fraction) -> bool {
+    chance.ppb() > 0
 }
 
 pub(super) fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
