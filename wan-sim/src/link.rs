@@ -9,7 +9,7 @@ mod script;
 mod spec;
 
 pub use delay::{Jitter, Order, Reorder, Shape};
-pub use fate::{Counters, Delivery, Fate, Moved, Offered, Packet, PacketName, Reason};
+pub use fate::{Counters, Delivery, Fate, Mark, Moved, Offered, Packet, PacketName, Reason};
 pub use loss::{GilbertElliott, Loss};
 pub use queue_size::QueueSize;
 pub use script::{Change, Script};
@@ -120,12 +120,12 @@ impl Link {
     }
 
     fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, name: PacketName) -> Fate {
-        let mut marked = false;
+        let mut marked = None;
         if draws.lost {
             if !(self.spec.losses_marked() && packet.ecn_capable) {
                 return Fate::Drop(Reason::Loss);
             }
-            marked = true;
+            marked = Some(Mark::Loss);
         }
         if let Some(limit) = self.spec.limit_packets() {
             while self.inside.first().is_some_and(|(at, _)| *at <= now) {
@@ -140,8 +140,8 @@ impl Link {
             return Fate::Drop(Reason::Queue);
         };
         let threshold = self.spec.mark_above();
-        marked |= packet.ecn_capable
-            && threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
+        let long = threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
+        let marked = marked.or((packet.ecn_capable && long).then_some(Mark::Queue));
         let chances = if name.copy { &mut self.copies } else { &mut self.originals };
         let arrival = chances.delay.arrival(&self.spec, draws.transit, self.last_arrival);
         let at = arrival.at(accepted.sent);

@@ -62,7 +62,7 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
     let seen = |packets: u64, ip_bytes: u64| {
         serde_json::json!({
             "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0,
-            "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked": 0,
+            "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked_loss": 0, "marked_queue": 0,
             "duplicated": 0, "corrupted": 0,
         })
     };

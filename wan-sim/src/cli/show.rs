@@ -39,7 +39,8 @@ pub(super) fn counters_json(seen: &Counters) -> Value {
         "drops_queue": seen.drops_queue,
         "drops_limit": seen.drops_limit,
         "drops_blackhole": seen.drops_blackhole,
-        "marked": seen.marked,
+        "marked_loss": seen.marked_loss,
+        "marked_queue": seen.marked_queue,
         "duplicated": seen.duplicated,
         "corrupted": seen.corrupted,
     })

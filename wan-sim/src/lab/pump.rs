@@ -292,7 +292,7 @@ impl Runs {
 
     fn add(&mut self, segment: usize, offered: Offered) {
         for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
-            let damage = Damage { marked, corrupt_bit };
+            let damage = Damage { marked: marked.is_some(), corrupt_bit };
             let at_port = if self.before_port { vec![at] } else { Vec::new() };
             match &mut self.last {
                 Some(run) if !name.copy && run.takes(segment, damage, at) => {

@@ -19,7 +19,7 @@ fn ns(ns: u64) -> TimeNs {
 }
 
 fn at(ns: u64) -> Fate {
-    Fate::Deliver(Delivery { at: TimeNs::from_ns(ns), marked: false, corrupt_bit: None })
+    Fate::Deliver(Delivery { at: TimeNs::from_ns(ns), marked: None, corrupt_bit: None })
 }
 
 impl Link {
@@ -189,16 +189,20 @@ fn a_long_queue_marks_what_can_be_marked() {
         offered.fate.delivery().unwrap().marked
     };
     let capable = Packet::ecn_capable(1000);
-    assert_eq!([marked(capable), marked(capable), marked(capable)], [false, false, true]);
-    assert!(!marked(Packet::new(1000)));
-    assert_eq!(link.counters().marked, 1);
+    assert_eq!(
+        [marked(capable), marked(capable), marked(capable)],
+        [None, None, Some(Mark::Queue)]
+    );
+    assert_eq!(marked(Packet::new(1000)), None);
+    assert_eq!((link.counters().marked_queue, link.counters().marked_loss), (1, 0));
 }
 
 #[test]
 fn losses_become_marks_where_packets_allow() {
     let marking = spec("1 Gbit/s", "1 ms").with_loss(percent(100)).with_losses_marked();
     let mut link = Link::new(marking, 1);
-    assert!(link.offer(ns(0), Packet::ecn_capable(100)).fate.delivery().unwrap().marked);
+    let marked = link.offer(ns(0), Packet::ecn_capable(100)).fate.delivery().unwrap().marked;
+    assert_eq!((marked, link.counters().marked_loss), (Some(Mark::Loss), 1));
     assert_eq!(link.fate(0, 100), Fate::Drop(Reason::Loss));
 }
 

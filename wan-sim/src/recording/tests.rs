@@ -61,8 +61,16 @@ fn record() -> String {
 #[test]
 fn a_recording_replays_byte_for_byte() {
     let text = record();
-    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole", "0 moved "]
-    {
+    for part in [
+        "marked:loss",
+        "marked:queue",
+        "bit:",
+        "copy",
+        "drop:loss",
+        "drop:limit",
+        "drop:blackhole",
+        "0 moved ",
+    ] {
         assert!(text.contains(part), "{part} is not in the recording");
     }
     let replayed = replay(text.as_bytes()).unwrap();

@@ -81,7 +81,7 @@ impl Datagram {
     /// With what the link did to it.
     fn after(mut self, name: PacketName, delivery: Delivery) -> Self {
         self.on_link = Some(name);
-        if delivery.marked {
+        if delivery.marked.is_some() {
             self.ecn = Some(EcnCodepoint::Ce);
         }
         if let Some(bit) = delivery.corrupt_bit
