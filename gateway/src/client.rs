@@ -137,7 +137,8 @@ struct Inner {
     state: Mutex<State>,
     /// Something in `state` changed.
     changed: Notify,
-    epoch: watch::Sender<Option<Epoch>>,
+    /// Whether an epoch began, or the connection ended before.
+    settled: watch::Sender<bool>,
     /// Ends the reader, and with it the connection: that is how the gateway hears that the
     /// trainer has gone.
     _listening: DropGuard,
@@ -202,14 +203,19 @@ impl Client {
     /// [`AttachError`]: nothing is attached then.
     pub async fn attach(way: &Way, attach: Attach) -> Result<Self, AttachError> {
         let handover = Handover::of(way, attach.arena_bytes)?;
-        let begin = Instant::now();
-        let mut pause = RETRY_MIN;
+        let mut gone_since = Instant::now();
+        let (mut deadline, mut pause) = (None, RETRY_MIN);
         loop {
-            let lost = match Self::try_attach(&handover, &attach).await {
-                Err(error @ (AttachError::NoGateway { .. } | AttachError::Lost(_))) => error,
+            let lost = match Self::try_attach(&handover, &attach, &mut deadline).await {
+                Err(error @ AttachError::NoGateway { .. }) => error,
+                Err(error @ AttachError::Lost(_)) => {
+                    // It was there until now.
+                    (gone_since, pause) = (Instant::now(), RETRY_MIN);
+                    error
+                }
                 outcome => return outcome,
             };
-            if begin.elapsed() + pause.duration() > attach.gateway_patience.duration() {
+            if gone_since.elapsed() + pause.duration() > attach.gateway_patience.duration() {
                 return Err(lost);
             }
             tokio::time::sleep(pause.duration()).await;
@@ -217,7 +223,12 @@ impl Client {
         }
     }
 
-    async fn try_attach(handover: &Handover<'_>, attach: &Attach) -> Result<Self, AttachError> {
+    /// `deadline` of the first epoch counts from when a gateway first answered.
+    async fn try_attach(
+        handover: &Handover<'_>,
+        attach: &Attach,
+        deadline: &mut Option<Instant>,
+    ) -> Result<Self, AttachError> {
         let (arena, mut stream) = handover.connect().await?;
         let request = Request::Attach(protocol::Attach {
             version: LOCAL_VERSION,
@@ -254,7 +265,7 @@ impl Client {
             writer: tokio::sync::Mutex::new(writer),
             state: Mutex::new(state),
             changed: Notify::new(),
-            epoch: watch::Sender::new(None),
+            settled: watch::Sender::new(false),
             _listening: listening.drop_guard(),
         });
         let listener = Arc::downgrade(&inner);
@@ -265,9 +276,10 @@ impl Client {
                 () = read_events(listener, reader) => {}
             }
         });
-        let mut epoch = inner.epoch.subscribe();
-        let began = epoch.wait_for(|epoch| epoch.is_some());
-        match tokio::time::timeout(attach.patience.duration(), began).await {
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + attach.patience.duration());
+        let mut settled = inner.settled.subscribe();
+        let waiting = settled.wait_for(|settled| *settled);
+        match tokio::time::timeout_at(deadline, waiting).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(attach.patience)),
         }
@@ -580,7 +592,7 @@ impl Inner {
         match event {
             RankEvent::EpochBegan { epoch, next, committed } => {
                 (state.epoch, state.next, state.committed) = (epoch, next, committed);
-                self.epoch.send_replace(Some(epoch));
+                self.settled.send_replace(true);
             }
             RankEvent::ResultReady { sequence, timing } => {
                 let entry = state.operations.get_mut(&sequence);
@@ -614,7 +626,7 @@ impl Inner {
             let _ = answer.send(Err(lost(why)));
         }
         drop(state);
-        self.epoch.send_modify(|_| {});
+        self.settled.send_replace(true);
         self.changed.notify_waiters();
     }
 }
