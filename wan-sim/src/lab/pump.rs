@@ -186,12 +186,13 @@ impl Pump {
     /// Offers each segment of a buffer to its port and its link, and keeps those that will
     /// arrive.
     fn accept(&mut self, buffer: &mut Vec<u8>) {
-        // Neighbour discovery and the like have no place between sites.
-        let Some(frame) = Frame::parse(buffer) else {
-            return;
-        };
         let state = Arc::clone(&self.state);
         let mut state = lock(&state);
+        let Some(frame) = Frame::parse(buffer) else {
+            // Whatever a site sent, it met no link.
+            state.fidelity.dropped(1);
+            return;
+        };
         let SiteState { links, egress, unreachable, .. } = &mut *state;
         let to = site_of(frame.destination()).filter(|to| *to < self.tuns.len());
         let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
@@ -291,7 +292,7 @@ impl Runs {
 
     fn add(&mut self, segment: usize, offered: Offered) {
         for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
-            let damage = Damage { marked, corrupt_bit };
+            let damage = Damage { marked: marked.is_some(), corrupt_bit };
             let at_port = if self.before_port { vec![at] } else { Vec::new() };
             match &mut self.last {
                 Some(run) if !name.copy && run.takes(segment, damage, at) => {
