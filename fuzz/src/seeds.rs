@@ -78,6 +78,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
         Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
+        Message::Moving { epoch },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));

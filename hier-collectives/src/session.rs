@@ -25,6 +25,7 @@ pub use action::{
     Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
 };
 pub use commit::COMMITS_MAX;
+pub use deadline::MOVING_EVERY;
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 use crate::descriptor::{Descriptor, Pattern};
@@ -102,8 +103,10 @@ struct Core {
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
     /// Bytes of partials of several local ranks.
     partial_bytes: u64,
-    /// When a segment, receipt or grant last moved something.
+    /// When a segment, receipt or grant last moved something, or bytes of a long segment did.
     progress: TimeNs,
+    /// When the others were last told of such bytes.
+    told_moving: Option<TimeNs>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -327,6 +330,12 @@ impl Session {
             Message::End { epoch, failure } => {
                 if self.is_current(epoch) {
                     self.end_epoch(failure, Some(from), now);
+                }
+                Ok(())
+            }
+            Message::Moving { epoch } => {
+                if self.is_current(epoch) {
+                    self.core.progress = now;
                 }
                 Ok(())
             }

@@ -200,6 +200,11 @@ pub enum Message {
         /// The plan.
         plan: Plan,
     },
+    /// Bytes of a segment still arrive at the sender, or at somebody who told it so.
+    Moving {
+        /// The epoch.
+        epoch: Epoch,
+    },
 }
 
 /// What stands ahead of a control message.
@@ -369,6 +374,7 @@ impl Message {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
             Self::Repeat => {}
+            Self::Moving { epoch } => put_u64(&mut out, epoch.0),
             Self::Pause { epoch, change } => {
                 put_u64(&mut out, epoch.0);
                 put_u32(&mut out, *change);
@@ -406,6 +412,7 @@ impl Message {
             Self::Pause { .. } => 13,
             Self::Paused { .. } => 14,
             Self::Change { .. } => 15,
+            Self::Moving { .. } => 17,
         }
     }
 
@@ -472,6 +479,7 @@ impl Message {
                 from: Sequence(reader.u64()?),
                 plan: reader.plan()?,
             },
+            17 => Self::Moving { epoch: Epoch(reader.u64()?) },
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)

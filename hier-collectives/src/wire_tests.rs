@@ -81,6 +81,7 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
+        pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
         Just(Message::Repeat),
         (pair.clone(), any::<u32>(), proptest::option::of(plans())).prop_map(
             |((epoch, from), change, plan)| match plan {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod fuzz;
+mod hostile;
 mod quickstart;
 mod shape;
 mod simulate;
@@ -22,9 +23,10 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
+    ("hostile", hostile::measure),
     ("quickstart", quickstart::measure),
     ("shape", shape::measure),
     ("simulate", simulate::measure),

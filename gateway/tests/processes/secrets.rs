@@ -58,7 +58,13 @@ const ELEMENTS: usize = 1 << 17;
 const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
 
 fn layout(west_seen_at: u16) -> Layout<'static> {
-    Layout { east: 1, west: 1, jobs: &["unspoken"], west_seen_at: Some(west_seen_at) }
+    Layout {
+        east: 1,
+        west: 1,
+        jobs: &["unspoken"],
+        rate: "1 Gbit/s",
+        west_seen_at: Some(west_seen_at),
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl Session {
             let part = |part: &PartState| part.phases.up && !part.only_hands_up();
             if collective.parts.iter().all(part) {
                 // Everybody's part is in the result.
+                collective.posted.extend(self.peers.keys());
                 collective.complete.get_or_insert(now);
             }
             let timing = &mut collective.timing;
