@@ -30,6 +30,7 @@ pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, Sessio
 
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
+use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
@@ -455,7 +456,7 @@ impl Session {
 
     /// Whether an epoch is the one under way.
     fn is_current(&self, epoch: Epoch) -> bool {
-        self.active.is_some() && (epoch == self.epoch || cfg!(mutant = "ignore_epochs"))
+        self.active.is_some() && (epoch == self.epoch || mutant::is(Mutant::IgnoreEpochs))
     }
 
     /// Whether a message about a collective is of this epoch and not about one long done.
@@ -633,7 +634,7 @@ impl Core {
     }
     /// Where a segment lands before it is added.
     fn landing(&mut self, bytes: u64) -> View {
-        if cfg!(mutant = "share_landing") {
+        if mutant::is(Mutant::ShareLanding) {
             let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
             return View { buffer: shared, range: 0..bytes };
         }

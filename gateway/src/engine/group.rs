@@ -58,13 +58,14 @@ pub(super) struct Shared {
 
 impl Group {
     pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
+        let memory = Memory::new(metrics.mapped.clone());
         Self {
             id: GroupId::of(&name),
             name,
             session,
             metrics,
             watch,
-            memory: Memory::default(),
+            memory,
             ranks: Ranks::default(),
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
