@@ -10,8 +10,9 @@ use hier_collectives::ids::{
 use hier_collectives::plan::{Algorithm, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
+use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
-use units::{BitRate, ByteCount, Span, TimeNs};
+use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
 const DESCRIPTOR: Descriptor = Descriptor {
     op: ReduceOp::Avg,
@@ -59,6 +60,8 @@ pub fn control_message() -> Vec<Vec<u8>> {
         plan,
         committed: Some(Committed { below: sequence, step: Step(12) }),
     };
+    let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
+    let state = LinkState { rate, rtt, loss: Fraction::default() };
     let (from, below, rank) = (Sequence(38), sequence, RankId(2));
     let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
     let mut messages = vec![
@@ -78,6 +81,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
         Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
+        Message::Link { epoch, to: RegionId(1), state },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));

@@ -205,7 +205,13 @@ impl Group {
                 }
                 self.ranks.notify(rank, event);
             }
-            Action::Note(note) => self.note(note, shared.host.now()),
+            Action::Note(note) => {
+                let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
+                if let Some(plan) = self.session.plan().filter(|_| another) {
+                    peers.divide(plan);
+                }
+                self.note(note, shared.host.now());
+            }
         }
     }
 

@@ -2,10 +2,12 @@
 
 use super::losses::{Change, Losses};
 use crate::local::arena::MemSlice;
+use crate::wan::estimate::{Estimate, Passed};
 use crate::wan::outbox::ConnectionId;
 use crate::wan::word::LinkWord;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
-use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
+use hier_collectives::plan::Plan;
 use hier_collectives::routes::Routes;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use units::{BitRate, Span};
+use units::{BitRate, Span, TimeNs};
 
 /// Strange groups remembered per peer.
 const STRANGE_MAX: usize = 64;
@@ -53,9 +55,14 @@ struct Peer {
     dial_trouble: BTreeMap<u16, String>,
     /// Groups it spoke of that are not served here.
     strange: BTreeSet<GroupId>,
-    /// Packets sent and lost that are counted already, by connection.
-    packets: BTreeMap<ConnectionId, (u64, u64)>,
+    /// What has passed over each connection, as far as it is counted.
+    counted: BTreeMap<ConnectionId, Passed>,
+    /// What has passed over all that there were, and what of it is measured already.
+    passed: Passed,
+    measured: Passed,
     losses: Losses,
+    /// Of a peer in another region.
+    estimate: Option<Estimate>,
 }
 
 impl Peers {
@@ -66,13 +73,16 @@ impl Peers {
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
             losses: Losses::new(link.link.loss),
+            estimate: fabric.link(link.link.a, link.link.b).cloned().map(Estimate::new),
             link,
             boot: None,
             lanes: BTreeMap::new(),
             trouble: None,
             dial_trouble: BTreeMap::new(),
             strange: BTreeSet::new(),
-            packets: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            passed: Passed::default(),
+            measured: Passed::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let routes = Routes::of(&fabric, me);
@@ -245,18 +255,55 @@ impl Peers {
         }
     }
 
-    /// Brings gauges up to date, and what QUIC counts by itself.
+    /// Gives each pair its part of links and ports by another plan.
+    pub fn divide(&self, plan: &Plan) {
+        let rates = plan.pair_rates(&self.fabric);
+        for (id, peer) in &self.peers {
+            if let Some(rate) = rates.get(&(self.me, *id)) {
+                peer.link.rate.divide(*rate);
+            }
+        }
+    }
+
+    /// Looks at what passed over all lanes.
+    pub fn look_at_links(&mut self, now: TimeNs) {
+        for peer in self.peers.values_mut() {
+            let mut least = None;
+            for handle in peer.lanes.values() {
+                let (passed, rtt) = handle.passed();
+                let before = peer.counted.insert(handle.id, passed).unwrap_or_default();
+                peer.passed.sent += passed.sent.saturating_sub(before.sent);
+                peer.passed.lost += passed.lost.saturating_sub(before.lost);
+                let delivered = passed.delivered_bytes.saturating_sub(before.delivered_bytes);
+                peer.passed.delivered_bytes += delivered;
+                least = least.into_iter().chain(rtt).min();
+            }
+            peer.counted.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            let rate = &peer.link.rate;
+            if let Some(estimate) = &mut peer.estimate {
+                estimate.look(now, (peer.passed, least), (rate.pair(), rate.held_to()));
+            }
+        }
+    }
+
+    /// What the pairs of the link to a region find.
+    pub fn estimates(&self, to: RegionId) -> impl Iterator<Item = &Estimate> {
+        let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
+        let peers = self.peers.iter().filter(move |(id, _)| there(id));
+        peers.filter_map(|(_, peer)| peer.estimate.as_ref())
+    }
+
+    /// What the link to a peer is to be held to by what was found of it.
+    pub fn holds(&self, peer: GatewayId) -> Option<BitRate> {
+        self.peers.get(&peer)?.estimate.as_ref()?.holds()
+    }
+
+    /// Brings gauges up to date.
     pub fn measure(&mut self) {
         for (id, peer) in &mut self.peers {
             let metrics = &peer.link.metrics;
-            let (mut sent, mut lost) = (0, 0);
-            for handle in peer.lanes.values() {
-                let now = handle.packets();
-                let before = peer.packets.insert(handle.id, now).unwrap_or_default();
-                sent += now.0.saturating_sub(before.0);
-                lost += now.1.saturating_sub(before.1);
-            }
-            peer.packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            let before = std::mem::replace(&mut peer.measured, peer.passed);
+            let (sent, lost) = (peer.passed.sent - before.sent, peer.passed.lost - before.lost);
             metrics.lost_packets.inc_by(lost);
             let change = peer.losses.look(sent, lost);
             metrics.loss_ratio.set(peer.losses.ratio());

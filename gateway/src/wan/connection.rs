@@ -1,5 +1,6 @@
 //! One connection of a lane: hellos, then control messages and segments until it ends.
 
+use super::estimate::Passed;
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
 use super::word::{LINK_GROUP, LinkWord};
@@ -120,10 +121,18 @@ impl LaneHandle {
         silence::round_trip(&self.connection)
     }
 
-    /// Packets sent, and those of them given up as lost.
-    pub fn packets(&self) -> (u64, u64) {
+    /// What has passed over it, and the least round trip since this was last asked.
+    pub fn passed(&self) -> (Passed, Option<Span>) {
         let path = self.connection.stats().path;
-        (path.sent_packets, path.lost_packets)
+        let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
+        let watch = silence::watch(&self.connection);
+        let (packets, bytes) = watch.as_ref().map_or((0, 0), |watch| watch.acked());
+        let passed = Passed {
+            sent: path.sent_packets,
+            lost: path.lost_packets,
+            delivered_bytes: bytes + headers * packets,
+        };
+        (passed, watch.and_then(|watch| watch.take_least_rtt_seen()))
     }
 
     fn close(&self, code: u32, why: &str) {

@@ -53,6 +53,7 @@ impl Session {
                 }));
             }
             self.note_done(sequence);
+            self.weigh_links(now);
         }
         let receipted = |c: &Collective| !c.receipts_due() || cfg!(mutant = "reuse_slot");
         let done = |c: &Collective| c.phase == Phase::Ready && receipted(c);
