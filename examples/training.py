@@ -20,10 +20,11 @@ import landbridge.torch
 SPEEDS = (3.0, 3.0, 1.0, 1.0)
 
 
-def main(name, tolerance):
+def main(name, tolerance, *, ranks=(2, 2), speeds=SPEEDS):
     """Runs the task in the module ``name``: ``model()``, ``data()`` with indices for a batch,
     ``loss(model, data, indices)``, ``score(model, data)``, ``STEPS``, ``BATCH``, ``RATE``."""
-    results = sites.run(Trainer(name), ranks=(2, 2), speeds=SPEEDS, preload=["training", name])
+    trainer = Trainer(name, ranks[0])
+    results = sites.run(trainer, ranks=ranks, speeds=speeds, preload=["training", name])
     digests = {result["digest"] for result in results}
     first = results[0]
     for step, loss in enumerate(first["losses"]):
@@ -44,16 +45,16 @@ def main(name, tolerance):
 class Trainer:
     """One trainer, by the name of its task."""
 
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, name, per_site):
+        self.name, self.per_site = name, per_site
 
     def __call__(self, config, rank, folder):
         torch.set_num_threads(1)
         task = importlib.import_module(self.name)
         # Each site has a process group of its own.
-        site, local = divmod(rank, 2)
+        site, local = divmod(rank, self.per_site)
         store = f"file://{folder}/site-{site}"
-        dist.init_process_group("gloo", init_method=store, rank=local, world_size=2)
+        dist.init_process_group("gloo", init_method=store, rank=local, world_size=self.per_site)
         with landbridge.connect(config=config, rank=rank, arena="512 MiB") as group:
             return train(task, group)
 

@@ -63,10 +63,11 @@ fn words(seeds: &[Vec<u8>]) -> Option<String> {
 }
 
 /// Every target, in the order of the programs in `Cargo.toml`.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
     Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
     Target { name: "link_word", check: wire::link_word, seeds: seeds::link_word },
+    Target { name: "parity_stream", check: wire::parity_stream, seeds: seeds::parity_stream },
     Target { name: "hello", check: wire::hello, seeds: seeds::hello },
     Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
     Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },

@@ -90,6 +90,26 @@ pub fn control_message() -> Vec<Vec<u8>> {
     messages.iter().map(enveloped).collect()
 }
 
+/// Pieces in order, backwards and with gaps; parity of the sender's and of somebody else's; one
+/// shard and several, the last of them short.
+pub fn parity_stream() -> Vec<Vec<u8>> {
+    let seed = |length: u16, parity: u8, strange: u8, piece: u8, order: &dyn Fn(u8) -> u8| {
+        let head = [&length.to_be_bytes()[..], &[parity, strange, piece]].concat();
+        let picks: Vec<u8> = (0..=u8::MAX).map(order).collect();
+        let content: Vec<u8> = (0..=u8::MAX).map(|at| at.wrapping_mul(31)).collect();
+        [head, picks, content].concat()
+    };
+    vec![
+        seed(1, 0, 0, 0, &|_| 0),
+        seed(704, 1, 0, 10, &|_| 0),
+        seed(705, 3, 0, 88, &|at| at),
+        seed(7500, 11, 0, 170, &|at| at.wrapping_mul(97)),
+        seed(7500, 11, 1, 170, &|at| u8::MAX - at),
+        seed(7998, 12, 0, 60, &|at| at.wrapping_mul(7)),
+        seed(7999, 12, 1, 255, &|at| at.wrapping_mul(13)),
+    ]
+}
+
 /// Of an operator who holds a link, and of one who no longer does.
 pub fn link_word() -> Vec<Vec<u8>> {
     let word = |ends: (u16, u16), number, rate: Option<u64>| LinkWord {

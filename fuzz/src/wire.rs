@@ -1,8 +1,11 @@
 //! What gateways say to each other; docs/protocol.md sections 1 to 4.
 
 use crate::bounds::Bound;
+use gateway::local::arena::Arena;
+use gateway::wan::parity::{self, Arrived};
 use gateway::wan::word::LinkWord;
 use hier_collectives::ids::GroupId;
+use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
@@ -54,6 +57,64 @@ pub fn link_word(bytes: &[u8]) {
     }
 }
 
+/// A segment with parity as it arrives: in pieces, in any order, with some missing, and its parity
+/// the sender's or anybody's.
+pub fn parity_stream(bytes: &[u8]) {
+    let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD>() else { return };
+    let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES).max(1);
+    let most = parity_max(length);
+    let count = u16::from(head[2]) % most + 1;
+    let (honest, piece) = (head[3] & 1 == 0, usize::from(u16::from_be_bytes([0, head[4]])) * 8 + 1);
+    let (order, content) = rest.split_at(rest.len() / 2);
+    let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
+    let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
+    let made = parity::make(&payload.clone().into(), count);
+    let strange = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
+    let stream = [payload.clone(), if honest { made.clone() } else { strange() }].concat();
+    // Which pieces come, one after the other: each byte comes once, as QUIC has it.
+    let mut left: Vec<usize> = (0..stream.len().div_ceil(piece)).collect();
+    let into = Arena::anonymous(length).expect("memory").whole().slice(0..length);
+    let bound = Bound { fixed: 1024 + stream.len(), per_byte: 0 };
+    let mut arrived = bound.hold(bytes, || Arrived::new(length, count));
+    let mut here = vec![false; payload.len()];
+    for pick in order {
+        if left.is_empty() || arrived.is_whole() || arrived.can_restore() {
+            break;
+        }
+        let start = left.swap_remove(usize::from(*pick) % left.len()) * piece;
+        let bytes = &stream[start..(start + piece).min(stream.len())];
+        assert!(
+            !arrived.put(stream.len() as u64 - bytes.len() as u64 + 1, bytes),
+            "beyond the end"
+        );
+        assert!(arrived.put(start as u64, bytes), "within the stream");
+        if start < payload.len() {
+            let end = (start + bytes.len()).min(payload.len());
+            into.copy_from_bytes(start as u64, &bytes[..end - start]);
+            here[start..end].fill(true);
+        }
+    }
+    let whole = here.iter().all(|here| *here);
+    assert_eq!(arrived.is_whole(), whole, "whole or not");
+    if !whole && !arrived.can_restore() {
+        return;
+    }
+    if !whole {
+        arrived.restore(&into);
+    }
+    let mut restored = vec![0; payload.len()];
+    into.copy_to(&mut restored);
+    if honest || whole {
+        assert!(restored == payload, "another payload");
+    }
+    // Parity of anybody's makes no difference to shards that came whole.
+    let shards = SHARD_BYTES as usize;
+    for (at, here) in here.chunks(shards).enumerate().filter(|(_, here)| here.iter().all(|h| *h)) {
+        let range = at * shards..at * shards + here.len();
+        assert!(restored[range.clone()] == payload[range], "shard {at} came and was changed");
+    }
+}
+
 /// A lane's first message.
 pub fn hello(bytes: &[u8]) {
     let Ok(hello) = MESSAGE.hold(bytes, || Hello::decode(bytes)) else { return };
@@ -71,3 +132,7 @@ const MESSAGE: Bound = Bound { fixed: 512, per_byte: 16 };
 const GATEWAYS_PROVED: u16 = 64;
 /// The longest buffer that a session accepts.
 const BUFFER_BYTES: u64 = 1 << 48;
+/// Length, parity, whose it is, and the length of pieces.
+const PARITY_HEAD: usize = 5;
+/// Payloads are shorter: longer ones take more time and reach no other code.
+const PAYLOAD_BYTES: u16 = 8_000;

@@ -10,6 +10,7 @@ mod quickstart;
 mod rate;
 mod run;
 mod status;
+mod stop;
 mod table;
 pub(crate) mod token;
 mod wan_sim;

@@ -8,7 +8,7 @@ pub mod estimate;
 mod lane;
 pub mod link_share;
 pub mod outbox;
-mod parity;
+pub mod parity;
 pub mod policy;
 pub mod probe;
 pub mod rate;

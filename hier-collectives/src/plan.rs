@@ -18,7 +18,7 @@ pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use operation::Operation;
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, payload_limit};
-pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes};
+pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
 
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
@@ -148,6 +148,7 @@ pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     }
     let mut plan = choose::choose(fabric);
     express::add(fabric, &mut plan);
+    debug_assert!(plan.trees.len() <= trees_max(fabric), "others would refuse it");
     let bytes = crate::wire::plan_bytes(&plan).len();
     if bytes > crate::wire::MAX_MESSAGE_BYTES - ROOM_BESIDE_PLAN - 8 * gateways {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });

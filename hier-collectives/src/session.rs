@@ -26,7 +26,7 @@ pub use action::{
     Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
 };
 pub use commit::COMMITS_MAX;
-pub use status::{CollectiveStatus, CommitStatus, PeerStatus, SessionStatus};
+pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};

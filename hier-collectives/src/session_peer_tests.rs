@@ -330,3 +330,55 @@ impl Victim {
         self.drain();
     }
 }
+
+/// A plan may differ from what we would make of the fabric as far as plans do. Beyond that it is
+/// only good for making us cut a buffer into more than we can keep account of.
+#[test]
+fn a_plan_of_absurd_segments_or_trees_is_refused() {
+    let plan = |bytes: u64, trees: usize| Plan {
+        segment: ByteCount::new(bytes),
+        ..plan_of(vec![tree(1, &[0, 1], &[]); trees])
+    };
+    let session = || {
+        let mut session = Session::new(SessionConfig {
+            fabric: fabric(&[2, 1]),
+            me: GatewayId(1),
+            boot: BootId(101),
+            plan: plan(1 << 20, 1),
+            partials: ByteCount::new(64 << 20),
+        });
+        session.handle_peer_up(GatewayId(0), TimeNs::from_ns(1));
+        session
+    };
+    let begin = |plan: Plan| {
+        let mut session = session();
+        let boots = vec![BootId(100), BootId(101)];
+        let (epoch, next) = (Epoch(1), Sequence(0));
+        let message = Message::Begin { epoch, next, boots, plan, committed: None };
+        let told = session.handle_message(GatewayId(0), message, TimeNs::from_ns(2));
+        assert_eq!(session.status().plan.is_some(), told.is_ok());
+        (session, told)
+    };
+    for (bytes, trees, good) in [
+        (1 << 20, 1, true),
+        (64 << 10, 6, true),
+        (16 << 20, 1, true),
+        ((64 << 10) - 64, 1, false),
+        (64, 1, false),
+        ((16 << 20) + 64, 1, false),
+        (1 << 20, 7, false),
+        (1 << 20, 65_535, false),
+    ] {
+        let told = begin(plan(bytes, trees)).1;
+        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+        // Nor in the middle of an epoch.
+        let mut session = begin(plan(1 << 20, 1)).0;
+        let (epoch, change, from) = (Epoch(1), 1, Sequence(0));
+        let now = TimeNs::from_ns(3);
+        let pause = Message::Pause { epoch, change };
+        session.handle_message(GatewayId(0), pause, now).expect("may pause");
+        let message = Message::Change { epoch, change, from, plan: plan(bytes, trees) };
+        let told = session.handle_message(GatewayId(0), message, now);
+        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+    }
+}

@@ -6,6 +6,33 @@ use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use proptest::prelude::*;
 use world::*;
 
+/// Every rank posts collectives of these lengths, in any interleaving; each ends well everywhere.
+fn all_post_and_end(world: &mut World, lengths: &[u64]) -> Result<(), TestCaseError> {
+    let world_size = world.fabric.world_size();
+    let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+    while !due.is_empty() {
+        let index = world.dice.roll(due.len());
+        let (rank, sequence) = due[index];
+        world.post(RankId(rank), sequence, lengths[sequence as usize]);
+        due[index].1 += 1;
+        if due[index].1 == lengths.len() as u64 {
+            due.swap_remove(index);
+        }
+        for _ in 0..world.dice.roll(30) {
+            world.step();
+        }
+    }
+    world.run();
+    for rank in 0..world_size {
+        let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+        prop_assert_eq!(ready, lengths.len());
+        let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
+        prop_assert_eq!(free, lengths.len());
+    }
+    world.assert_clean();
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -20,28 +47,7 @@ proptest! {
     ) {
         let (gateways, trees) = shapes().swap_remove(shape);
         let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
-        let world_size = world.fabric.world_size();
-        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
-        while !due.is_empty() {
-            let index = world.dice.roll(due.len());
-            let (rank, sequence) = due[index];
-            world.post(RankId(rank), sequence, lengths[sequence as usize]);
-            due[index].1 += 1;
-            if due[index].1 == lengths.len() as u64 {
-                due.swap_remove(index);
-            }
-            for _ in 0..world.dice.roll(30) {
-                world.step();
-            }
-        }
-        world.run();
-        for rank in 0..world_size {
-            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
-            prop_assert_eq!(ready, lengths.len());
-            let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
-            prop_assert_eq!(free, lengths.len());
-        }
-        world.assert_clean();
+        all_post_and_end(&mut world, &lengths)?;
     }
 
     /// Reductions to a rank, broadcasts from one and barriers among all-reduces.
@@ -61,28 +67,8 @@ proptest! {
             let pattern = of(*code, root % world_size).or(of(*code, 0)).expect("known");
             world.patterns.insert(sequence, pattern);
         }
-        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
-        while !due.is_empty() {
-            let index = world.dice.roll(due.len());
-            let (rank, sequence) = due[index];
-            let (elements, code, _) = posts[sequence as usize];
-            world.post(RankId(rank), sequence, if code == 4 { 0 } else { elements });
-            due[index].1 += 1;
-            if due[index].1 == posts.len() as u64 {
-                due.swap_remove(index);
-            }
-            for _ in 0..world.dice.roll(30) {
-                world.step();
-            }
-        }
-        world.run();
-        for rank in 0..world_size {
-            let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
-            prop_assert_eq!(ready, posts.len());
-            let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
-            prop_assert_eq!(free, posts.len());
-        }
-        world.assert_clean();
+        let length = |(elements, code, _): &(u64, u8, u32)| if *code == 4 { 0 } else { *elements };
+        all_post_and_end(&mut world, &posts.iter().map(length).collect::<Vec<_>>())?;
     }
 
     /// The plan changes while collectives are under way: nothing fails, everything adds up.

@@ -8,15 +8,18 @@ import json
 import os
 import socket
 import statistics
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._lab import Lab, LinkSpec
+from landbridge._lab import Lab, LinkSpec, find_program
 from landbridge.torch import State, all_reduce_hook
 
 QUICK = "--quick" in sys.argv
@@ -26,6 +29,10 @@ POST_BYTES, ANSWER_BYTES = 78, 46
 LAYERS = 16
 #: Gradients of the model, in all.
 GRADIENT_BYTES = (16 if QUICK else 64) << 20
+BUCKET_MB = GRADIENT_BYTES / LAYERS / (1 << 20)
+STEPS = 3 if QUICK else 7
+#: Of the first site where sites are network namespaces.
+FIRST_ADDRESS = "10.77.0.1"
 
 
 def main():
@@ -39,6 +46,7 @@ def main():
             report["copy"] = copying(group)
     with Lab(link=LINK) as lab, Both(lab, "256 MiB") as groups:
         report["overlap"] = overlap(groups, lab.folder)
+    report["gloo"] = gloo(report["overlap"]["compute_seconds"])
     print(json.dumps(report))
 
 
@@ -166,15 +174,13 @@ def overlap(groups, folder):
     """What of the exchange DDP hides, where it takes half as long as computing."""
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    bucket_mb = GRADIENT_BYTES / LAYERS / (1 << 20)
     pairs = []
     for group in groups:
         model = Model()
-        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)
         switch = Switch(State(group))
         ddp.register_comm_hook(switch, hook)
         pairs.append((model, ddp, switch))
-    steps = 3 if QUICK else 7
 
     def timed(seconds, exchanges):
         def step(pair):
@@ -185,7 +191,7 @@ def overlap(groups, folder):
             return time.perf_counter() - begun
 
         # The first two lay out buckets.
-        times = [max(on_both(step, pairs)) for _ in range(steps + 2)][2:]
+        times = [max(on_both(step, pairs)) for _ in range(STEPS + 2)][2:]
         return statistics.median(times)
 
     alone = timed(0.0, True) - timed(0.0, False)
@@ -196,11 +202,68 @@ def overlap(groups, folder):
     return {
         "gradient_bytes": GRADIENT_BYTES,
         "exchange_alone_seconds": alone,
+        "compute_seconds": compute,
         "step_without_seconds": without,
         "step_with_seconds": with_exchange,
         "hidden": 1 - exposed / alone,
         "link": LINK._asdict(),
     }
+
+
+def gloo(compute):
+    """The same steps by DDP's own all-reduce over Gloo, through the same link between network
+    namespaces; where the machine has none, why not."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "fabric.toml"
+        file.write_text(sites(), "utf-8")
+        up = lab_command("up", file)
+        done = subprocess.run(up, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"!! SKIPPED: Gloo: {done.stderr.strip()}", file=sys.stderr)
+            return {"skipped": done.stderr.strip()}
+        try:
+            return gloo_steps(file, compute)
+        finally:
+            subprocess.run(lab_command("down", file), capture_output=True, check=False)
+
+
+def gloo_steps(file, compute):
+    for site in ("east", "west"):
+        # Room for more than is under way, which the system's default has not.
+        for name in ("tcp_rmem", "tcp_wmem"):
+            setting = f"net.ipv4.{name}=4096 1048576 268435456"
+            words = ("--", "sysctl", "-q", "-w", setting)
+            subprocess.run(lab_command("exec", file, site, *words), check=True)
+    script = str(Path(__file__).with_name("gloo_ddp.py"))
+    quick = ("--quick",) if QUICK else ()
+    processes = []
+    for rank, site in enumerate(("east", "west")):
+        program = (sys.executable, script, str(rank), FIRST_ADDRESS, str(compute), str(STEPS))
+        command = lab_command("exec", file, site, "--", *program, *quick)
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "wan0"}
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
+    try:
+        times = [float(process.communicate(timeout=600)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text("ascii").strip()
+    return {"step_seconds": max(times), "congestion_control": control}
+
+
+def lab_command(*words):
+    return [find_program(), "wan-sim", "lab", *map(str, words)]
+
+
+def sites():
+    lines = ['name = "bench"', "mtu = 1500"]
+    for index, name in enumerate(("east", "west"), 1):
+        lines += [f"[region.{name}]", "ranks = 1", f"[region.{name}.gateway.{name}-0]"]
+        lines += [f'wan = "10.77.0.{index}:7400"']
+        lines += [f'egress = "{LINK.rate}"', f'ingress = "{LINK.rate}"']
+    lines += ["[link.east-west]", f'rate = "{LINK.rate}"', f'rtt = "{LINK.rtt}"']
+    return "\n".join([*lines, f'loss = "{LINK.loss}"', ""])
 
 
 class Switch:

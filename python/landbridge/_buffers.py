@@ -7,6 +7,7 @@ libraries that the process has imported already.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import math
 import sys
@@ -99,7 +100,7 @@ def dtype_of(dtype: Any) -> Dtype:
     """Our word for a library's dtype. Raises ``UnsupportedArray``."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return _named(str(dtype).split(".")[-1])
+        return _named(_torch_name(dtype))
     if isinstance(dtype, Dtype):
         return dtype
     if isinstance(dtype, str) and dtype in _LABELS:
@@ -118,6 +119,11 @@ def _named(name: str) -> Dtype:
         known = ", ".join(_NAMES)
         raise UnsupportedArray(f"elements of {name} are not supported; accepted: {known}")
     return dtype
+
+
+@functools.lru_cache(maxsize=None)  # of the few dtypes that there are
+def _torch_name(dtype: Any) -> str:
+    return str(dtype).split(".")[-1]
 
 
 def _agree(natural: Optional[Dtype], given: Optional[Dtype], name: str, is_u16: bool) -> Dtype:
@@ -225,12 +231,13 @@ class _Jax(_Numpy):
 
 class _Torch(Adapter):
     def __init__(self, torch: Any, tensor: Any, dtype: Optional[Dtype]) -> None:
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        if not tensor.is_cpu or tensor.layout is not torch.strided:
             what = f"a {tensor.layout} tensor on {tensor.device}"
             raise UnsupportedArray(f"{what}; accepted: dense tensors on the CPU")
-        name = str(tensor.dtype).split(".")[-1]
+        name = _torch_name(tensor.dtype)
         agreed = _agree(_NAMES.get(name), dtype, name, name == "uint16")
-        super().__init__(tensor.detach(), agreed, tuple(tensor.shape))
+        plain = tensor.detach() if tensor.requires_grad else tensor
+        super().__init__(plain, agreed, tensor.shape)
         self._torch = torch
 
     def address(self) -> Optional[int]:

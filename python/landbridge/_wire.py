@@ -208,8 +208,14 @@ class _Layout:
                 enums.append(kind if issubclass(kind, enum.Enum) else None)
         if enums or not self._parts:
             self._parts.append((struct.Struct(codes), tuple(enums), None))
+        # Most messages have no text, and go by thousands: these are one struct.
+        has_text = any(text for _, _, text in self._parts)
+        self._whole = None if has_text else struct.Struct(f">B{codes[1:]}")
+        self._is_plain = self._whole is not None and not any(enums) and cls is not EpochBegan
 
     def encode(self, message: Tuple[Any, ...]) -> bytes:
+        if self._whole is not None:
+            return self._whole.pack(self._first, *message)
         out = bytearray((self._first,))
         at = 0
         for fixed, enums, text in self._parts:
@@ -224,6 +230,8 @@ class _Layout:
         return bytes(out)
 
     def decode(self, data: bytes) -> Any:
+        if self._is_plain and self._whole is not None and len(data) == self._whole.size:
+            return self.cls(*self._whole.unpack(data)[1:])
         at = 1
         values: List[Any] = []
         for fixed, enums, text in self._parts:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _buffers, _config, _link, errors
 from ._arena import Arena, Block, overlap
@@ -214,61 +214,71 @@ class Group:
         to wait for the other ranks to post. ``array`` may be written again when this returns,
         unless it is from ``empty``.
 
-        Raises ``UnsupportedArray``, ``ArenaFull``, ``GatewayLost``, ``EpochEnded``, ``Closed``;
-        what else goes wrong is raised by ``Operation.wait``.
+        Raises ``UnsupportedArray``, ``ConfigError``, ``ArenaFull``, ``GatewayLost``,
+        ``EpochEnded``, ``Closed``; what else goes wrong is raised by ``Operation.wait``.
         """
-        self._check_process()
         given = None if dtype is None else Dtype.named(dtype)
-        source = _buffers.adapt(array, given)
-        target = None if out is None else _buffers.adapt(out, given)
-        code = Op.named(op)
-        _check(source, target, code, weight)
-        with self._posting:
-            contribution, held = self._contribution(source)
-            result, block = self._result(source, target, contribution)
-            self._await_room((result, source.nbytes))
-            operation = Operation(Delivery(source, target, block), self)
-            # As an entry's `held`, also what `out` is a view of.
-            held = (*held, block, target and target.array)
-            slots = ((contribution, source.nbytes), (result, source.nbytes))
-            entry = Entry(operation, slots, held)
-            self._post(entry, code, source, (weight, layout, timeout))
-        return operation
+        what = _What(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
+        return self._start(what, array, out, given)
+
+    def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
+        """``reduce_async`` and ``wait``: the result on ``root``, ``None`` on other ranks."""
+        return self.reduce_async(array, root, op, **options).wait()
+
+    def reduce_async(
+        self,
+        array: Any,
+        root: int = 0,
+        op: str = "avg",
+        *,
+        weight: float = 1.0,
+        out: Any = None,
+        dtype: Optional[str] = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Operation:
+        """As ``all_reduce_async``, but only ``root`` has a result: other ranks' ``wait`` returns
+        ``None``, once what they gave is on its way for good, and leaves their ``out`` alone."""
+        given = None if dtype is None else Dtype.named(dtype)
+        what = _What(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
+        return self._start(what, array, out, given)
 
     def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
-        """``root``'s array, bit for bit, on every rank; ``out`` and ``timeout`` as in
-        ``all_reduce_async``."""
+        """``broadcast_async`` and ``wait``: ``root``'s array, bit for bit, on every rank."""
         return self.broadcast_async(array, root, **options).wait()
 
     def broadcast_async(
-        self, array: Any, root: int = 0, *, out: Any = None, timeout: float = DEFAULT_TIMEOUT_S
+        self,
+        array: Any,
+        root: int = 0,
+        *,
+        out: Any = None,
+        dtype: Optional[str] = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts a broadcast; see ``broadcast``."""
-        self._check_process()
-        if not 0 <= root < self.world_size:
-            last = self.world_size - 1
-            raise errors.ConfigError(f"root {root}: the fabric has ranks 0 to {last}")
-        source = _buffers.adapt(array)
-        target = None if out is None else _buffers.adapt(out)
-        _check(source, target, Op.MAX, 1.0)
-        # A sum of bytes to which all others add zeros: exact for every dtype and every NaN.
-        with self._posting:
-            contribution = self._reserve(source.nbytes)
-            result = self._reserve(source.nbytes)
-            if self.rank == root:
-                source.store(contribution)
-            else:
-                contribution.view()[:] = bytes(source.nbytes)
-            operation = Operation(Delivery(source, target, result), self)
-            slots = ((contribution.offset, source.nbytes), (result.offset, source.nbytes))
-            entry = Entry(operation, slots, (contribution, result))
-            as_bytes = _buffers.adapt(result.view())
-            self._post(entry, Op.SUM, as_bytes, (1.0, _BROADCAST_LAYOUT + root, timeout))
-        return operation
+        """Starts giving every rank what ``root``'s array holds. Other ranks' arrays say the
+        kind, dtype and shape of it; what they hold is not read. The rest is as in
+        ``all_reduce_async``; ``root`` may be done before others have begun."""
+        given = None if dtype is None else Dtype.named(dtype)
+        what = _What(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
+        return self._start(what, array, out, given)
 
-    def barrier(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Returns when every rank has called it."""
-        self.all_reduce(b"\0", "max", layout=_BARRIER_LAYOUT, timeout=timeout)
+    def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
+        """``barrier_async`` and ``wait``: returns when every rank has called it."""
+        self.barrier_async(timeout, layout=layout).wait()
+
+    def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
+        """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
+        ``layout`` differs are told so by ``RanksDisagree``."""
+        self._check_process()
+        what = _What(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
+        nothing = _buffers.adapt(b"")
+        with self._posting:
+            operation = Operation(None, self)
+            self._await_room(_NOWHERE)
+            self._post(Entry(operation, (_NOWHERE, _NOWHERE), ()), what, nothing)
+        return operation
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """``commit_async`` and ``wait``: returns when every region has the step."""
@@ -310,12 +320,34 @@ class Group:
         """Every rank's samples of a global batch; all ranks compute the same."""
         return batch_shares(global_batch, self._place.speeds)
 
-    def _contribution(self, source: _buffers.Adapter) -> Tuple[int, Tuple[Any, ...]]:
+    def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
+        self._check_process()
+        source = _buffers.adapt(array, given)
+        target = None if out is None else _buffers.adapt(out, given)
+        _check(source, target, what, self.world_size)
+        at_root = self.rank == what.root
+        # Every post names two slots; what is in one that nobody wants does not matter.
+        gives = at_root or what.kind != Kind.BROADCAST
+        gets = at_root or what.kind != Kind.REDUCE
+        with self._posting:
+            contribution, held = self._contribution(source, gives)
+            result, block = self._result(source, target if gets else None, contribution)
+            self._await_room((result, source.nbytes))
+            delivery = Delivery(source, target, block) if gets else None
+            operation = Operation(delivery, self)
+            # As an entry's `held`, also what `out` is a view of.
+            held = (*held, block, target and target.array)
+            slots = ((contribution, source.nbytes), (result, source.nbytes))
+            self._post(Entry(operation, slots, held), what, source)
+        return operation
+
+    def _contribution(self, source: _buffers.Adapter, gives: bool) -> Tuple[int, Tuple[Any, ...]]:
         place = self._place_of(source)
         if place is not None:
             return place, (source.array,)
         block = self._reserve(source.nbytes)
-        source.store(block)
+        if gives:
+            source.store(block)
         return block.offset, (block,)
 
     def _result(
@@ -364,24 +396,20 @@ class Group:
 
         self._state.wait_until(room, None)
 
-    def _post(
-        self, entry: Entry, op: Op, source: _buffers.Adapter, rest: Tuple[float, int, float]
-    ) -> None:
-        weight, layout, timeout = rest
-
+    def _post(self, entry: Entry, what: _What, source: _buffers.Adapter) -> None:
         def register() -> Tuple[_link.Link, Request]:
             link, epoch, sequence = self._state.register(entry)
             return link, Post(
                 epoch=epoch,
                 sequence=sequence,
-                op=op,
+                op=what.op,
                 dtype=source.dtype,
                 elements=source.elements,
-                layout_hash=layout,
-                operation=Kind.ALL_REDUCE,
-                root=0,
-                weight=weight,
-                timeout_ns=round(timeout * 1e9),
+                layout_hash=what.layout,
+                operation=what.kind,
+                root=what.root,
+                weight=what.weight,
+                timeout_ns=round(what.timeout * 1e9),
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
             )
@@ -410,27 +438,41 @@ class Group:
             raise errors.ForkedProcess(text)
 
 
+class _What(NamedTuple):
+    """A collective, without its array."""
+
+    kind: Kind
+    #: The rank that gets the result of a reduce or has the data of a broadcast, else 0.
+    root: int
+    op: Op
+    weight: float
+    layout: int
+    timeout: float
+
+
 def _check(
-    source: _buffers.Adapter, target: Optional[_buffers.Adapter], op: Op, weight: float
+    source: _buffers.Adapter, target: Optional[_buffers.Adapter], what: _What, world_size: int
 ) -> None:
+    if not 0 <= what.root < world_size:
+        text = f"root {what.root}: the fabric has ranks 0 to {world_size - 1}"
+        raise errors.ConfigError(text)
     if target is not None:
         target.check_writable()
         if (target.dtype, target.shape) != (source.dtype, source.shape):
-            want = f"{source.dtype.label} of shape {source.shape}"
-            got = f"{target.dtype.label} of shape {target.shape}"
+            want = f"{source.dtype.label} of shape {tuple(source.shape)}"
+            got = f"{target.dtype.label} of shape {tuple(target.shape)}"
             raise errors.UnsupportedArray(f"`out` is {got}, the array {want}")
-    if op == Op.AVG and not source.dtype.is_float:
+    if what.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use sum, or floats"
         raise errors.UnsupportedArray(text)
-    if not 0 <= weight < float("inf"):
-        raise errors.ConfigError(f"weight {weight}: accepted: finite and not negative")
+    if not 0 <= what.weight < float("inf"):
+        raise errors.ConfigError(f"weight {what.weight}: accepted: finite and not negative")
 
 
 #: Between tries to meet: a gateway or a rank takes longer to come back.
 _MEET_AGAIN_S = 0.1
-# Of no use as a hash of anything, so that a barrier never meets an all-reduce of one byte.
-_BARRIER_LAYOUT = 0x6261727269657200
-_BROADCAST_LAYOUT = 0x62726F6100000000
+#: A slot of no bytes.
+_NOWHERE = (0, 0)
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 

@@ -76,7 +76,7 @@ class Delivery:
 
 
 class Operation:
-    """A collective under way; from ``Group.all_reduce_async`` and its like.
+    """A collective under way; from ``Group.all_reduce_async`` and the like.
 
     Two things happen to it, in this order. *Result ready*: ``wait`` returns the result.
     *Contribution free*: ``wait_free`` returns; the gateway will not read the contribution nor
@@ -84,14 +84,15 @@ class Operation:
     they are written again; others were copied.
     """
 
-    def __init__(self, delivery: Delivery, group: Group) -> None:
+    def __init__(self, delivery: Optional[Delivery], group: Group) -> None:
         # A group that nobody else holds must not go away under its collectives.
         self._group: Optional[Group] = group
         #: The epoch that it belongs to, and its number in the group.
         self.epoch, self.sequence = -1, -1
         #: When what happened, once the result is ready.
         self.timing: Optional[Timing] = None
-        self._delivery: Optional[Delivery] = delivery
+        # `None` where there is no result, and once it was delivered.
+        self._delivery = delivery
         self._result: Any = None
         self._failure: Optional[errors.CollectiveFailed] = None
         self._ready = Latch()
@@ -100,7 +101,8 @@ class Operation:
         self._callbacks: Optional[List[Callable[[Operation], None]]] = []
 
     def wait(self, timeout: Optional[float] = None) -> Any:
-        """The result, as soon as it is ready. ``timeout`` is in seconds.
+        """The result, as soon as it is ready; ``None`` of a barrier, and of a reduce to another
+        rank. ``timeout`` is in seconds.
 
         Raises ``WaitTimeout`` when it is not ready in time: the collective goes on. Raises a
         ``CollectiveFailed`` when it failed: the contribution is intact.

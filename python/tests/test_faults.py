@@ -204,7 +204,15 @@ os.read(read, 1)
             trainer.stdout.close()
 
 
-def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab):
+@pytest.fixture
+def ctrl_c_interrupts():
+    """Also where these tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):
     with attached(own_lab) as (east, west):
         under_way = east.all_reduce_async(ONES, "sum")
         pressed = []
@@ -253,10 +261,10 @@ def test_a_thousand_steps_leak_nothing(own_lab):
 
         on_all(groups, lambda group: steps(group, 100))
         gc.collect()
-        before = usage()
+        before = usage(readers=2)
         on_all(groups, lambda group: steps(group, 1000))
         gc.collect()
-        after = usage()
+        after = usage(readers=2)
         on_all(
             groups, lambda group: group._state.wait_until(lambda: not group._state.entries, None)
         )
@@ -274,19 +282,20 @@ def test_attaching_and_closing_leak_nothing(own_lab):
 
     once()
     gc.collect()
-    before = usage()
+    before = usage(readers=0)
     for _ in range(10):
         once()
     gc.collect()
-    after = usage()
+    after = usage(readers=0)
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
 
 
-def usage():
-    deadline = time.monotonic() + 5
-    # A reader that was told to end may not have done so yet.
-    while time.monotonic() < deadline and threading.active_count() > 3:
+def usage(readers):
+    """Once there are no more readers than these: one that was told to end may not have done so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:
+        assert time.monotonic() < deadline, "a reader does not end"
         threading.Event().wait(0.01)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {

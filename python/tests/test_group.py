@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
-from landbridge import _state
 from conftest import attached, on_all
+from landbridge import _state
 from landbridge._lab import Lab
 
 numpy = pytest.importorskip("numpy")
@@ -105,6 +105,18 @@ def test_an_operation_is_ready_before_it_is_free(groups):
     assert on_all(groups, step) == [[(True, 1.0), "late"]] * 3
 
 
+def test_a_reduce_has_its_result_at_the_root_alone(groups):
+    def step(group):
+        mine, out = numpy.full(7, group.rank + 1.0), numpy.zeros(7)
+        got = group.reduce(mine, 2, "sum", out=out)
+        mean = group.reduce(mine, 0, weight=[1, 1, 2][group.rank])
+        assert (mine == group.rank + 1).all()
+        return got is out, out[0], mean if mean is None else mean[6]
+
+    expected = [(False, 0, 2.25), (False, 0, None), (True, 6, None)]
+    assert on_all(groups, step) == expected
+
+
 def test_a_broadcast_is_exact(groups):
     pattern = numpy.array([0x7FC12345, 0x80000000, 0xFFFFFFFF, 1], "uint32").view("float32")
 
@@ -117,6 +129,19 @@ def test_a_broadcast_is_exact(groups):
     assert on_all(groups, step) == [(pattern.tobytes(),) * 2] * 3
 
 
+def test_a_broadcast_in_the_arena_is_not_copied(groups):
+    def step(group):
+        array, out = group.empty(1000, "i32"), group.empty(1000, "i32")
+        array[7], before = group.rank, group._arena.used_bytes
+        operation = group.broadcast_async(array, 2, out=out)
+        assert group._arena.used_bytes == before, "no other slots"
+        assert operation.wait() is not None
+        operation.wait_free()
+        return array[7], out[7]
+
+    assert on_all(groups, step) == [(0, 2), (1, 2), (2, 2)]
+
+
 def test_a_barrier_holds_until_all_are_there(groups):
     arrived = threading.Event()
 
@@ -127,6 +152,60 @@ def test_a_barrier_holds_until_all_are_there(groups):
         return arrived.is_set()
 
     assert on_all(groups, step) == [True] * 3
+
+
+def test_a_barrier_needs_no_room(groups):
+    def step(group):
+        held = group.empty(8 << 20, "u8")
+        group.barrier(60)
+        return group.barrier_async().wait(), held[0] * 0
+
+    assert on_all(groups, step) == [(None, 0)] * 3
+
+
+def test_each_collective_is_posted_as_what_it_is(groups):
+    """What the gateways know, they move no more bytes for than it needs."""
+
+    def step(group):
+        posts, link = [], group._state.link
+        send = link.send
+        link.send = lambda request: (posts.append(request), send(request))
+        array = numpy.ones(5, "int32")
+        group.all_reduce(array, "max")
+        group.reduce(array, 1, "sum")
+        group.broadcast(array, 2)
+        group.barrier(layout=9)
+        return [(p.operation.name, p.root, p.dtype.label, p.elements, p.layout_hash) for p in posts]
+
+    expected = [
+        ("ALL_REDUCE", 0, "i32", 5, 0),
+        ("REDUCE", 1, "i32", 5, 0),
+        ("BROADCAST", 2, "i32", 5, 0),
+        ("BARRIER", 0, "u8", 0, 9),
+    ]
+    assert on_all(groups, step) == [expected] * 3
+
+
+@pytest.mark.parametrize("name", ["reduce_async", "broadcast_async"])
+def test_a_root_that_is_no_rank_is_refused_here(groups, name):
+    with pytest.raises(landbridge.ConfigError, match="root 3: the fabric has ranks 0 to 2"):
+        getattr(groups[0], name)(numpy.ones(2, "float32"), 3)
+
+
+def test_ranks_that_disagree_on_the_collective_are_told(groups):
+    array = numpy.ones(4, "float32")
+
+    def roots(group):
+        with pytest.raises(landbridge.RanksDisagree, match="rank 1"):
+            group.broadcast(array, group.rank % 2)
+
+    def kinds(group):
+        with pytest.raises(landbridge.RanksDisagree, match="barrier"):
+            group.barrier() if group.rank else group.all_reduce(b"", "sum")
+
+    for step in (roots, kinds):
+        on_all(groups, step)
+    on_all(groups, lambda group: group.barrier())
 
 
 def test_a_step_is_committed_when_every_rank_has_it(groups):

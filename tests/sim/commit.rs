@@ -2,7 +2,7 @@
 
 use gateway::client::Client;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::Step;
+use hier_collectives::ids::{GatewayId, Step};
 use hier_collectives::post::{Failure, FailureCode};
 use scenarios::batch::{Case, outcomes, post, post_all, succeeds};
 use scenarios::{Lab, Shape, simulate};
@@ -15,6 +15,8 @@ const CASE: Case = Case {
     seed: 3,
     values: scenarios::batch::Values::Any,
 };
+
+const EAST: GatewayId = GatewayId(0);
 
 /// All ranks commit a step at once.
 async fn commit_all(clients: &[Client], step: u64) -> Vec<Result<(), Failure>> {
@@ -46,6 +48,13 @@ fn a_commit_takes_a_round_trip_and_waits_for_a_late_rank() {
         let early = tokio::spawn(async move { early.commit(Step(1)).await });
         lab.sleep(Span::from_secs(90)).await;
         assert!(!early.is_finished());
+        let seen = lab.status(EAST).await.jobs.remove(0);
+        assert_eq!(seen.draining, None);
+        let [commit] = &seen.commits[..] else { panic!("{:?}", seen.commits) };
+        assert_eq!((commit.rank, commit.step), (0, 1), "{commit:?}");
+        // Rank 1 is at east, and west has no result without it.
+        assert_eq!(commit.awaited, ["east", "west"]);
+        assert!((90.0..91.0).contains(&commit.seconds), "{commit:?}");
         let twice = clients[0].commit(Step(1)).await.expect_err("it waits already");
         assert_eq!(twice.code, FailureCode::BadPost, "{twice}");
         assert!(!early.is_finished(), "the first one's answer is its own");
@@ -146,9 +155,17 @@ fn a_gateway_that_drains_finishes_what_is_posted() {
             lab.sleep(Span::from_ms(100)).await;
             let begin = lab.host.now();
             let trainers = async {
+                lab.sleep(Span::from_ms(1)).await;
+                let id = GatewayId(who as u16);
+                let seen = lab.status(id).await.jobs.remove(0).draining.expect("it drains");
+                assert_eq!(seen.collectives, [1], "{seen:?}");
+                assert!((24.0..25.0).contains(&seen.seconds_left), "{seen:?}");
                 let results = outcomes(&mut operations).await;
                 let expected = case.expected(3, 2);
                 assert!(results.iter().all(|got| *got == Ok(expected.clone())));
+                let seen = lab.status(id).await.jobs.remove(0).draining.expect("it drains");
+                let owing = lab.fabric.gateway(id).ranks.clone().collect::<Vec<_>>();
+                assert_eq!(seen.uncommitted, owing, "{seen:?}");
                 assert!(commit_all(&clients, 1).await.iter().all(Result::is_ok));
                 let mut refused = post_all(&clients, &CASE).await;
                 for outcome in outcomes(&mut refused).await {

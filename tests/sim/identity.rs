@@ -6,10 +6,12 @@ use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, succeeds};
+use scenarios::listen::listen;
 use scenarios::papers::Papers;
 use scenarios::{Lab, Shape, simulate};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 use units::Span;
 
@@ -60,8 +62,8 @@ async fn nobody_met(lab: &Lab) {
 /// and west's log of a connection refused; both must give the reason.
 fn refused(bad: GatewayId, papers: Papers, reason: &str) {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let listener = || tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let _logging = listen(|| Dispatch::new(listener()));
     simulate(async {
         let shown = if bad == EAST { [papers, Papers::Right] } else { [Papers::Right, papers] };
         let mut lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;

@@ -22,3 +22,4 @@ mod seeds;
 mod shapes;
 mod trace;
 mod wait;
+mod window;

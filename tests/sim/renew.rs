@@ -40,6 +40,12 @@ fn papers_count_from_the_next_handshake_on() {
                 lab.sleep(Span::from_secs(1)).await;
             }
             succeeds(&clients, 1, &case).await;
+            // The last of the lanes are dialled again.
+            lab.sleep(Span::from_secs(10)).await;
+            for id in [EAST, WEST] {
+                let peer = lab.status(id).await.peers.remove(0);
+                assert_eq!((peer.state, peer.problem), (PeerState::Up, None), "{renewed}");
+            }
         });
     }
 }

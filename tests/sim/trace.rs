@@ -1,5 +1,6 @@
 //! What gateways trace of packets and segments, read back and held to the rules.
 
+use scenarios::listen::listen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -62,13 +63,9 @@ impl Subscriber for Trace {
 }
 
 impl Trace {
-    /// Records until the guards are dropped. With one subscriber alone, whichever thread comes
-    /// first by a trace decides for all whether anybody listens to it: so there are two.
+    /// Records until the guards are dropped.
     pub fn listen(&self) -> (Dispatch, DefaultGuard) {
-        let one = Dispatch::new(self.clone());
-        let other = Dispatch::new(self.clone());
-        let guard = tracing::dispatcher::set_default(&one);
-        (other, guard)
+        listen(|| Dispatch::new(self.clone()))
     }
 
     /// Holds every packet to its lane's window, to within the packet itself and a probe, and

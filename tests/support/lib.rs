@@ -1,9 +1,11 @@
 //! Whole gateways under virtual time: real sessions, real QUIC, simulated links.
 
+pub mod bare;
 pub mod batch;
 pub mod controls;
 pub mod data;
 pub mod faults;
+pub mod listen;
 pub mod mesh;
 pub mod papers;
 
@@ -94,7 +96,7 @@ impl Shape {
     }
 
     /// One direction of its link.
-    fn link(&self) -> LinkSpec {
+    pub fn link(&self) -> LinkSpec {
         let delay = Span::from_ns(self.rtt.ns() / 2);
         let part = self.rate.bits_per_second() / u64::from(self.carriers);
         let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");

@@ -115,6 +115,21 @@ fn an_ignored_test_says_why() {
     assert_none(findings);
 }
 
+/// The test runner keeps what a passing test prints to itself: its skip would be counted as a pass.
+#[test]
+fn a_test_that_cannot_run_says_so_past_the_test_runner() {
+    let said = concat!("print", "ln!(\"SKIPPED");
+    let mut findings = Vec::new();
+    for source in sources().iter().filter(|source| source.text.contains("#[test]")) {
+        for (line, text) in (1..).zip(source.text.lines()) {
+            if text.contains(said) {
+                findings.push(format!("{}:{line}: nobody sees this", source.path.display()));
+            }
+        }
+    }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut findings = Vec::new();

@@ -1,6 +1,7 @@
 //! Who is measured in the lab: we and our peers, each as its users run it.
 
-use super::lab::{ADDRESSES, LAB_NETWORK, Lab, LabError, Processes, SITES};
+use super::lab::{LAB_NETWORK, Lab, LabError, Processes, SITES};
+use super::quinn;
 use super::row::{COMMON, Cell, Row};
 use serde_json::Value;
 use std::fs::Permissions;
@@ -8,11 +9,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use units::ByteCount;
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     Landbridge,
+    /// One connection with quinn's defaults, or with so many bytes in flight.
+    Quinn {
+        window: Option<u64>,
+    },
     /// So many flows of `iperf3`, one way.
     Iperf {
         flows: u32,
@@ -32,6 +38,8 @@ pub enum Contender {
 #[derive(Debug)]
 pub struct Tools {
     pub landbridge: PathBuf,
+    /// The exchange over quinn alone.
+    pub quinn: PathBuf,
     /// Python with torch.
     pub python: Option<PathBuf>,
     /// The compiled all-reduce of MPI.
@@ -39,8 +47,10 @@ pub struct Tools {
 }
 
 impl Contender {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Landbridge,
+        Self::Quinn { window: None },
+        Self::Quinn { window: Some(quinn::FIXED_WINDOW) },
         Self::Gloo { congestion: "cubic" },
         Self::Gloo { congestion: "bbr" },
         Self::OpenMpi { congestion: "cubic" },
@@ -54,6 +64,10 @@ impl Contender {
     pub fn name(self) -> String {
         match self {
             Self::Landbridge => "landbridge".to_owned(),
+            Self::Quinn { window: None } => "quinn, defaults".to_owned(),
+            Self::Quinn { window: Some(bytes) } => {
+                format!("quinn, window of {}", ByteCount::new(bytes))
+            }
             Self::Iperf { flows, congestion } => format!("iperf3 x{flows}, {congestion}"),
             Self::Gloo { congestion } => format!("Gloo, {congestion}"),
             Self::OpenMpi { congestion } => format!("Open MPI, {congestion}"),
@@ -63,7 +77,7 @@ impl Contender {
     /// Why it cannot run here.
     pub fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
-            Self::Landbridge => None,
+            Self::Landbridge | Self::Quinn { .. } => None,
             Self::Iperf { .. } => (!runs("iperf3")).then_some("iperf3 is not installed"),
             Self::Gloo { .. } => tools.python.is_none().then_some("no Python with torch"),
             Self::OpenMpi { .. } => tools.mpi.is_none().then_some("no mpicc and mpirun"),
@@ -75,6 +89,7 @@ impl Contender {
         let lab = Lab::up(&tools.landbridge, row)?;
         match self {
             Self::Landbridge => self.landbridge(&lab, row),
+            Self::Quinn { window } => self.quinn(tools, &lab, row, window),
             Self::Iperf { flows, congestion } => {
                 lab.tcp(congestion)?;
                 self.peer(&lab, row, |lab| iperf(lab, flows))
@@ -112,6 +127,21 @@ impl Contender {
         Ok(cells)
     }
 
+    fn quinn(
+        self,
+        tools: &Tools,
+        lab: &Lab,
+        row: &Row,
+        window: Option<u64>,
+    ) -> Result<Vec<Cell>, LabError> {
+        let set = quinn::Setting { bytes: COMMON, iterations: 3, lanes: 1, mtu: None, window };
+        let ran = quinn::exchanges(lab, &tools.quinn, &set)?.unwrap_or_default();
+        let mut cell = self.cell(lab, row, COMMON, ran.seconds)?;
+        let moved = COMMON as f64 * f64::from(set.iterations) / 1e9;
+        cell.cpu_seconds_per_gb = ran.cpu_seconds.map(|seconds| seconds / moved);
+        Ok(vec![cell])
+    }
+
     /// Anybody else: one size.
     fn peer(
         self,
@@ -138,17 +168,12 @@ impl Contender {
 }
 
 /// Starts both gateways and waits until they have met.
-fn gateways(lab: &Lab) -> Result<Processes, LabError> {
-    let mut certs = lab.landbridge_at(SITES[0]);
-    certs.args(["certs", "--fabric"]).arg(lab.path("fabric.toml"));
-    let made = certs.arg("--out").arg(lab.path("keys")).output()?;
-    if !made.status.success() {
-        return Err(LabError::Failed(String::from_utf8_lossy(&made.stderr).into_owned()));
-    }
+pub fn gateways(lab: &Lab) -> Result<Processes, LabError> {
+    certificates(lab)?;
     let mut commands = Vec::new();
-    for site in SITES {
+    for (number, site) in (1..).zip(SITES) {
         let file = lab.path(&format!("{site}.toml"));
-        std::fs::write(&file, region(site))?;
+        std::fs::write(&file, region(site, number))?;
         let mut command = lab.landbridge_at(site);
         command.arg("run").arg("--config").arg(file);
         commands.push(command);
@@ -165,7 +190,19 @@ fn gateways(lab: &Lab) -> Result<Processes, LabError> {
     Ok(gateways)
 }
 
-fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Option<Vec<Value>>, LabError> {
+/// Keys of both gateways, in `keys`.
+pub fn certificates(lab: &Lab) -> Result<(), LabError> {
+    let mut certs = lab.landbridge_at(SITES[0]);
+    certs.args(["certs", "--fabric"]).arg(lab.path("fabric.toml"));
+    let made = certs.arg("--out").arg(lab.path("keys")).output()?;
+    if !made.status.success() {
+        return Err(LabError::Failed(String::from_utf8_lossy(&made.stderr).into_owned()));
+    }
+    Ok(())
+}
+
+/// Ranks that all-reduce; what each tells, or `None` where it takes too long.
+pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Option<Vec<Value>>, LabError> {
     let command = |(rank, site): (usize, &&str)| {
         let mut command = lab.landbridge_at(site);
         command.args(["bench", "all-reduce", "--json", "--config"]);
@@ -197,7 +234,7 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
     let _server = Processes::start(lab, vec![server], "server")?;
     std::thread::sleep(Duration::from_millis(300));
     let mut client = lab.at(SITES[0], iperf3);
-    client.args(["-c", ADDRESSES[1], "-J", "-P", &flows.to_string()]);
+    client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
     client.args(["-t", "5"]);
     let client = Processes::start(lab, vec![client], "iperf")?;
     let Some(outputs) = client.outputs(lab, "iperf")? else { return Ok(vec![]) };
@@ -213,7 +250,7 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
     std::fs::write(&script, GLOO)?;
     let command = |(rank, site): (usize, &&str)| {
         let mut command = lab.at(site, python);
-        command.arg(&script).args([&rank.to_string(), ADDRESSES[0], &COMMON.to_string(), "3"]);
+        command.arg(&script).args([&rank.to_string(), lab.addresses[0], &COMMON.to_string(), "3"]);
         command.env("GLOO_SOCKET_IFNAME", "wan0");
         command
     };
@@ -253,7 +290,7 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
 }
 
 /// From the last post to the last result: all ranks read one clock.
-fn last_to_last(reports: &[Value]) -> Vec<f64> {
+pub fn last_to_last(reports: &[Value]) -> Vec<f64> {
     let instants = |report: &Value, key| -> Vec<u64> {
         let instants = report[key].as_array().map(Vec::as_slice).unwrap_or_default();
         instants.iter().filter_map(Value::as_u64).collect()
@@ -268,7 +305,7 @@ fn last_to_last(reports: &[Value]) -> Vec<f64> {
 }
 
 /// Each iteration's slowest rank.
-fn slowest(reports: &[Value]) -> Vec<f64> {
+pub fn slowest(reports: &[Value]) -> Vec<f64> {
     let of = |report: &Value| -> Vec<f64> {
         let seconds = report["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
         seconds.iter().filter_map(Value::as_f64).collect()
@@ -278,7 +315,7 @@ fn slowest(reports: &[Value]) -> Vec<f64> {
     reports.fold(first, |a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
 }
 
-fn parsed(text: &str) -> Value {
+pub fn parsed(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_default()
 }
 
@@ -287,10 +324,10 @@ pub fn runs(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-fn region(site: &str) -> String {
+fn region(site: &str, number: u8) -> String {
     format!(
         "fabric = \"fabric.toml\"\n[gateway.{site}-0]\nsocket = \"{site}.sock\"\n\
-         status = \"127.0.0.1:9400\"\ncertificate = \"keys/{site}-0.pem\"\n\
+         status = \"127.0.0.{number}:9400\"\ncertificate = \"keys/{site}-0.pem\"\n\
          key = \"keys/{site}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"1 GiB\"\n\
          [job.train]\ntoken = \"keys/train.token\"\nmemory = \"8 GiB\"\n"
     )

@@ -9,21 +9,39 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The sites' addresses in every lab of two.
-pub const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// The network that all of them are in.
+const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// The sites' addresses where nothing is between them.
+const LOOPBACK: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+/// The network that all of a lab are in.
 pub const LAB_NETWORK: &str = "10.77.0.0/16";
 /// The sites, which are also the regions.
 pub const SITES: [&str; 2] = ["east", "west"];
 
+/// Name of every fabric here.
+pub const FABRIC: &str = "bench";
+
 /// Most that TCP may hold for one socket: several of the largest BDP.
 const SOCKET_BYTES: &str = "4096 1048576 268435456";
 
-/// A lab that is up, and the folder of everything that belongs to it.
+/// Two sites that are up, and the folder of everything that belongs to them.
 pub struct Lab {
     pub folder: tempfile::TempDir,
     pub landbridge: PathBuf,
-    up: bool,
+    pub addresses: [&'static str; 2],
+    ground: Ground,
 }
+
+/// What is between the sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ground {
+    /// Nothing: both are this machine's loopback.
+    Loopback,
+    /// A link that `wan-sim lab` emulates, between namespaces.
+    Lab,
+}
+
+/// Of IP packets, on every Ethernet.
+const MTU: u16 = 1500;
 
 /// Lets sites choose among these congestion controls; the machine's own setting comes back when
 /// this is dropped.
@@ -71,8 +89,9 @@ impl Lab {
     /// Makes the sites and starts the link.
     pub fn up(landbridge: &Path, row: &Row) -> Result<Self, LabError> {
         let folder = tempfile::tempdir()?;
-        let mut lab = Self { folder, landbridge: landbridge.to_owned(), up: false };
-        fs::write(lab.path("fabric.toml"), fabric(row))?;
+        let (landbridge, addresses) = (landbridge.to_owned(), ADDRESSES);
+        let mut lab = Self { folder, landbridge, addresses, ground: Ground::Loopback };
+        fs::write(lab.path("fabric.toml"), fabric(row, MTU, addresses))?;
         let output = lab.wan_sim("up", &[])?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         match output.status.code() {
@@ -80,12 +99,21 @@ impl Lab {
             Some(77) => return Err(LabError::Unavailable(said)),
             _ => return Err(LabError::Failed(said)),
         }
-        lab.up = true;
+        // From here on there is something to take down.
+        lab.ground = Ground::Lab;
         for site in SITES {
             for name in ["tcp_rmem", "tcp_wmem"] {
                 lab.set(site, &format!("net.ipv4.{name}={SOCKET_BYTES}"))?;
             }
         }
+        Ok(lab)
+    }
+
+    /// Sites with nothing between them, whose link is told to be as `row` says.
+    pub fn loopback(landbridge: &Path, row: &Row, mtu: u16) -> io::Result<Self> {
+        let (folder, landbridge) = (tempfile::tempdir()?, landbridge.to_owned());
+        let lab = Self { folder, landbridge, addresses: LOOPBACK, ground: Ground::Loopback };
+        fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK))?;
         Ok(lab)
     }
 
@@ -102,9 +130,16 @@ impl Lab {
 
     /// A program at a site. The process is the program's own.
     pub fn at(&self, site: &str, program: &Path) -> Command {
-        let mut command = Command::new(&self.landbridge);
-        command.args(["wan-sim", "lab", "exec"]).arg(self.path("fabric.toml")).arg(site);
-        command.arg("--").arg(program).stdin(Stdio::null());
+        let mut command = match self.ground {
+            Ground::Loopback => Command::new(program),
+            Ground::Lab => {
+                let mut command = Command::new(&self.landbridge);
+                command.args(["wan-sim", "lab", "exec"]).arg(self.path("fabric.toml")).arg(site);
+                command.arg("--").arg(program);
+                command
+            }
+        };
+        command.stdin(Stdio::null());
         command
     }
 
@@ -158,7 +193,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if self.up {
+        if self.ground == Ground::Lab {
             let _ = self.wan_sim("down", &[]);
         }
     }
@@ -230,16 +265,16 @@ fn cpu_ticks(process: u32) -> u64 {
     times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-fn fabric(row: &Row) -> String {
+fn fabric(row: &Row, mtu: u16, addresses: [&str; 2]) -> String {
     let Row { rate, rtt, loss, .. } = row;
-    let regions = SITES.iter().zip(ADDRESSES).map(|(name, address)| {
+    let regions = SITES.iter().zip(addresses).map(|(name, address)| {
         format!(
             "[region.{name}]\nranks = 1\n[region.{name}.gateway.{name}-0]\n\
              wan = \"{address}:7400\"\negress = \"{rate}\"\ningress = \"{rate}\"\n"
         )
     });
     format!(
-        "name = \"bench\"\nmtu = 1500\n{}[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
+        "name = \"{FABRIC}\"\nmtu = {mtu}\n{}[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
          loss = \"{loss}\"\n",
         regions.collect::<String>()
     )

@@ -1,9 +1,11 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
 mod contender;
+mod cpu;
 mod lab;
 mod peers;
 mod plot;
+mod quinn;
 mod report;
 mod row;
 mod simulated;
@@ -50,19 +52,28 @@ enum Arm {
     Virtual,
     /// Namespaces with TUN devices between them: needs root.
     Lab,
+    /// Loopback, for processor time.
+    Cpu,
 }
 
 fn main() -> ExitCode {
     let command = Command::parse();
     let rows = Row::matrix(command.quick);
     let mut measured = Measured::default();
-    if command.arm != Some(Arm::Lab) {
+    let wanted = |arm| command.arm.is_none_or(|only| only == arm);
+    if wanted(Arm::Virtual) {
         measured.virtually(&rows, if command.quick { 1 } else { 3 });
     }
-    if command.arm != Some(Arm::Virtual)
+    if wanted(Arm::Lab)
         && let Err(error) = measured.in_labs(&command, &rows)
     {
         measured.skip(format!("the lab: {error}"));
+    }
+    if wanted(Arm::Cpu) {
+        match cpu::measure(&peers::own(&command.landbridge)) {
+            Ok(costs) => measured.costs = costs,
+            Err(error) => measured.skip(format!("loopback: {error}")),
+        }
     }
     if let Some(file) = &command.svg
         && let Err(error) = plot::draw(file, &measured)
@@ -85,6 +96,8 @@ fn main() -> ExitCode {
 pub struct Measured {
     /// Each with its link, in the order of measuring.
     pub cells: Vec<(Row, Cell)>,
+    /// In processor time.
+    pub costs: Vec<cpu::Cost>,
     /// What, and why.
     pub skipped: Vec<String>,
 }

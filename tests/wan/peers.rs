@@ -11,7 +11,13 @@ const ALL_REDUCE: &str = include_str!("peers/all_reduce.c");
 pub fn make(landbridge: &Path, folder: &Path) -> Tools {
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let _ = fs::create_dir_all(&folder);
-    Tools { landbridge: landbridge.to_owned(), python: python(&folder), mpi: mpi(&folder) }
+    Tools { python: python(&folder), mpi: mpi(&folder), ..own(landbridge) }
+}
+
+/// What is built with this program.
+pub fn own(landbridge: &Path) -> Tools {
+    let quinn = std::env::current_exe().unwrap_or_default().with_file_name("bare-quinn");
+    Tools { landbridge: landbridge.to_owned(), quinn, python: None, mpi: None }
 }
 
 /// A virtual environment with torch, from the package index.

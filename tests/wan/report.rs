@@ -18,7 +18,7 @@ pub fn json(measured: &Measured) -> String {
             value
         })
         .collect();
-    format!("{}\n", json!({ "cells": cells, "skipped": measured.skipped }))
+    format!("{}\n", json!({ "cells": cells, "costs": measured.costs, "skipped": measured.skipped }))
 }
 
 /// A table for each link.
@@ -42,11 +42,44 @@ pub fn markdown(measured: &Measured) -> String {
         }
         text.push('\n');
     }
+    text.push_str(&costs(measured));
     if !measured.skipped.is_empty() {
         text.push_str("Skipped:\n\n");
         for what in &measured.skipped {
             writeln!(text, "* {what}").expect("a string takes all");
         }
+    }
+    text
+}
+
+/// A table of processor time; nothing where none was measured.
+fn costs(measured: &Measured) -> String {
+    let spread = |values: &[f64]| {
+        let shown: Vec<String> = values.iter().map(|value| format!("{value:.2}")).collect();
+        shown.join(", ")
+    };
+    let mut text = String::new();
+    for (index, cost) in measured.costs.iter().enumerate() {
+        if index == 0 {
+            text.push_str(
+                "### Processor time, over loopback\n\n| packet payload B | both gateways CPU s/GB | \
+                 quinn that also adds, both sides | ratio (wanted: at most 1.25) | Gbit/s each way: \
+                 gateways, quinn |\n|---|---|---|---|---|\n",
+            );
+        }
+        let [ours, theirs] = cost.gbit;
+        writeln!(
+            text,
+            "| {} | {} | {} | {:.2} | {ours:.2}, {theirs:.2} |",
+            cost.packet_payload_bytes,
+            spread(&cost.gateways),
+            spread(&cost.quinn),
+            cost.ratio,
+        )
+        .expect("a string takes all");
+    }
+    if !text.is_empty() {
+        text.push('\n');
     }
     text
 }

@@ -52,6 +52,16 @@ impl Row {
         }
     }
 
+    /// What gateways without a link between them are told: faster than they are.
+    pub fn loopback() -> Self {
+        Self {
+            rate: BitRate::from_bits_per_second(10_000_000_000),
+            rtt: Span::from_ms(1),
+            loss: scenarios::ppm(0),
+            sizes: &[],
+        }
+    }
+
     /// Two regions of one rank each with this link between them.
     pub fn shape(&self) -> Shape {
         Shape { rate: self.rate, rtt: self.rtt, loss: self.loss, ..Shape::new(1, 1) }

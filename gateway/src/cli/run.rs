@@ -14,6 +14,7 @@ use clap::Args;
 use hier_collectives::plan;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -50,6 +51,7 @@ impl Run {
         // Before they are loaded, so that no change falls between.
         let papers = papers(config);
         let spec = gateway_spec(&region, config)?;
+        super::stop::watch(DRAIN_BOUND)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.block_on(run(config, spec, papers))
@@ -75,6 +77,7 @@ async fn run(
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(door), (metrics, questions)).await?;
     info!("gateway {} is up; trainers attach at {}", config.name, config.socket.display());
+    let mut serving = pin!(serve(listener, observed));
     let exit = tokio::select! {
         biased;
         _ = interrupt.recv() => Exit::Interrupted,
@@ -83,7 +86,7 @@ async fn run(
             error!("a part of the gateway has ended, which is a bug; see above for its panic");
             Exit::CheckFailed
         }
-        never = serve(listener, observed) => match never {},
+        never = &mut serving => match never {},
         never = renew(&gateway, config, papers, hangup) => match never {},
     };
     if exit == Exit::Good {
@@ -93,6 +96,7 @@ async fn run(
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             () = gateway.drain(DRAIN_BOUND) => {}
+            never = &mut serving => match never {},
         }
     }
     info!("stopping");

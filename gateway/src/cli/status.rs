@@ -9,7 +9,8 @@ use clap::Args;
 use std::path::PathBuf;
 use units::{BitRate, ByteCount};
 
-/// Show what a running gateway is doing: peers, links, ranks, collectives and who is awaited.
+/// Show what a running gateway is doing: peers, links, ranks, collectives, commits, and who is
+/// awaited.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
 pub(super) struct Status {
@@ -55,6 +56,9 @@ fn describe(status: &observed::Status) -> String {
 fn describe_job(job: &observed::JobStatus) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
+    if let Some(drain) = &job.draining {
+        text.push_str(&describe_drain(drain, job.commits.len()));
+    }
     if let Some(plan) = &job.plan {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
         text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
@@ -75,10 +79,51 @@ fn describe_job(job: &observed::JobStatus) -> String {
     }
     if job.collectives.is_empty() {
         text.push_str("no collective under way\n");
-        return text;
+    } else {
+        let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
+        let rows: Vec<_> = job.collectives.iter().map(collective).collect();
+        text.push_str(&table(header, &rows));
     }
-    let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
-    text + &table(header, &job.collectives.iter().map(collective).collect::<Vec<_>>())
+    if !job.commits.is_empty() {
+        let header = ["commit of step", "by rank", "awaited regions", "since"];
+        let rows: Vec<_> = job.commits.iter().map(commit).collect();
+        text.push_str(&table(header, &rows));
+    }
+    text
+}
+
+/// One line: how long it may take, and what for.
+fn describe_drain(drain: &observed::DrainStatus, commits: usize) -> String {
+    let mut awaited = Vec::new();
+    match drain.collectives.len() {
+        0 => {}
+        1 => awaited.push("1 collective".to_owned()),
+        more => awaited.push(format!("{more} collectives")),
+    }
+    match commits {
+        0 => {}
+        1 => awaited.push("1 commit".to_owned()),
+        more => awaited.push(format!("{more} commits")),
+    }
+    if !drain.uncommitted.is_empty() {
+        let ranks: Vec<String> = drain.uncommitted.iter().map(u32::to_string).collect();
+        awaited.push(format!("the last commit of rank {}", ranks.join(", ")));
+    }
+    if awaited.is_empty() {
+        return "shutting down: nothing is awaited\n".to_owned();
+    }
+    let (awaited, left) = (awaited.join(", "), drain.seconds_left);
+    format!("shutting down, for {left:.1} s at most: awaits {awaited}\n")
+}
+
+fn commit(commit: &observed::CommitStatus) -> [String; 4] {
+    let regions = commit.awaited.join(", ");
+    [
+        commit.step.to_string(),
+        commit.rank.to_string(),
+        if regions.is_empty() { "-".to_owned() } else { regions },
+        format!("{:.1} s", commit.seconds),
+    ]
 }
 
 fn peer(peer: &observed::PeerStatus) -> [String; 8] {
@@ -150,4 +195,44 @@ fn size(bytes: u64) -> String {
     }
     let decimals = if unit == 0 || value >= 100.0 { 0 } else { 1 };
     format!("{value:.decimals$} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::status::{CommitStatus, DrainStatus, JobStatus};
+
+    #[test]
+    fn a_job_that_drains_says_what_for() {
+        let mut job = JobStatus {
+            job: "train".to_owned(),
+            epoch: Some(3),
+            plan: None,
+            ranks: vec![],
+            straggler: None,
+            collectives: vec![],
+            commits: vec![CommitStatus {
+                rank: 1,
+                step: 7,
+                awaited: vec!["east".to_owned(), "west".to_owned()],
+                seconds: 2.25,
+            }],
+            draining: Some(DrainStatus {
+                seconds_left: 12.34,
+                collectives: vec![8, 9],
+                uncommitted: vec![0, 2],
+            }),
+        };
+        let text = describe_job(&job);
+        let line = "shutting down, for 12.3 s at most: awaits 2 collectives, 1 commit, the last \
+                    commit of rank 0, 2\n";
+        assert!(text.contains(line), "{text}");
+        let row = text.lines().last().unwrap_or_default();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["7", "1", "east,", "west", "2.2", "s"], "{text}");
+        job.commits.clear();
+        job.draining =
+            Some(DrainStatus { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
+        assert!(describe_job(&job).contains("shutting down: nothing is awaited\n"));
+    }
 }

@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, trace, warn};
 use units::{Span, TimeNs};
 
+/// What is computed at once: handing it to another thread and back takes longer.
+const IN_PLACE_MAX_BYTES: u64 = 1 << 16;
+
 /// See the module.
 pub(super) struct Group {
     pub id: GroupId,
@@ -177,13 +180,16 @@ impl Group {
                     .map(|input| Operand::Memory(memory.view(&input.view), input.weight))
                     .collect();
                 let out = memory.view(&out);
-                self.compute(shared, job, Box::new(move || out.reduce(op, dtype, &operands)));
+                let bytes = out.len() * operands.len() as u64;
+                let reduce = move || out.reduce(op, dtype, &operands);
+                self.compute(shared, job, bytes, Box::new(reduce));
             }
             Action::Copy { job, from, to } => {
                 let from = self.memory.view(&from);
                 let to: Vec<MemSlice> = to.iter().map(|view| self.memory.view(view)).collect();
+                let bytes = from.len() * to.len() as u64;
                 let copy = move || to.iter().for_each(|slice| from.copy_to_slice(slice));
-                self.compute(shared, job, Box::new(copy));
+                self.compute(shared, job, bytes, Box::new(copy));
             }
             Action::Release(scratch) => self.memory.release(scratch),
             Action::Receipted { from, key } => peers.receipted(from, self.id, key),
@@ -237,6 +243,11 @@ impl Group {
             self.metrics.epoch.set(0);
         }
         self.metrics.straggles(self.watch.tell(&self.name).as_ref());
+        self.metrics.draining.set(i64::from(seen.draining.is_some()));
+        self.metrics.waiting_commits.set(i64::try_from(seen.commits.len()).unwrap_or(i64::MAX));
+        let oldest = seen.commits.iter().map(|commit| commit.begun).min();
+        let waited = oldest.map_or(0.0, |begun| now.since(begun).as_secs_f64());
+        self.metrics.commit_awaited_seconds.set(waited);
         let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
@@ -277,11 +288,21 @@ impl Group {
         }
     }
 
-    fn compute(&self, shared: &Shared, job: JobId, work: crate::host::Job) {
-        let (done, events) = (shared.host.compute(work), shared.events.clone());
-        let group = self.id;
+    /// `bytes` are what it reads.
+    fn compute(&self, shared: &Shared, job: JobId, bytes: u64, work: crate::host::Job) {
+        let done = if bytes <= IN_PLACE_MAX_BYTES {
+            work();
+            None
+        } else {
+            Some(shared.host.compute(work))
+        };
+        let (group, events) = (self.id, shared.events.clone());
         shared.host.spawn(Box::pin(async move {
-            let event = match done.await {
+            let outcome = match done {
+                Some(done) => done.await,
+                None => Ok(()),
+            };
+            let event = match outcome {
                 Ok(()) => Event::JobDone(group, job),
                 Err(JobPanicked) => Event::JobPanicked,
             };

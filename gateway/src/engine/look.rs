@@ -3,11 +3,11 @@
 use super::Engine;
 use super::group::Group;
 use crate::observe::status::{
-    CollectiveState, CollectiveStatus, JobStatus, LinkStatus, PeerState, PeerStatus, PlanStatus,
-    RankStatus, Status,
+    CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
+    PeerStatus, PlanStatus, RankStatus, Status,
 };
 use crate::wan::estimate::Estimate;
-use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::Link;
@@ -103,7 +103,28 @@ impl Engine {
             ranks: seen.ranks.iter().map(rank).collect(),
             straggler: group.watch.pace.straggler().map(|seen| group.watch.status(seen)),
             collectives: shown.filter_map(|c| collective(c, now)).collect(),
+            commits: seen.commits.iter().map(|commit| self.commit(commit, now)).collect(),
+            draining: seen.draining.as_ref().map(|drain| draining(drain, now)),
         }
+    }
+
+    fn commit(&self, seen: &session::CommitStatus, now: TimeNs) -> CommitStatus {
+        let region = |id: &GatewayId| self.fabric.gateway(*id).region;
+        let regions: BTreeSet<RegionId> = seen.awaited_gateways.iter().map(region).collect();
+        CommitStatus {
+            rank: seen.rank.0,
+            step: seen.step.0,
+            awaited: regions.into_iter().map(|id| self.fabric.region(id).name.clone()).collect(),
+            seconds: now.since(seen.begun).as_secs_f64(),
+        }
+    }
+}
+
+fn draining(seen: &session::DrainStatus, now: TimeNs) -> DrainStatus {
+    DrainStatus {
+        seconds_left: seen.until.since(now).as_secs_f64(),
+        collectives: seen.collectives.iter().map(|sequence| sequence.0).collect(),
+        uncommitted: seen.uncommitted.iter().map(|rank| rank.0).collect(),
     }
 }
 

@@ -25,7 +25,7 @@ const STRANGE_MAX: usize = 64;
 pub(super) struct PeerView {
     pub lanes_up: u16,
     pub rtt: Option<Span>,
-    /// Why the last lane was lost or could not be had.
+    /// Why a lane that is not up was lost or could not be had.
     pub trouble: Option<String>,
     pub sent_bytes: u64,
     pub received_bytes: u64,
@@ -50,9 +50,10 @@ struct Peer {
     boot: Option<BootId>,
     /// The lowest lane carries the control messages.
     lanes: BTreeMap<u16, LaneHandle>,
-    trouble: Option<String>,
-    /// Why each lane could not be had, until it is up.
-    dial_trouble: BTreeMap<u16, String>,
+    /// Why each lane was lost or could not be had, until it is up.
+    trouble: BTreeMap<u16, String>,
+    /// The last of them that was heard of.
+    last_trouble: u16,
     /// Groups it spoke of that are not served here.
     strange: BTreeSet<GroupId>,
     /// What has passed over each connection, as far as it is counted.
@@ -63,6 +64,18 @@ struct Peer {
     losses: Losses,
     /// Of a peer in another region.
     estimate: Option<Estimate>,
+}
+
+impl Peer {
+    fn has_trouble(&mut self, lane: u16, why: String) {
+        self.trouble.insert(lane, why);
+        self.last_trouble = lane;
+    }
+
+    /// Why a lane is not up: the last thing heard of, if that lane is still not up.
+    fn trouble(&self) -> Option<&String> {
+        self.trouble.get(&self.last_trouble).or_else(|| self.trouble.values().next())
+    }
 }
 
 impl Peers {
@@ -77,8 +90,8 @@ impl Peers {
             link,
             boot: None,
             lanes: BTreeMap::new(),
-            trouble: None,
-            dial_trouble: BTreeMap::new(),
+            trouble: BTreeMap::new(),
+            last_trouble: 0,
             strange: BTreeSet::new(),
             counted: BTreeMap::new(),
             passed: Passed::default(),
@@ -118,7 +131,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
-        peer.dial_trouble.remove(&seen.lane);
+        peer.trouble.remove(&seen.lane);
         peer.lanes.insert(seen.lane, handle);
         first
     }
@@ -136,7 +149,7 @@ impl Peers {
         let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
         handle.retire(why);
         peer.lanes.remove(&lane);
-        peer.trouble = Some(why.to_owned());
+        peer.has_trouble(lane, why.to_owned());
         let bytes = peer.link.outbox.requeue(connection);
         if peer.lanes.is_empty() {
             peer.link.outbox.clear();
@@ -149,10 +162,10 @@ impl Peers {
         let name = self.fabric.gateway(id).name.clone();
         let Some(peer) = self.peers.get_mut(&id) else { return };
         // Each reason once a lane: dials go on for as long as the peer is away.
-        if peer.dial_trouble.insert(lane, why.clone()).as_ref() != Some(&why) {
+        if peer.trouble.get(&lane) != Some(&why) {
             info!("lane {lane} to gateway {name} is not up yet: {why}");
         }
-        peer.trouble = Some(why);
+        peer.has_trouble(lane, why);
     }
 
     pub fn accuse(&self, peer: GatewayId, id: ConnectionId, why: &str) {
@@ -246,7 +259,7 @@ impl Peers {
         PeerView {
             lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
             rtt: peer.lanes.values().next().map(LaneHandle::rtt),
-            trouble: peer.trouble.clone(),
+            trouble: peer.trouble().cloned(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),

@@ -280,9 +280,14 @@ pub async fn write_message(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &[u8],
 ) -> io::Result<()> {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    stream.write_all(&[&length.to_be_bytes(), message].concat()).await?;
+    stream.write_all(&framed(message)).await?;
     stream.flush().await
+}
+
+/// A message behind its length.
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), message].concat()
 }
 
 /// Reads one message.

@@ -5,7 +5,8 @@ use super::arena::{ALIGN_BYTES, Arena, MemSlice};
 use super::door::{Door, Duplex, Knock, Memory, Visit};
 use super::operator::{Answer, Wish};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
+    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, framed, read_message,
+    write_message,
 };
 use crate::crowd::{Seat, Seats, Seldom};
 use crate::engine::{Event, EventSender, RateChange};
@@ -17,7 +18,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::io::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -38,6 +39,10 @@ pub const POSTS_MAX: usize = 256;
 const TURNS: usize = 8;
 /// What a rank may be told before it reads: three events for each post, and epochs.
 const EVENTS_MAX: usize = 4 * POSTS_MAX;
+
+/// Events that are written together, where so many have come: mostly that a result is ready and
+/// that its contribution is free.
+const TOLD_AT_ONCE: usize = 8;
 
 /// Names one trainer's connection; never used twice in a process.
 pub type AttachmentId = u64;
@@ -410,9 +415,11 @@ impl Server {
     async fn listen(
         &self,
         attached: &Attached,
-        mut reader: ReadHalf<Box<dyn Duplex>>,
+        reader: ReadHalf<Box<dyn Duplex>>,
         posted: &Posted,
     ) -> String {
+        // A message and its length in one read.
+        let mut reader = BufReader::new(reader);
         let turns = Arc::new(Semaphore::new(TURNS));
         loop {
             let bytes = match read_message(&mut reader).await {
@@ -550,12 +557,18 @@ async fn tell(
     writer: &mut WriteHalf<Box<dyn Duplex>>,
     posted: &Posted,
 ) -> String {
-    while let Some(event) = told.recv().await {
-        if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } = event
-        {
-            lock(posted).remove(&sequence);
+    let mut events = Vec::with_capacity(TOLD_AT_ONCE);
+    while told.recv_many(&mut events, TOLD_AT_ONCE).await > 0 {
+        let mut frames = Vec::new();
+        for event in events.drain(..) {
+            if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } =
+                event
+            {
+                lock(posted).remove(&sequence);
+            }
+            frames.extend(framed(&Response::Event(event).encode()));
         }
-        if let Err(error) = write_message(writer, &Response::Event(event).encode()).await {
+        if let Err(error) = writer.write_all(&frames).await {
             return format!("connection ended: {error}");
         }
     }

@@ -102,6 +102,9 @@ pub struct Metrics {
     scratch_bytes_max: Family<JobLabel, Gauge>,
     awaited_seconds: Family<RankLabel, RealGauge>,
     straggler_seconds: Family<StragglerLabel, RealGauge>,
+    waiting_commits: Family<JobLabel, Gauge>,
+    commit_awaited_seconds: Family<JobLabel, RealGauge>,
+    draining: Family<JobLabel, Gauge>,
     /// Segments in place.
     pub segments: Counter,
     collectives: Family<CollectiveLabel, Counter>,
@@ -131,6 +134,12 @@ pub struct JobMetrics {
     pub scratch_bytes_max: Gauge,
     awaited_seconds: Family<RankLabel, RealGauge>,
     straggler_seconds: Family<StragglerLabel, RealGauge>,
+    /// Commits of local ranks that wait.
+    pub waiting_commits: Gauge,
+    /// How long the oldest of them has waited, in seconds; 0 when there is none.
+    pub commit_awaited_seconds: RealGauge,
+    /// 1 while the gateway shuts down in order.
+    pub draining: Gauge,
     /// The one that is shown.
     straggler: Arc<Mutex<Option<StragglerLabel>>>,
     collectives: Family<CollectiveLabel, Counter>,
@@ -180,6 +189,9 @@ impl Metrics {
             scratch_bytes_max: Family::default(),
             awaited_seconds: Family::default(),
             straggler_seconds: Family::default(),
+            waiting_commits: Family::default(),
+            commit_awaited_seconds: Family::default(),
+            draining: Family::default(),
             segments: Counter::default(),
             collectives: Family::default(),
             seconds: Family::new_with_constructor(|| {
@@ -210,6 +222,9 @@ impl Metrics {
             scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
             awaited_seconds: self.awaited_seconds.clone(),
             straggler_seconds: self.straggler_seconds.clone(),
+            waiting_commits: self.waiting_commits.get_or_create_owned(&label),
+            commit_awaited_seconds: self.commit_awaited_seconds.get_or_create_owned(&label),
+            draining: self.draining.get_or_create_owned(&label),
             straggler: Arc::default(),
             collectives: self.collectives.clone(),
             seconds: self.seconds.clone(),
@@ -265,6 +280,13 @@ impl Metrics {
         let help = "By how much the one that holds the others up was late the last time";
         let straggler = self.straggler_seconds.clone();
         registry.register_with_unit("straggler_behind", help, Unit::Seconds, straggler);
+        let help = "Commits of local ranks that wait for some region";
+        registry.register("waiting_commits", help, self.waiting_commits.clone());
+        let help = "How long the oldest commit that waits has waited, 0 when there is none";
+        let waited = self.commit_awaited_seconds.clone();
+        registry.register_with_unit("commit_awaited", help, Unit::Seconds, waited);
+        let help = "1 while the gateway finishes what is posted, to end then";
+        registry.register("draining", help, self.draining.clone());
         registry.register("segments", "Segments in place", self.segments.clone());
         let help = "Collectives that ended, by operation and outcome";
         registry.register("collectives", help, self.collectives.clone());

@@ -76,9 +76,12 @@ async fn status(State(observed): State<Observed>) -> Response {
     }
 }
 
-/// Ready once the members have met: before that no collective can run.
+/// Ready once the members have met, until the gateway shuts down: else no collective can run.
 async fn ready(State(observed): State<Observed>) -> (StatusCode, String) {
     match observed.door.ask().await {
+        Ok(status) if status.jobs.iter().any(|job| job.draining.is_some()) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned())
+        }
         Ok(status) if status.jobs.iter().all(|job| job.epoch.is_some()) => {
             (StatusCode::OK, "ready\n".to_owned())
         }

@@ -35,6 +35,36 @@ pub struct JobStatus {
     pub straggler: Option<StragglerStatus>,
     /// Collectives under way, oldest first.
     pub collectives: Vec<CollectiveStatus>,
+    /// Commits of local ranks that wait, each rank's in order.
+    #[serde(default)]
+    pub commits: Vec<CommitStatus>,
+    /// Set while the gateway shuts down in order.
+    #[serde(default)]
+    pub draining: Option<DrainStatus>,
+}
+
+/// One commit that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommitStatus {
+    /// Whose.
+    pub rank: u32,
+    /// The step that it commits.
+    pub step: u64,
+    /// Regions that are not known to have all of the step's results.
+    pub awaited: Vec<String>,
+    /// Seconds since the rank asked.
+    pub seconds: f64,
+}
+
+/// What a gateway that shuts down still waits for, beside the commits that wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    /// Seconds until it ends in any case.
+    pub seconds_left: f64,
+    /// Numbers of the collectives that are to be finished.
+    pub collectives: Vec<u64>,
+    /// Local ranks that commit their steps and have not committed the last one.
+    pub uncommitted: Vec<u32>,
 }
 
 /// Which plan is followed, and why.
@@ -85,7 +115,7 @@ pub struct PeerStatus {
     pub loss: f64,
     /// Whether that is more than the fabric expects.
     pub loss_alarm: bool,
-    /// The last thing that went wrong with it.
+    /// Why lanes to it are missing: the last thing that went wrong with one of them.
     pub problem: Option<String>,
 }
 

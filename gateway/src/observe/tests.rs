@@ -50,6 +50,13 @@ fn example() -> Status {
                 awaited: vec![2, 3],
                 seconds: 1.5,
             }],
+            commits: vec![CommitStatus {
+                rank: 0,
+                step: 6,
+                awaited: vec!["west".to_owned()],
+                seconds: 0.5,
+            }],
+            draining: None,
         }],
     }
 }
@@ -84,6 +91,9 @@ fn metrics_have_the_names_that_dashboards_use() {
     job.straggles(Some(&straggler));
     (straggler.kind, straggler.name) = ("region".to_owned(), "west".to_owned());
     job.straggles(Some(&straggler));
+    job.draining.set(1);
+    job.waiting_commits.set(2);
+    job.commit_awaited_seconds.set(2.5);
     metrics.segments.inc();
     job.collectives("sum", Outcome::Completed).inc();
     job.seconds("sum").observe(0.5);
@@ -104,6 +114,9 @@ fn metrics_have_the_names_that_dashboards_use() {
         "landbridge_epoch{job=\"train\"} 2",
         "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",
         "landbridge_straggler_behind_seconds{job=\"train\",kind=\"region\",name=\"west\"} 0.5",
+        "landbridge_draining{job=\"train\"} 1",
+        "landbridge_waiting_commits{job=\"train\"} 2",
+        "landbridge_commit_awaited_seconds{job=\"train\"} 2.5",
         "landbridge_segments_total 1",
         "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
         "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
@@ -165,10 +178,12 @@ async fn nothing_answers_where_no_gateway_runs() {
 async fn readiness_follows_the_epoch() {
     let (address, _, mut questions) = server().await;
     tokio::spawn(async move {
-        for epoch in [None, Some(3)] {
+        let drain = DrainStatus { seconds_left: 9.0, collectives: vec![7], uncommitted: vec![] };
+        for (epoch, draining) in [(None, None), (Some(3), None), (Some(3), Some(drain))] {
             let answer = questions.recv().await.expect("asked");
             let mut status = example();
             status.jobs[0].epoch = epoch;
+            status.jobs[0].draining = draining;
             answer.send(status).expect("awaited");
         }
     });
@@ -183,6 +198,7 @@ async fn readiness_follows_the_epoch() {
     assert!(head("/readyz").await.contains("503"));
     assert!(head("/healthz").await.contains("200"));
     assert!(head("/readyz").await.contains("200"));
+    assert!(head("/readyz").await.contains("503"), "shutting down");
     assert!(head("/readyz").await.contains("503"), "no engine any more");
     assert!(head("/metrics").await.contains("200"));
 }

@@ -140,8 +140,9 @@ impl LaneHandle {
     }
 }
 
-/// Serves a connection to its end; `refused` says whether to log a refusal.
-pub(super) async fn serve(connected: Connected, refused: &Seldom) {
+/// Serves a connection to its end, and says whether a peer was met on it; `refused` says whether to
+/// log a refusal.
+pub(super) async fn serve(connected: Connected, refused: &Seldom) -> bool {
     let Connected { spec, lane, connection, origin } = connected;
     let from = connection.remote_address();
     let met = match &origin {
@@ -159,7 +160,7 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
                 met = met => met,
                 () = seat.lost() => Some(Err(Refusal::Crowded)),
             };
-            let Some(met) = met else { return };
+            let Some(met) = met else { return false };
             met
         }
     };
@@ -174,17 +175,17 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
             if let Origin::Dialled(peer) = origin {
                 let _ = spec.events.send(Event::DialFailed { peer, lane, why }).await;
             }
-            return;
+            return false;
         }
     };
     drop(origin);
-    let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
+    let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return false };
     let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let handle = LaneHandle { id, control, connection: connection.clone() };
     info!("lane {lane}: gateway {} is up at {from}", spec.fabric.gateway(seen.peer).name);
     if spec.events.send(Event::LaneUp { seen, handle }).await.is_err() {
-        return;
+        return true;
     }
     let why = tokio::select! {
         biased;
@@ -199,6 +200,7 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) {
     };
     connection.close(CLOSING.into(), why.as_bytes());
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;
+    true
 }
 
 type Met = (PeerSeen, RecvStream, SendStream);

@@ -315,30 +315,46 @@ async fn answer(
 async fn dial(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, peer: Arc<PeerLink>) {
     let name = spec.fabric.gateway(peer.id).name.clone();
     let address = peer.addresses.of(lane);
-    let mut pause = BACKOFF_MIN;
+    let mut backoff = Backoff::default();
     let refused = Seldom::default();
     while !spec.shutdown.is_cancelled() {
         let began = spec.host.now();
-        match connect(&spec, &endpoint, &peer, &name, address).await {
+        let met = match connect(&spec, &endpoint, &peer, &name, address).await {
             Ok(connection) => {
                 let spec = Arc::clone(&spec);
                 let origin = Origin::Dialled(peer.id);
-                serve(Connected { spec, lane, connection, origin }, &refused).await;
+                serve(Connected { spec, lane, connection, origin }, &refused).await
             }
             Err(why) => {
                 let event = Event::DialFailed { peer: peer.id, lane, why };
                 if spec.events.send(event).await.is_err() {
                     return;
                 }
+                false
             }
-        }
-        let lived = spec.host.now().since(began);
-        pause = if lived > BACKOFF_MAX { BACKOFF_MIN } else { (pause + pause).min(BACKOFF_MAX) };
+        };
+        let pause = backoff.after(met, spec.host.now().since(began));
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => return,
             () = spec.host.sleep_until(spec.host.now() + pause) => {}
         }
+    }
+}
+
+/// Pauses between dials: each twice as long as the one before, until a lane has stood for a while.
+#[derive(Debug, Default)]
+struct Backoff {
+    last: Span,
+}
+
+impl Backoff {
+    /// The pause after a dial that ended after so long, and did or did not meet the peer.
+    fn after(&mut self, met: bool, lived: Span) -> Span {
+        let stood = met && lived > BACKOFF_MAX;
+        let next = if stood { BACKOFF_MIN } else { self.last + self.last };
+        self.last = next.max(BACKOFF_MIN).min(BACKOFF_MAX);
+        self.last
     }
 }
 
@@ -369,3 +385,26 @@ async fn connect(
 
 /// How long a peer may take to say hello once it is connected.
 pub(super) const HELLO_PATIENCE: Span = Span::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lane_that_stood_makes_dials_quick_again() {
+        let mut backoff = Backoff::default();
+        let pauses = |backoff: &mut Backoff, met, lived, count: usize| -> Vec<u64> {
+            (0..count).map(|_| backoff.after(met, lived).ns() / 1_000_000).collect()
+        };
+        let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
+        // Nobody answers: each dial takes all of its patience.
+        assert_eq!(pauses(&mut backoff, false, DIAL_PATIENCE, 8), growing);
+        // Somebody answers who never says hello, or refuses us at once.
+        assert_eq!(pauses(&mut backoff, false, HELLO_PATIENCE, 1), [5000]);
+        assert_eq!(pauses(&mut backoff, false, Span::from_ms(40), 1), [5000]);
+        // A peer that dies as soon as it is met.
+        assert_eq!(pauses(&mut backoff, true, Span::from_ms(40), 1), [5000]);
+        assert_eq!(pauses(&mut backoff, true, Span::from_secs(3600), 1), [100]);
+        assert_eq!(pauses(&mut backoff, false, DIAL_PATIENCE, 2), [200, 400]);
+    }
+}

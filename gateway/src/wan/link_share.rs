@@ -5,9 +5,10 @@
 //! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
 //! controller reports an unlimited window, and above it the bytes in flight.
 //!
-//! What is sent again does not pass the rate limit. Random losses are few, but after a cut all
-//! that was in flight is lost at once, and would overflow the queue once more: until it has
-//! been sent again the window is the lane's part of a BDP, which quinn's pacer spreads.
+//! What is sent again does not pass the rate limit, which leaves room for the losses that the
+//! fabric expects; what is lost beyond these is charged to it afterwards. After a cut all that
+//! was in flight is lost at once, and would overflow the queue once more: until it has been sent
+//! again the window is the lane's part of a BDP, which quinn's pacer spreads.
 
 use super::windows::Windows;
 use quinn_proto::RttEstimator;
@@ -23,6 +24,8 @@ const CONGESTION_LOSS: f64 = 0.03;
 const SAMPLE_BYTES: u64 = 256 << 10;
 /// What may be sent again at once, as a part of the window for it.
 const REPAIR_BURST_DIVISOR: u64 = 4;
+/// Losses come in bursts: so much of what was expected may come at once.
+const ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 /// The narrowest window, as a share of the widest.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
@@ -35,6 +38,8 @@ pub(super) struct Limits {
     repair: AtomicU64,
     /// The part of `flight` that is in use, in thousandths; 0 for all of it.
     share: AtomicU64,
+    /// Bytes lost beyond expectation that nobody has been charged for.
+    owed: AtomicU64,
 }
 
 impl Limits {
@@ -51,6 +56,11 @@ impl Limits {
         }
     }
 
+    /// Bytes lost beyond what the fabric expects, since they were last asked for.
+    pub fn take_owed(&self) -> u64 {
+        self.owed.swap(0, Ordering::Relaxed)
+    }
+
     pub fn flight(&self) -> u64 {
         self.flight.load(Ordering::Relaxed)
     }
@@ -60,8 +70,9 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub(super) struct LinkShare {
     limits: Arc<Limits>,
-    /// Loss ratio above which the window narrows.
-    loss_limit: f64,
+    expected_loss: f64,
+    /// Bytes that may be lost before any is owed: what was expected and has not happened.
+    allowance: f64,
     in_flight: u64,
     acked: u64,
     lost: u64,
@@ -74,8 +85,8 @@ pub(super) struct LinkShare {
 impl LinkShare {
     /// For a link that loses `expected_loss` of its packets at random.
     pub fn new(limits: Arc<Limits>, expected_loss: f64, in_flight: u64) -> Self {
-        let loss_limit = expected_loss + CONGESTION_LOSS;
-        Self { limits, loss_limit, in_flight, acked: 0, lost: 0, repair: 0, share: 1.0 }
+        let (acked, lost, repair) = (0, 0, 0);
+        Self { limits, expected_loss, allowance: 0.0, in_flight, acked, lost, repair, share: 1.0 }
     }
 
     fn limit(&self) -> u64 {
@@ -88,7 +99,7 @@ impl LinkShare {
             return;
         }
         let loss = self.lost as f64 / total as f64;
-        let factor = if loss > self.loss_limit { 0.8 } else { 1.1 };
+        let factor = if loss > self.expected_loss + CONGESTION_LOSS { 0.8 } else { 1.1 };
         self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
         self.limits.share.store((self.share * 1000.0) as u64, Ordering::Relaxed);
         (self.acked, self.lost) = (0, 0);
@@ -104,6 +115,8 @@ impl Controller for LinkShare {
     fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.acked += bytes;
+        let allowance = self.allowance + bytes as f64 * self.expected_loss;
+        self.allowance = allowance.min(ALLOWANCE_BYTES_MAX);
     }
 
     fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
@@ -115,6 +128,11 @@ impl Controller for LinkShare {
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         self.lost += lost_bytes;
         self.repair += lost_bytes;
+        self.allowance -= lost_bytes as f64;
+        if self.allowance < 0.0 {
+            self.limits.owed.fetch_add(-self.allowance as u64, Ordering::Relaxed);
+            self.allowance = 0.0;
+        }
         if lost_bytes == 0 {
             self.share = (self.share * 0.9).max(SHARE_MIN);
         }
@@ -180,6 +198,17 @@ mod tests {
             round(&mut state, 1_000_000, 1);
         }
         assert_eq!(state.limit(), 1 << 20);
+    }
+
+    #[test]
+    fn only_what_is_lost_beyond_expectation_is_owed() {
+        let (mut state, now) = (controller(), Instant::now());
+        state.allowance = 10_000.0;
+        for (lost, owed) in [(4000, 0), (6000, 0), (3000, 3000), (500, 500)] {
+            state.on_congestion_event(now, now, false, lost);
+            assert_eq!(state.limits.take_owed(), owed);
+        }
+        assert_eq!(state.limits.take_owed(), 0, "it is owed once");
     }
 
     #[test]

@@ -105,6 +105,9 @@ impl Arrived {
     }
 
     /// Writes what is missing of the payload into `into`, where the rest is already.
+    ///
+    /// # Panics
+    /// Unless [`Arrived::can_restore`].
     pub fn restore(self, into: &MemSlice) {
         let count = self.payload_shards();
         let decode = || -> Result<(), Error> {

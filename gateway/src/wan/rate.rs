@@ -1,8 +1,8 @@
 //! The link's rate limit: `governor`'s bucket on the host's clock.
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
-//! milliseconds of rate, at most 64 KiB, since each may end in a short packet; the bucket holds
-//! two milliseconds, since timers wake up to one millisecond late. The rate may change at any
+//! milliseconds of rate, at most 64 KiB and at least about a packet, since each may end in a short
+//! one; the bucket holds two milliseconds, since timers wake up to one millisecond late. The rate may change at any
 //! time: the bucket is replaced.
 
 use crate::host::Host;
@@ -96,6 +96,9 @@ struct State {
     bucket: Bucket,
     /// Bytes bought and not used yet.
     credit_bytes: u64,
+    /// Bytes that have left without being bought: the next to come pay for them.
+    owed_bytes: u64,
+    owed_bytes_max: u64,
 }
 
 /// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
@@ -115,6 +118,8 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
+/// What fits a packet on every path.
+const CELL_BYTES_MIN: f64 = 1200.0;
 /// Goes before everything.
 pub const FIRST: u64 = 0;
 /// Goes after everything.
@@ -148,6 +153,13 @@ impl LinkRate {
         self.lock().cell_bytes
     }
 
+    /// So many bytes have left that nobody took: sent again by QUIC. Whoever comes next waits for
+    /// them as well, for a second at most.
+    pub fn charge(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.owed_bytes = (state.owed_bytes + bytes).min(state.owed_bytes_max);
+    }
+
     /// Waits until `bytes` bytes may leave, of a segment with this place among those that are
     /// under way.
     pub async fn take(&self, bytes: u64, order: u64) {
@@ -176,7 +188,7 @@ impl LinkRate {
     fn try_take(&self, bytes: u64) -> Result<(), Span> {
         let mut state = self.lock();
         // More than one where the rate fell since the bytes were cut.
-        while state.credit_bytes < bytes {
+        while state.credit_bytes < bytes + state.owed_bytes {
             state.bucket.check().map_err(|not_yet| {
                 let now = Nanos::from(self.host.now().ns());
                 let earliest = not_yet.earliest_possible();
@@ -184,7 +196,8 @@ impl LinkRate {
             })?;
             state.credit_bytes += state.cell_bytes;
         }
-        state.credit_bytes -= bytes;
+        state.credit_bytes -= bytes + state.owed_bytes;
+        state.owed_bytes = 0;
         Ok(())
     }
 
@@ -195,13 +208,14 @@ impl LinkRate {
 
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second * 0.002).clamp(1.0, 65_536.0).floor();
+        let cell_bytes = (bytes_per_second * 0.002).clamp(CELL_BYTES_MIN, 65_536.0).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
-        Self { cell_bytes: cell_bytes as u64, bucket, credit_bytes: 0 }
+        let (cell_bytes, owed_bytes_max) = (cell_bytes as u64, bytes_per_second as u64);
+        Self { cell_bytes, bucket, credit_bytes: 0, owed_bytes: 0, owed_bytes_max }
     }
 }
 
@@ -266,6 +280,19 @@ mod tests {
         }
         // Two milliseconds of rate, and one cell bought before.
         assert!(sent <= 310_000, "{sent}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_left_unbought_is_waited_for_once_and_for_a_second_at_most() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        let limit = LinkRate::new(Arc::clone(&host), 1e6);
+        for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
+            limit.charge(charged);
+            let begin = host.now();
+            limit.take(1000, FIRST).await;
+            let waited = host.now().since(begin).as_secs_f64();
+            assert!((waited - seconds).abs() < 0.01, "{charged}: {waited} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

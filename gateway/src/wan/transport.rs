@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A peer that says nothing for this long is gone; it says something every [`KEEP_ALIVE`].
+/// A peer that says nothing for this long is gone; it says something every [`KEEP_ALIVE`]. Our own
+/// sign of life counts it anew, once: so after up to both together.
 pub const IDLE: Duration = Duration::from_secs(15);
 /// How often a silent lane says that it lives.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);

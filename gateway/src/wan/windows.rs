@@ -104,6 +104,7 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         }
         let round = silence::round_trip(connection).max(LOOK_MIN);
         spec.host.sleep_until(spec.host.now() + round).await;
+        peer.rate.limit().charge(watch.limits.take_owed());
         rounds.push_back(watch.take_least_rtt());
         if rounds.len() > ROUNDS {
             rounds.pop_front();

@@ -4,6 +4,8 @@
 #[path = "../processes/deployment.rs"]
 mod deployment;
 mod raw;
+#[path = "../../../wan-sim/tests/skipping/mod.rs"]
+mod skipping;
 mod trainers;
 mod wan;
 

@@ -1,6 +1,7 @@
 //! Trainers of the other job, and processes that know no token, at the honest job's gateway.
 
 use super::raw::{ARENA, CLAIM, Claim, Raw, ask, refusal, request};
+use super::skipping::skip;
 use super::{Deployment, LAYOUT, Team, beside};
 use gateway::local::arena::Arena;
 use gateway::local::door::connect_unix;
@@ -256,7 +257,7 @@ async fn come(socket: &Path, memory: &OwnedFd, number: usize) -> Option<UnixStre
 fn ten_thousand_silent_connections_keep_nobody_out() {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     if hard < EACH as u64 + 100 {
-        println!("SKIPPED: a process may open {hard} files, {EACH} connections are needed");
+        skip(format!("a process may open {hard} files, {EACH} connections are needed"));
         return;
     }
     beside("10,000 silent connections", async |deployment| {

@@ -147,12 +147,13 @@ fn a_gateway_breaks(whom: Victim) {
         let mut operations = Vec::new();
         let mut clients = Vec::new();
         for rank in 0..2 {
-            let attach = Attach::new("train", [1; 32], rank, 1 << 16);
+            let attach = Attach::new("train", [1; 32], rank, 1 << 20);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
         host.cursed.store(true, Ordering::Relaxed);
         for client in &clients {
-            let tensor = client.allocate(Dtype::F32, 100).expect("room");
+            // More than the engine reduces by itself.
+            let tensor = client.allocate(Dtype::F32, 1 << 15).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
         }
         let broken = tokio::time::timeout(Duration::from_secs(60), gateway.broken());

@@ -5,6 +5,7 @@ mod deployment;
 mod rate;
 mod renew;
 mod secrets;
+mod stop;
 mod three;
 
 use deployment::{BINARY, Deployment, Layout};

@@ -37,7 +37,7 @@ const TREES_PER_ROUND: usize = 16;
 const PRICED_LIMITS_MAX: usize = 160;
 
 /// Trees of a packing that is spread by load.
-const SPREAD_TREES: usize = 256;
+pub(super) const SPREAD_TREES: usize = 256;
 
 /// Packs trees of any shape.
 pub(super) fn pack(capacity: &Capacity) -> Packing {

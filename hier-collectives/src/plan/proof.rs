@@ -1,7 +1,8 @@
 //! The proof that a plan is one.
 
-use super::{Plan, Tree};
+use super::{Plan, Tree, trees_max};
 use crate::ids::GatewayId;
+use crate::topology::Fabric;
 
 /// A plan that is none: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +45,29 @@ impl Plan {
         }
         Ok(())
     }
+
+    /// Whether a plan made elsewhere asks for about as much memory and time as `own`, made here
+    /// for the same fabric: rates may differ between fabric files, and change. What is wrong, if
+    /// not.
+    pub(crate) fn is_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
+        let (theirs, ours) = (self.segment.get(), own.segment.get());
+        if theirs < ours / SEGMENTS_APART || theirs > ours.saturating_mul(SEGMENTS_APART) {
+            return Err(format!(
+                "segments of {}, where ours would have {}; the rates in the fabric files are too \
+                 far apart",
+                self.segment, own.segment
+            ));
+        }
+        let (trees, most) = (self.trees.len(), own.trees.len().max(trees_max(fabric)));
+        if trees > most {
+            return Err(format!("{trees} trees, {most} at most are planned for this fabric"));
+        }
+        Ok(())
+    }
 }
+
+/// How many times longer or shorter segments may be than our own plan's.
+const SEGMENTS_APART: u64 = 16;
 
 impl Tree {
     /// Follows every contribution up to the crown. Each has one way up (one parent) and the

@@ -1,6 +1,7 @@
 //! Lanes, windows and segments, from the fabric alone.
 
 use super::Plan;
+use super::packing::SPREAD_TREES;
 use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
@@ -48,4 +49,13 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let least: u64 = if narrowest * 0.010 < f64::from(256 << 10) { 128 << 10 } else { 256 << 10 };
     let wanted = (largest / (4 * u64::from(lanes(fabric)))).clamp(least, 4 << 20);
     ByteCount::new(1 << wanted.ilog2())
+}
+
+/// Trees that a plan for this fabric has at most, whatever its rates. A packing has no more than
+/// what can be full in it (ports and pairs), or than are spread by load; a gateway of a region with
+/// several cuts one of them in two; and there is the express tree. One tree for each gateway, as
+/// in one region, is less.
+pub fn trees_max(fabric: &Fabric) -> usize {
+    let full = fabric.regions().len() + fabric.links().len();
+    full.min(SPREAD_TREES) + fabric.gateways().len() + 1
 }

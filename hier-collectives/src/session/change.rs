@@ -7,6 +7,7 @@
 
 use super::membership::FIRST;
 use super::*;
+use crate::plan::trees_max;
 
 /// A change under way, on the first gateway.
 #[derive(Debug)]
@@ -123,7 +124,8 @@ impl Session {
     pub(super) fn may_have(&self, sequence: Sequence, tree: TreeIndex) -> bool {
         let known = self.active.as_ref().map_or(0, |active| active.plan_of(sequence).1.len());
         let tree = usize::from(tree.0);
-        tree < known || (self.is_held(sequence) && tree < HELD_TREES_MAX)
+        let most = self.config.plan.trees.len().max(trees_max(&self.config.fabric));
+        tree < known || (self.is_held(sequence) && tree < most)
     }
 
     fn paused_message(&self) -> Option<Message> {
@@ -182,7 +184,5 @@ impl Active {
     }
 }
 
-/// Trees of a plan that a peer has and we do not yet: more than are ever planned.
-const HELD_TREES_MAX: usize = 1024;
 /// Earlier plans of an epoch that are kept, for what is still said of their collectives.
 const PLANS_MAX: usize = 8;

@@ -64,13 +64,25 @@ impl Session {
     pub(super) fn drain_deadline(&self) -> Option<TimeNs> {
         let until = self.draining?;
         self.active.as_ref()?;
-        let done = self.live.values().all(|collective| collective.phase == Phase::Failed)
+        let done = self.unfinished().next().is_none()
             && self.ranks.values().all(|rank| rank.commits.is_empty() && !self.owes_commit(rank));
         Some(if done { TimeNs::default() } else { until })
     }
 
+    pub(super) fn drain_status(&self) -> Option<DrainStatus> {
+        let until = self.draining?;
+        let owing = self.ranks.iter().filter(|(_, rank)| self.owes_commit(rank));
+        let uncommitted = owing.map(|(rank, _)| *rank).collect();
+        Some(DrainStatus { until, collectives: self.unfinished().collect(), uncommitted })
+    }
+
+    fn unfinished(&self) -> impl Iterator<Item = Sequence> {
+        let unfinished = self.live.iter().filter(|(_, c)| c.phase != Phase::Failed);
+        unfinished.map(|(sequence, _)| *sequence)
+    }
+
     pub(super) fn end_drain(&mut self, now: TimeNs) {
-        let left = self.live.values().filter(|c| c.phase != Phase::Failed).count();
+        let left = self.unfinished().count();
         let what = if left == 0 {
             "what was posted is finished".to_owned()
         } else {

@@ -185,9 +185,11 @@ impl Session {
         Ok(())
     }
 
-    /// Proves a plan, and that its trees have edges only where connections are.
+    /// Proves a plan, that it is about as fine as ours, and that its trees have edges only where
+    /// connections are.
     pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
         let fabric = &self.config.fabric;
+        plan.is_near(&self.config.plan, fabric).map_err(PeerError::BadPlan)?;
         let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
         plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
         let apart = |(one, other): &(GatewayId, GatewayId)| !fabric.joined(*one, *other);

@@ -18,8 +18,19 @@ pub struct SessionStatus {
     pub collectives: Vec<CollectiveStatus>,
     /// Commits that wait.
     pub commits: Vec<CommitStatus>,
-    /// Whether this gateway is shutting down in order.
-    pub draining: bool,
+    /// Set while this gateway shuts down in order.
+    pub draining: Option<DrainStatus>,
+}
+
+/// What a drain waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// When it ends at the latest.
+    pub until: TimeNs,
+    /// Collectives that are to be finished.
+    pub collectives: Vec<Sequence>,
+    /// Ranks that commit their steps and have not committed the last one.
+    pub uncommitted: Vec<RankId>,
 }
 
 /// A peer, as the session sees it.
@@ -94,7 +105,7 @@ impl Session {
             ranks: self.ranks.iter().map(|(rank, local)| (*rank, local.attached)).collect(),
             collectives: self.live.iter().map(collective).collect(),
             commits: self.commits(),
-            draining: self.draining.is_some(),
+            draining: self.drain_status(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 # No postponed annotations here: DDP compares those of the hook with its own types.
 import contextlib
+import functools
 import hashlib
 from typing import Any, Iterator, Optional
 
@@ -46,6 +47,8 @@ class State:
         self.timeout = timeout
         #: Why gradients were not averaged, until ``recover``.
         self.failure: Optional[errors.LandbridgeError] = None
+        # Failures of buckets that were begun before the last `recover` may still come.
+        self._recoveries = 0
         self._weight = weight
         self._site = None if process_group is None else Site(group, process_group, weight)
 
@@ -76,6 +79,7 @@ class State:
         """After a failed ``backward``: returns once every rank is ready to begin the step
         again, from its ``forward``. See ``Group.recover``."""
         failure, self.failure = self.failure, None
+        self._recoveries += 1
         if failure is not None:
             self.group.recover(failure, timeout)
 
@@ -83,7 +87,7 @@ class State:
         """Begins to average a bucket."""
         future: torch.futures.Future[Any] = torch.futures.Future()
         # What it raises surfaces in `backward`, with its text.
-        result = future.then(self._result)
+        result = future.then(functools.partial(self._result, self._recoveries))
         if self.failure is not None:
             # Every rank begins the step anew, so what is left of this one is not sent.
             future.set_result(self.failure)
@@ -106,7 +110,7 @@ class State:
             future.set_result(failure)
         return result
 
-    def _result(self, future: torch.futures.Future[Any]) -> torch.Tensor:
+    def _result(self, recoveries: int, future: torch.futures.Future[Any]) -> torch.Tensor:
         came = future.value()
         try:
             if isinstance(came, errors.LandbridgeError):
@@ -114,7 +118,7 @@ class State:
             tensor: torch.Tensor = came.wait() if isinstance(came, Operation) else came
             return tensor
         except errors.LandbridgeError as failure:
-            if self.failure is None:
+            if self.failure is None and recoveries == self._recoveries:
                 self.failure = failure
             name = type(failure).__name__
             raise RuntimeError(

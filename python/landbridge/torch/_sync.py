@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from typing import Iterator, List, Tuple
+from collections import deque
+from typing import Deque, Iterator, List, NamedTuple, Tuple
 
 import torch
 
+from ..errors import ArenaFull
 from ..group import Group
+from ..operation import Operation
 
 #: Bytes that one broadcast carries; it takes twice as many of the arena.
 _CHUNK_BYTES = 1 << 20
+#: Broadcasts under way, so that a long way does not leave the link idle between them.
+_UNDER_WAY_MAX = 16
 
 
 def sync_module(module: torch.nn.Module, group: Group, root: int = 0) -> None:
@@ -20,12 +25,15 @@ def sync_module(module: torch.nn.Module, group: Group, root: int = 0) -> None:
     Raises ``RanksDisagree`` when the ranks' modules differ in names, shapes or dtypes, and
     whatever collectives raise; parts of the module are overwritten then.
     """
-    _agree(group, _digest(_names(module)))
+    group.barrier(layout=_digest(_names(module)))
     tensors = [tensor for _, tensor in _tensors(module)]
+    under_way: Deque[_Broadcast] = deque()
     for chunk in _chunks(tensors):
-        flat = torch.cat([part.view(torch.uint8) for part in map(_flat, chunk)])
-        group.broadcast(flat, root, out=flat)
-        _scatter(flat, chunk)
+        if len(under_way) == _UNDER_WAY_MAX:
+            under_way.popleft().finish()
+        under_way.append(_begin(chunk, group, root, under_way))
+    for broadcast in under_way:
+        broadcast.finish()
     check_module(module, group)
 
 
@@ -35,7 +43,7 @@ def check_module(module: torch.nn.Module, group: Group) -> int:
     Raises ``RanksDisagree`` on every rank when parameters or buffers differ anywhere.
     """
     digest = module_digest(module)
-    _agree(group, digest)
+    group.barrier(layout=digest)
     return digest
 
 
@@ -44,8 +52,36 @@ def module_digest(module: torch.nn.Module) -> int:
     return _digest(_names(module), *(_flat(tensor) for _, tensor in _tensors(module)))
 
 
-def _agree(group: Group, digest: int) -> None:
-    group.all_reduce(b"\0", "max", layout=digest)
+class _Broadcast(NamedTuple):
+    """A chunk under way."""
+
+    operation: Operation
+    chunk: List[torch.Tensor]
+    is_root: bool
+
+    def finish(self) -> None:
+        flat = self.operation.wait()
+        if not self.is_root:
+            _scatter(flat, self.chunk)
+
+
+def _begin(
+    chunk: List[torch.Tensor], group: Group, root: int, under_way: Deque[_Broadcast]
+) -> _Broadcast:
+    is_root = group.rank == root
+    if is_root:
+        flat = torch.cat([part.view(torch.uint8) for part in map(_flat, chunk)])
+    else:
+        flat = torch.empty(sum(part.nbytes for part in chunk), dtype=torch.uint8)
+    while True:
+        try:
+            operation = group.broadcast_async(flat, root, out=flat)
+            return _Broadcast(operation, chunk, is_root)
+        except ArenaFull:
+            # Their results are in the arena until they are fetched.
+            if not under_way:
+                raise
+            under_way.popleft().finish()
 
 
 def _digest(names: str, *parts: torch.Tensor) -> int:

@@ -1,11 +1,13 @@
 //! What happened, in order, by the simulation's clock.
 
+use crate::listen::listen;
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// See the module. Clones are the same one.
 #[derive(Debug, Clone)]
@@ -47,10 +49,9 @@ impl Timeline {
         })
     }
 
-    /// Lets what the gateways log on this thread be part of it, until the guard is dropped.
-    pub fn listen(&self) -> tracing::subscriber::DefaultGuard {
-        let logs = Logs { timeline: self.clone(), spans: Mutex::default() };
-        tracing::subscriber::set_default(logs)
+    /// Lets what the gateways log on this thread be part of it, until the guards are dropped.
+    pub fn listen(&self) -> (Dispatch, DefaultGuard) {
+        listen(|| Dispatch::new(Logs { timeline: self.clone(), spans: Mutex::default() }))
     }
 }
 

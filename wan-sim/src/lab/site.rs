@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A named network namespace; dropping it removes it and what is in it.
 #[derive(Debug)]
@@ -147,10 +147,11 @@ fn create_in(namespace: &str) -> io::Result<Tun> {
 }
 
 fn ip(arguments: &[&str]) -> Result<(), LabError> {
-    let output = Command::new("ip")
-        .args(arguments)
-        .output()
-        .map_err(|source| LabError::Unprivileged { what: "cannot run `ip` of iproute2", source })?;
+    // Standard input is the lab's lock: what outlives a lab that was killed holds it still.
+    let output =
+        Command::new("ip").args(arguments).stdin(Stdio::inherit()).output().map_err(|source| {
+            LabError::Unprivileged { what: "cannot run `ip` of iproute2", source }
+        })?;
     if output.status.success() {
         return Ok(());
     }

@@ -61,8 +61,8 @@ fn whole(report: &Value) -> String {
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run and end; then all must meet again, and one more \
          round must succeed at the first attempt. Nothing that must not be was seen: no wrong \
-         sum, no two results, no changed contribution, no commit of what not all ranks have, \
-         nothing after its deadline, no memory beyond the budget or never freed.\n\n\
+         sum, no two results, no changed contribution, no commit of a step that some \
+         rank had not posted or had failed, nothing after its deadline, no memory beyond the budget or never freed.\n\n\
          The longest wait of a rank was {:.1} s, where {:.1} s was the most allowed; the least \
          time left to a deadline, of waits beyond 2 s, was {:.1} s. A job had at most {:.0} bytes \
          of a gateway's memory where {:.0} were its budget; of all runs this was the largest part.\n",

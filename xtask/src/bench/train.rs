@@ -79,5 +79,16 @@ fn page(report: &Value) -> String {
         number("/overlap/exchange_alone_seconds"),
         number("/overlap/hidden"),
     );
+    let gloo = match report["gloo"]["skipped"].as_str() {
+        Some(why) => format!("not measured: {why} | | |"),
+        None => format!(
+            "{:.2} s | ours {:.2} s | {:.2} times ours |",
+            number("/gloo/step_seconds"),
+            number("/overlap/step_with_seconds"),
+            number("/gloo/step_seconds") / number("/overlap/step_with_seconds"),
+        ),
+    };
+    let control = report["gloo"]["congestion_control"].as_str().unwrap_or("?");
+    let _ = writeln!(text, "| the same step with Gloo DDP, TCP with {control} | {gloo} |");
     text
 }

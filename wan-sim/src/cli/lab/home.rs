@@ -26,6 +26,19 @@ impl UpLock {
     pub(super) fn share(&self) -> io::Result<File> {
         self.file.try_clone()
     }
+
+    /// Hands it to every command that this process begins: one that outlives it holds the lock.
+    pub(super) fn become_stdin(&self) -> io::Result<()> {
+        Ok(rustix::stdio::dup2_stdin(&self.file)?)
+    }
+}
+
+/// Signals a lab, which may have been killed while a command that it had begun goes on.
+fn signal(pid: Pid, signal: Signal) -> io::Result<()> {
+    match kill_process(pid, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Home {
@@ -111,14 +124,14 @@ impl Home {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the lab's pid file holds no number"))?;
-        kill_process(pid, Signal::TERM)?;
+        signal(pid, Signal::TERM)?;
         for _ in 0..END_CHECKS_MAX {
             if !self.is_up() {
                 return Ok(());
             }
             rustix::event::poll(&mut [], Some(&END_CHECKED_EVERY))?;
         }
-        kill_process(pid, Signal::KILL)?;
+        signal(pid, Signal::KILL)?;
         let file = File::open(self.lock_path())?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())

@@ -49,6 +49,7 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     let topology = Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
     let lock = home.lock()?.ok_or(Failure::Up)?;
+    lock.become_stdin()?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, signal.try_clone()?)?;

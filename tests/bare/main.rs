@@ -1,0 +1,157 @@
+//! One side of an exchange over quinn alone, between two processes; see `scenarios::bare`.
+
+use bytes::Bytes;
+use clap::Parser;
+use gateway::wan::tls::Credentials;
+use quinn::{Endpoint, EndpointConfig, TokioRuntime};
+use scenarios::bare::{BareError, Settings, exchange};
+use serde_json::json;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+use units::ByteCount;
+
+/// Exchange a buffer with a peer over quinn, add what comes, and print seconds and processor
+/// time as JSON.
+#[derive(Debug, Clone, Parser)]
+#[command(after_help = "Example: bare-quinn --keys keys --fabric bench --me east-0 --peer west-0 \
+                        --at 127.0.0.1:7000 --dial 127.0.0.1:7100 --size '64 MiB'")]
+struct Command {
+    /// The folder that `landbridge certs` made
+    #[arg(long)]
+    keys: PathBuf,
+    /// The fabric's name
+    #[arg(long)]
+    fabric: String,
+    /// Whose certificate to show
+    #[arg(long)]
+    me: String,
+    /// Whose certificate to ask for
+    #[arg(long)]
+    peer: String,
+    /// Where the first connection is; the others have the ports after it
+    #[arg(long)]
+    at: SocketAddr,
+    /// Where the peer's first connection is; without, the peer dials
+    #[arg(long)]
+    dial: Option<SocketAddr>,
+    /// Bytes to send, in all
+    #[arg(long)]
+    size: ByteCount,
+    /// Exchanges, after one that is not measured
+    #[arg(long, default_value_t = 3)]
+    iterations: u32,
+    /// Connections, each with a thread and a socket
+    #[arg(long, default_value_t = 1)]
+    lanes: u16,
+    /// UDP payload of each packet; quinn looks for it otherwise
+    #[arg(long)]
+    mtu: Option<u16>,
+    /// Bytes in flight on each connection; CUBIC decides otherwise
+    #[arg(long)]
+    window: Option<ByteCount>,
+}
+
+/// As the gateways' sockets have it.
+const SOCKET_BYTES: usize = 16 << 20;
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let lanes = usize::from(command.lanes);
+    let warm = Arc::new(Barrier::new(lanes + 1));
+    let threads: Vec<_> = (0..command.lanes)
+        .map(|lane| {
+            let (command, warm) = (command.clone(), Arc::clone(&warm));
+            std::thread::spawn(move || run(&command, lane, &warm))
+        })
+        .collect();
+    warm.wait();
+    let before = cpu_seconds();
+    let mut seconds = vec![0.0f64; command.iterations as usize];
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(of_lane)) => {
+                seconds.iter_mut().zip(of_lane).for_each(|(most, lane)| *most = most.max(lane));
+            }
+            Ok(Err(error)) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+            Err(_) => return ExitCode::FAILURE,
+        }
+    }
+    println!("{}", json!({ "seconds": seconds, "cpu_seconds": cpu_seconds() - before }));
+    ExitCode::SUCCESS
+}
+
+/// One lane, in this thread; the seconds of each exchange.
+fn run(command: &Command, lane: u16, warm: &Barrier) -> Result<Vec<f64>, BareError> {
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(BareError::from)
+        .and_then(|runtime| runtime.block_on(exchanges(command, lane, warm)));
+    if let Err(error) = &outcome {
+        // The others would wait for this one.
+        eprintln!("lane {lane}: {error}");
+        std::process::exit(1);
+    }
+    outcome
+}
+
+async fn exchanges(command: &Command, lane: u16, warm: &Barrier) -> Result<Vec<f64>, BareError> {
+    let settings = Settings { mtu: command.mtu, window: command.window.map(ByteCount::get) };
+    let file = |name: &str| command.keys.join(name);
+    let (chain, key) = (format!("{}.pem", command.me), format!("{}.key", command.me));
+    let papers = Credentials::load(&file(&chain), &file(&key), &file("ca.pem"))?;
+    let port = |at: SocketAddr| SocketAddr::new(at.ip(), at.port() + lane);
+    let socket = UdpSocket::bind(port(command.at))?;
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+    let endpoint = |server| {
+        let runtime = Arc::new(TokioRuntime);
+        Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+    };
+    let (endpoint, connection) = match command.dial {
+        Some(at) => {
+            let endpoint = endpoint(None)?;
+            let to = (command.peer.as_str(), command.fabric.as_str());
+            let connection = settings.dial(&endpoint, &papers, port(at), to).await?;
+            (endpoint, connection)
+        }
+        None => {
+            let endpoint = endpoint(Some(settings.server(&papers)?))?;
+            let incoming = endpoint.accept().await.ok_or(BareError::Short(0))?;
+            let connection = incoming.await?;
+            (endpoint, connection)
+        }
+    };
+    let numbers =
+        usize::try_from(command.size.get()).unwrap_or(usize::MAX) / 4 / usize::from(command.lanes);
+    let mine = Bytes::from(vec![0u8; 4 * numbers]);
+    let mut sum = vec![1.0f32; numbers];
+    exchange(&connection, &mine, &mut sum).await?;
+    warm.wait();
+    let mut seconds = Vec::new();
+    for _ in 0..command.iterations {
+        let begin = Instant::now();
+        exchange(&connection, &mine, &mut sum).await?;
+        seconds.push(begin.elapsed().as_secs_f64());
+    }
+    // Whoever has all first waits until the other has it as well.
+    let mut last = connection.open_uni().await?;
+    last.finish().map_err(|_| quinn::WriteError::ClosedStream)?;
+    connection.accept_uni().await?;
+    let _ = last.stopped().await;
+    connection.close(0u8.into(), b"done");
+    endpoint.wait_idle().await;
+    Ok(seconds)
+}
+
+/// Of this process, user and system.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

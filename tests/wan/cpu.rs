@@ -1,0 +1,90 @@
+//! What a gigabyte costs both gateways in processor time, beside quinn alone.
+
+use super::contender::{Tools, bench, gateways, last_to_last};
+use super::lab::{Lab, LabError};
+use super::quinn::{self, Setting};
+use super::row::{CUT_AFTER_S, Row};
+use hier_collectives::plan;
+use serde::Serialize;
+
+/// What both are measured with.
+const BYTES: u64 = 64 << 20;
+const ITERATIONS: u32 = 8;
+/// Each after the other, so that a busy spell meets both.
+const ROUNDS: usize = 3;
+/// UDP payload of a packet, and the headers that make it an IP packet.
+const PAYLOADS: [u16; 2] = [1452, 8900];
+const HEADERS: u16 = 28;
+
+/// One size of packets.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cost {
+    pub packet_payload_bytes: u16,
+    /// Seconds of both gateways for each gigabyte of the buffer, one in each round.
+    pub gateways: Vec<f64>,
+    /// Of both sides of quinn alone, with as many connections, as large packets, the same bytes
+    /// in flight and the same cipher.
+    pub quinn: Vec<f64>,
+    /// Of one to the other, the median.
+    pub ratio: f64,
+    /// Gbit/s each way, the medians: gateways, then quinn.
+    pub gbit: [f64; 2],
+}
+
+/// Both, over loopback, at each size of packets.
+pub fn measure(tools: &Tools) -> Result<Vec<Cost>, LabError> {
+    PAYLOADS.iter().map(|payload| cost(tools, *payload)).collect()
+}
+
+fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
+    let row = Row::loopback();
+    let (mut ours, mut theirs, mut ratios, mut gbit) = (vec![], vec![], vec![], [vec![], vec![]]);
+    for _ in 0..ROUNDS {
+        let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
+        let (seconds, cpu) = of_gateways(&lab)?;
+        ours.push(cpu);
+        gbit[0].extend(seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
+        let fabric = row.shape().fabric();
+        let window = 2 * plan::bdp(&fabric.links()[0]).get() + (2 << 20);
+        let set = Setting {
+            bytes: BYTES,
+            iterations: ITERATIONS,
+            lanes: plan::lanes(&fabric),
+            mtu: Some(payload),
+            window: Some(window),
+        };
+        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?.ok_or_else(|| cut("quinn alone"))?;
+        let cpu = ran.cpu_seconds.ok_or_else(|| cut("quinn alone"))? / moved();
+        theirs.push(cpu);
+        gbit[1].extend(ran.seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
+        ratios.push(ours[ours.len() - 1] / cpu);
+    }
+    let gbit = gbit.map(median);
+    let ratio = median(ratios);
+    Ok(Cost { packet_payload_bytes: payload, gateways: ours, quinn: theirs, ratio, gbit })
+}
+
+/// Seconds of each all-reduce, and processor time for each gigabyte.
+fn of_gateways(lab: &Lab) -> Result<(Vec<f64>, f64), LabError> {
+    let gateways = gateways(lab)?;
+    // Memory is there from here on.
+    bench(lab, BYTES, 1)?;
+    let before = gateways.cpu_seconds();
+    let reports = bench(lab, BYTES, ITERATIONS)?.ok_or_else(|| cut("the gateways"))?;
+    Ok((last_to_last(&reports), (gateways.cpu_seconds() - before) / moved()))
+}
+
+/// A cost of half a run is none.
+fn cut(who: &str) -> LabError {
+    LabError::Failed(format!("{who} took longer than {CUT_AFTER_S} s"))
+}
+
+/// Gigabytes of all measured buffers.
+fn moved() -> f64 {
+    BYTES as f64 * f64::from(ITERATIONS) / 1e9
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
