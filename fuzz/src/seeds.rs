@@ -2,7 +2,7 @@
 //! and the spellings that the documents show.
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
-use gateway::wan::word::LinkWord;
+use gateway::wan::word::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -110,19 +110,20 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Of an operator who holds a link, and of one who no longer does.
+/// Of an operator who holds a link, of one who no longer does, and of messages that come over
+/// another lane.
 pub fn link_word() -> Vec<Vec<u8>> {
-    let word = |ends: (u16, u16), number, rate: Option<u64>| LinkWord {
-        ends: (RegionId(ends.0), RegionId(ends.1)),
-        number,
-        rate: rate.map(BitRate::from_bits_per_second),
+    let word = |ends: (u16, u16), number, rate: Option<u64>| {
+        let ends = (RegionId(ends.0), RegionId(ends.1));
+        Word::Link(LinkWord { ends, number, rate: rate.map(BitRate::from_bits_per_second) })
     };
     let words = [
         word((0, 1), 1, Some(300_000_000)),
         word((0, 1), 2, None),
         word((3, 65_535), u64::MAX, Some(8_000)),
+        Word::Turn(2),
     ];
-    words.map(LinkWord::encode).to_vec()
+    words.map(Word::encode).to_vec()
 }
 
 fn crown_of_three() -> Plan {

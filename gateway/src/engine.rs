@@ -8,6 +8,7 @@ mod links;
 mod look;
 mod losses;
 mod memory;
+mod order;
 mod pace;
 mod peers;
 mod ranks;
@@ -20,7 +21,7 @@ use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::estimate::Estimate;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::policy::Policies;
-use crate::wan::word::LinkWord;
+use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -100,14 +101,14 @@ pub enum Event {
         /// The message.
         message: Message,
     },
-    /// A word on a link of a peer's region.
-    LinkWord {
+    /// A word on a link of a peer's region, or on its lanes.
+    Word {
         /// The peer.
         from: GatewayId,
         /// The connection it came on.
         id: ConnectionId,
-        /// What its operator wants.
-        word: LinkWord,
+        /// What its operator wants, or that its messages come here.
+        word: Word,
     },
     /// Hold a link to a rate.
     Hold {
@@ -307,16 +308,19 @@ impl Engine {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
             Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
-            Event::LinkWord { from, id, word } => {
+            Event::Word { from, id, word } => {
                 if self.shared.peers.is_current(from, id) {
-                    self.hear(from, word);
+                    match word {
+                        Word::Link(word) => self.hear(from, word),
+                        Word::Turn(number) => self.shared.peers.turn(from, id, number),
+                    }
                 }
             }
             Event::Hold { change, reply } => {
                 let _ = reply.send(self.hold(&change));
             }
             Event::Message { from, id, envelope, message } => {
-                if self.shared.peers.is_current(from, id) {
+                if self.shared.peers.is_in_turn(from, id) {
                     self.handle_message((from, id), envelope, message, now);
                 }
             }

@@ -1,6 +1,6 @@
 //! Links that change: when the first gateway plans anew, and when it does not.
 
-use super::world::{World, fabric};
+use super::world::{World, fabric, plan_of, tree};
 use super::*;
 use crate::ids::RegionId;
 use crate::topology::LinkState;
@@ -96,4 +96,36 @@ fn a_word_of_a_link_that_is_none_is_refused() {
         let told = world.session(GatewayId(at)).handle_message(GatewayId(2), message, now);
         assert!(matches!(told, Err(PeerError::NotYours(_))), "{at} {to}: {told:?}");
     }
+}
+
+#[test]
+fn a_change_that_is_lost_with_its_lane_is_said_again_beside_the_next() {
+    let mut world = world(&[1, 1]);
+    let (first, other) = (GatewayId(0), GatewayId(1));
+    collective(&mut world, 0);
+    let plans = [vec![tree(1, &[1], &[(0, 1)])], vec![tree(1, &[0], &[(1, 0)])]];
+    let plans = plans.map(plan_of);
+    let change = |world: &mut World, plan: &Plan| {
+        let now = world.now;
+        world.session(first).handle_plan(plan.clone(), now);
+        world.collect(first);
+    };
+    change(&mut world, &plans[0]);
+    // Until the first gateway knows that the other one waits: then the plan is under way.
+    while world.session(first).plan().expect("an epoch").trees != plans[0].trees {
+        assert!(world.step());
+    }
+    world.post(RankId(1), 1, 20);
+    change(&mut world, &plans[1]);
+    world.messages.get_mut(&(first, other)).expect("spoken to").clear();
+    for (me, peer) in [(first, other), (other, first)] {
+        world.session(me).handle_lane_lost(peer);
+        world.collect(me);
+    }
+    world.run();
+    world.post(RankId(0), 1, 20);
+    world.run();
+    assert_eq!(collective(&mut world, 2).0, 1, "they follow two plans");
+    assert_eq!(world.session(other).plan().expect("an epoch").trees, plans[1].trees);
+    world.assert_clean();
 }

@@ -315,7 +315,8 @@ impl Group {
             Note::EpochBegan { .. } => self.watch.epoch_began(),
             Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
             Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
-            Note::EpochEnded { .. } | Note::PlanChanged { .. } => {}
+            Note::PlanChanged { .. } => self.watch.plan_changed(),
+            Note::EpochEnded { .. } => {}
         }
         let name = &self.name;
         match note {

@@ -1,10 +1,11 @@
 //! Peers and the lanes to them.
 
 use super::losses::{Change, Losses};
+use super::order::Order;
 use crate::local::arena::MemSlice;
 use crate::wan::estimate::{Estimate, Passed};
 use crate::wan::outbox::ConnectionId;
-use crate::wan::word::LinkWord;
+use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::plan::Plan;
@@ -48,8 +49,9 @@ pub(super) struct Peers {
 struct Peer {
     link: Arc<PeerLink>,
     boot: Option<BootId>,
-    /// The lowest lane carries the control messages.
     lanes: BTreeMap<u16, LaneHandle>,
+    /// Which of them carries the control messages.
+    order: Order,
     /// Why each lane was lost or could not be had, until it is up.
     trouble: BTreeMap<u16, String>,
     /// The last of them that was heard of.
@@ -72,6 +74,20 @@ impl Peer {
         self.last_trouble = lane;
     }
 
+    /// Control messages go over the same connection as before if it lives.
+    fn choose(&mut self) {
+        let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
+        if let Some((over, turn)) = self.order.choose(&ids) {
+            let chosen = self.lanes.values().filter(|handle| handle.id == over);
+            chosen.for_each(|handle| handle.say(Word::Turn(turn)));
+        }
+    }
+
+    /// The lane that control messages go over.
+    fn control(&self) -> Option<&LaneHandle> {
+        self.lanes.values().find(|handle| Some(handle.id) == self.order.over())
+    }
+
     /// Why a lane is not up: the last thing heard of, if that lane is still not up.
     fn trouble(&self) -> Option<&String> {
         self.trouble.get(&self.last_trouble).or_else(|| self.trouble.values().next())
@@ -90,6 +106,7 @@ impl Peers {
             link,
             boot: None,
             lanes: BTreeMap::new(),
+            order: Order::default(),
             trouble: BTreeMap::new(),
             last_trouble: 0,
             strange: BTreeSet::new(),
@@ -126,6 +143,19 @@ impl Peers {
         peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
     }
 
+    /// A peer says that its control messages come over this connection from now on.
+    pub fn turn(&mut self, from: GatewayId, id: ConnectionId, number: u64) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.order.hear(number, id);
+        }
+    }
+
+    /// Whether a peer's control messages come over this connection.
+    pub fn is_in_turn(&self, from: GatewayId, id: ConnectionId) -> bool {
+        let in_turn = self.peers.get(&from).is_some_and(|peer| peer.order.is_heard(id));
+        in_turn && self.is_current(from, id)
+    }
+
     /// True when it is the peer's first lane.
     pub fn lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
@@ -133,6 +163,7 @@ impl Peers {
         peer.boot = Some(seen.boot);
         peer.trouble.remove(&seen.lane);
         peer.lanes.insert(seen.lane, handle);
+        peer.choose();
         first
     }
 
@@ -149,6 +180,7 @@ impl Peers {
         let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
         handle.retire(why);
         peer.lanes.remove(&lane);
+        peer.choose();
         peer.has_trouble(lane, why.to_owned());
         let bytes = peer.link.outbox.requeue(connection);
         if peer.lanes.is_empty() {
@@ -181,8 +213,8 @@ impl Peers {
 
     /// Tells a peer what an operator here holds a link to.
     pub fn say(&self, to: GatewayId, word: LinkWord) {
-        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
-            handle.say(word);
+        if let Some(handle) = self.peers.get(&to).and_then(Peer::control) {
+            handle.say(Word::Link(word));
         }
     }
 
@@ -197,7 +229,7 @@ impl Peers {
     /// is nearer to the receiver, if there is no connection to itself.
     pub fn send(&self, envelope: Envelope, message: &Message) {
         let next = self.peers.get(&self.routes.next(envelope.to));
-        if let Some((_, handle)) = next.and_then(|peer| peer.lanes.iter().next()) {
+        if let Some(handle) = next.and_then(Peer::control) {
             handle.send(envelope, message);
         }
     }

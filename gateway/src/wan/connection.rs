@@ -3,7 +3,7 @@
 use super::estimate::Passed;
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::word::{LINK_GROUP, LinkWord};
+use super::word::{LINK_GROUP, Word};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
@@ -95,8 +95,8 @@ impl LaneHandle {
         self.queue([&envelope.encode(), &*message.encode()].concat());
     }
 
-    /// Queues a word on a link.
-    pub fn say(&self, word: LinkWord) {
+    /// Queues a word on a link or lane.
+    pub fn say(&self, word: Word) {
         self.queue([&LINK_GROUP.0.to_be_bytes(), &*word.encode()].concat());
     }
 
@@ -310,10 +310,10 @@ async fn read_control(
     }
 }
 
-/// A word on a link, or an envelope with its message.
+/// A word, or an envelope with its message.
 fn read_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
     if let Some(word) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
-        return Ok(Event::LinkWord { from, id, word: LinkWord::decode(word)? });
+        return Ok(Event::Word { from, id, word: Word::decode(word)? });
     }
     let (envelope, message) = Envelope::decode(bytes)?;
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })

@@ -242,7 +242,7 @@ impl Session {
             Message::Fail { epoch, sequence: *sequence, failure }
         });
         let commits = self.commit_facts_for(peer).into_iter();
-        let others = self.drain_fact().into_iter().chain(self.change_fact_for(peer));
+        let others = self.drain_fact().into_iter().chain(self.change_facts_for(peer));
         let others = others.chain(self.link_facts_for(peer));
         live.chain(failed).chain(commits).chain(others).collect()
     }
