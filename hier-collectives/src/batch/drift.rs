@@ -120,6 +120,7 @@ mod tests {
         ) {
             let mut split = split(&speeds);
             speeds[rank] *= factor;
+            let matters = excess(&split, &speeds) > 1.1;
             let mut changes = vec![];
             for (step, breath) in breaths.iter().enumerate() {
                 if split.handle_speeds(&breathing(&speeds, breath, 0.01)).expect("speeds") {
@@ -128,7 +129,7 @@ mod tests {
                 prop_assert_eq!(split.shares().iter().sum::<u64>(), BATCH);
             }
             prop_assert!(changes.len() <= 1, "{changes:?}");
-            prop_assert!(changes.iter().all(|step| *step == STEPS - 1), "{changes:?}");
+            prop_assert!(!matters || changes == [STEPS - 1], "{changes:?}");
             prop_assert!(excess(&split, &speeds) <= 1.07, "{}", excess(&split, &speeds));
         }
 
@@ -185,7 +186,7 @@ mod tests {
             speeds in speeds(),
             fixed in 0.0..200.0,
         ) {
-            let mut split = split(&vec![1.0; RANKS]);
+            let mut split = split(&[1.0; RANKS]);
             let took = |split: &Split| -> Vec<f64> {
                 let shares = split.shares().iter().zip(&speeds);
                 shares.map(|(share, speed)| fixed + *share as f64 / speed).collect()
