@@ -136,13 +136,16 @@ struct Watched {
 #[derive(Default)]
 pub(super) struct Watch {
     in_flight: AtomicU64,
-    /// Packets acknowledged so far.
+    /// Packets acknowledged so far, and their bytes.
     acked: AtomicU64,
+    acked_bytes: AtomicU64,
     /// Bytes that may leave beyond the window.
     slack: AtomicU64,
     mtu: AtomicU64,
     /// Least round trip since it was taken, in nanoseconds; 0 for none.
     least_rtt_ns: AtomicU64,
+    /// As above, for who looks at what the link carries.
+    least_rtt_seen_ns: AtomicU64,
     /// How much may be in flight.
     pub limits: Arc<Limits>,
     /// The controller to go on with, once there is one: an answered connection has that of
@@ -154,8 +157,17 @@ pub(super) struct Watch {
 impl Watch {
     /// The least round trip since it was last taken.
     pub fn take_least_rtt(&self) -> Option<Span> {
-        let ns = self.least_rtt_ns.swap(0, Ordering::Relaxed);
-        (ns > 0).then(|| Span::from_ns(ns))
+        take(&self.least_rtt_ns)
+    }
+
+    /// As [`Watch::take_least_rtt`], for somebody else.
+    pub fn take_least_rtt_seen(&self) -> Option<Span> {
+        take(&self.least_rtt_seen_ns)
+    }
+
+    /// Packets acknowledged so far, and their bytes, headers of QUIC included.
+    pub fn acked(&self) -> (u64, u64) {
+        (self.acked.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
 
     /// Goes on with the controller of another link.
@@ -167,6 +179,11 @@ impl Watch {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
         self.has_next.store(true, Ordering::Release);
     }
+}
+
+fn take(least_ns: &AtomicU64) -> Option<Span> {
+    let ns = least_ns.swap(0, Ordering::Relaxed);
+    (ns > 0).then(|| Span::from_ns(ns))
 }
 
 impl Watching {
@@ -235,11 +252,14 @@ impl Controller for Watched {
         rtt: &RttEstimator,
     ) {
         self.watch.acked.fetch_add(1, Ordering::Relaxed);
+        self.watch.acked_bytes.fetch_add(bytes, Ordering::Relaxed);
         let sample = u64::try_from(now.saturating_duration_since(sent).as_nanos());
         let sample = sample.unwrap_or(u64::MAX).max(1);
-        let least = self.watch.least_rtt_ns.load(Ordering::Relaxed);
-        if least == 0 || sample < least {
-            self.watch.least_rtt_ns.store(sample, Ordering::Relaxed);
+        for least_ns in [&self.watch.least_rtt_ns, &self.watch.least_rtt_seen_ns] {
+            let least = least_ns.load(Ordering::Relaxed);
+            if least == 0 || sample < least {
+                least_ns.store(sample, Ordering::Relaxed);
+            }
         }
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
