@@ -127,12 +127,12 @@ impl Pump {
                 accounted = now;
             }
             for _ in 0..READS_MAX {
+                // Shorter only after it was kept: zeros for each small packet would cost more than it.
                 buffer.resize(BUFFER_BYTES, 0);
                 let Some(len) = self.tuns[self.site].read(&mut buffer)? else {
                     break;
                 };
-                buffer.truncate(len);
-                self.accept(&mut buffer);
+                self.accept(&mut buffer, len);
             }
         }
     }
@@ -183,12 +183,12 @@ impl Pump {
         Ok((!life).then_some(tun))
     }
 
-    /// Offers each segment of a buffer to its port and its link, and keeps those that will
-    /// arrive.
-    fn accept(&mut self, buffer: &mut Vec<u8>) {
+    /// Offers each segment of what was read into a buffer to its port and its link, and keeps
+    /// those that will arrive.
+    fn accept(&mut self, buffer: &mut Vec<u8>, len: usize) {
         let state = Arc::clone(&self.state);
         let mut state = lock(&state);
-        let Some(frame) = Frame::parse(buffer) else {
+        let Some(frame) = Frame::parse(&buffer[..len]) else {
             // Whatever a site sent, it met no link.
             state.fidelity.dropped(1);
             return;
@@ -210,11 +210,12 @@ impl Pump {
             runs.add(segment, link.offer(at, packet, &self.recorder));
         }
         drop(state);
-        if buffer.len() >= ADOPTED_BYTES_MIN
+        if len >= ADOPTED_BYTES_MIN
             && let Some(run) = runs.whole(frame.segments())
         {
             let empty = self.spare.pop().unwrap_or_default();
-            let buffer = std::mem::replace(buffer, empty);
+            let mut buffer = std::mem::replace(buffer, empty);
+            buffer.truncate(len);
             self.send(to, run, buffer);
         } else {
             self.keep(&frame, to, runs);
