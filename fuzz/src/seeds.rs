@@ -2,7 +2,7 @@
 //! and the spellings that the documents show.
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
-use gateway::wan::word::LinkWord;
+use gateway::wan::word::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
@@ -10,8 +10,9 @@ use hier_collectives::ids::{
 use hier_collectives::plan::{Algorithm, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
+use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
-use units::{BitRate, ByteCount, Span, TimeNs};
+use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
 const DESCRIPTOR: Descriptor = Descriptor {
     op: ReduceOp::Avg,
@@ -59,6 +60,8 @@ pub fn control_message() -> Vec<Vec<u8>> {
         plan,
         committed: Some(Committed { below: sequence, step: Step(12) }),
     };
+    let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
+    let state = LinkState { rate, rtt, loss: Fraction::default() };
     let (from, below, rank) = (Sequence(38), sequence, RankId(2));
     let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
     let mut messages = vec![
@@ -78,6 +81,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
         Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
+        Message::Link { epoch, to: RegionId(1), state },
         Message::Moving { epoch },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
@@ -107,19 +111,20 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Of an operator who holds a link, and of one who no longer does.
+/// Of an operator who holds a link, of one who no longer does, and of messages that come over
+/// another lane.
 pub fn link_word() -> Vec<Vec<u8>> {
-    let word = |ends: (u16, u16), number, rate: Option<u64>| LinkWord {
-        ends: (RegionId(ends.0), RegionId(ends.1)),
-        number,
-        rate: rate.map(BitRate::from_bits_per_second),
+    let word = |ends: (u16, u16), number, rate: Option<u64>| {
+        let ends = (RegionId(ends.0), RegionId(ends.1));
+        Word::Link(LinkWord { ends, number, rate: rate.map(BitRate::from_bits_per_second) })
     };
     let words = [
         word((0, 1), 1, Some(300_000_000)),
         word((0, 1), 2, None),
         word((3, 65_535), u64::MAX, Some(8_000)),
+        Word::Turn(2),
     ];
-    words.map(LinkWord::encode).to_vec()
+    words.map(Word::encode).to_vec()
 }
 
 fn crown_of_three() -> Plan {

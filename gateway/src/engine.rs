@@ -8,6 +8,7 @@ mod links;
 mod look;
 mod losses;
 mod memory;
+mod order;
 mod pace;
 mod peers;
 mod ranks;
@@ -17,15 +18,16 @@ use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
+use crate::wan::estimate::Estimate;
 use crate::wan::outbox::ConnectionId;
 use crate::wan::policy::Policies;
-use crate::wan::word::LinkWord;
+use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::{GatewayId, GroupId, Sequence};
+use hier_collectives::ids::{GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use links::Links;
 pub use links::{RateChange, RateError};
@@ -43,6 +45,8 @@ pub const EVENTS_MAX: usize = 4096;
 
 /// How often gauges are brought up to date; counters count by themselves.
 const GAUGES_EVERY: Span = Span::from_secs(1);
+/// How often what passes over links is looked at.
+const LINKS_EVERY: Span = Span::from_ms(100);
 
 /// Where lanes and others put events.
 pub type EventSender = mpsc::Sender<Event>;
@@ -97,14 +101,14 @@ pub enum Event {
         /// The message.
         message: Message,
     },
-    /// A word on a link of a peer's region.
-    LinkWord {
+    /// A word on a link of a peer's region, or on its lanes.
+    Word {
         /// The peer.
         from: GatewayId,
         /// The connection it came on.
         id: ConnectionId,
-        /// What its operator wants.
-        word: LinkWord,
+        /// What its operator wants, or that its messages come here.
+        word: Word,
     },
     /// Hold a link to a rate.
     Hold {
@@ -233,6 +237,7 @@ impl Engine {
         self.hold_all();
         self.each(host.now(), Session::handle_start);
         let mut gauges_due = host.now() + GAUGES_EVERY;
+        let mut links_due = host.now() + LINKS_EVERY;
         loop {
             let deadline = self.groups.values().filter_map(|g| g.session.poll_timeout()).min();
             let event = tokio::select! {
@@ -245,6 +250,11 @@ impl Engine {
                 () = host.sleep_until(gauges_due) => {
                     gauges_due = host.now() + GAUGES_EVERY;
                     self.measure();
+                    continue;
+                }
+                () = host.sleep_until(links_due) => {
+                    links_due = host.now() + LINKS_EVERY;
+                    self.look_at_links();
                     continue;
                 }
                 () = sleep_until(&host, deadline) => {
@@ -305,16 +315,19 @@ impl Engine {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
             Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
-            Event::LinkWord { from, id, word } => {
+            Event::Word { from, id, word } => {
                 if self.shared.peers.is_current(from, id) {
-                    self.hear(from, word);
+                    match word {
+                        Word::Link(word) => self.hear(from, word),
+                        Word::Turn(number) => self.shared.peers.turn(from, id, number),
+                    }
                 }
             }
             Event::Hold { change, reply } => {
                 let _ = reply.send(self.hold(&change));
             }
             Event::Message { from, id, envelope, message } => {
-                if self.shared.peers.is_current(from, id) {
+                if self.shared.peers.is_in_turn(from, id) {
                     self.handle_message((from, id), envelope, message, now);
                 }
             }
@@ -368,7 +381,7 @@ impl Engine {
         }
         match self.with(group, |group| group.hear(from, message, now)) {
             Some(Ok(())) => {}
-            Some(Err(error)) => self.blame((neighbour, id), group, &error, now),
+            Some(Err(error)) => self.blame((from, neighbour, id), group, &error, now),
             None => self.shared.peers.speaks_of_strange(from, group),
         }
     }
@@ -413,7 +426,7 @@ impl Engine {
     /// the peer's fault.
     fn blame(
         &mut self,
-        (from, id): (GatewayId, ConnectionId),
+        (from, neighbour, id): (GatewayId, GatewayId, ConnectionId),
         group: GroupId,
         error: &PeerError,
         now: TimeNs,
@@ -423,7 +436,12 @@ impl Engine {
             self.with(group, end);
             return;
         }
-        warn!("gateway {}: {error}; closing its connection", self.fabric.gateway(from).name);
+        let name = &self.fabric.gateway(from).name;
+        if from != neighbour {
+            // Who passed it on is not to blame; the sender's own neighbours may close on it.
+            return warn!("gateway {name}, through others: {error}");
+        }
+        warn!("gateway {name}: {error}; closing its connection");
         self.shared.peers.accuse(from, id, &error.to_string());
     }
 
@@ -440,7 +458,7 @@ impl Engine {
         let placement = match self.with(group, |group| group.place(from, header)) {
             Some(Ok(placement)) => placement,
             Some(Err(error)) => {
-                self.blame((from, id), group, &error, now);
+                self.blame((from, from, id), group, &error, now);
                 return Placement::Discard(Discard::Failed);
             }
             None => {
@@ -487,9 +505,38 @@ impl Engine {
         for peer in self.shared.peers.ids() {
             let held = self.links.ends_to(peer).and_then(|ends| self.links.held(ends, now));
             if let Some(held) = held {
-                self.shared.peers.hold(peer, held.effective);
+                let found = self.shared.peers.holds(peer).unwrap_or(held.effective);
+                self.shared.peers.hold(peer, held.effective.min(found));
             }
         }
+    }
+
+    /// Looks at what links carry, holds them to that, and tells the first gateway.
+    fn look_at_links(&mut self) {
+        let now = self.shared.host.now();
+        self.shared.peers.look_at_links(now);
+        self.hold_all();
+        for to in self.links.others() {
+            let Some((state, name)) = self.find_link(to) else { continue };
+            info!("link {name}: carries {} at {}, loses {}", state.rate, state.rtt, state.loss);
+            self.each(now, |session, _| session.handle_link(to, state));
+        }
+    }
+
+    /// What our link to a region is found to be, and its name, when that is news.
+    fn find_link(&mut self, to: RegionId) -> Option<(LinkState, String)> {
+        let here = self.fabric.gateway(self.me).region;
+        let ends = (here.min(to), here.max(to));
+        let link = self.fabric.link(ends.0, ends.1)?;
+        let held = self.links.held(ends, self.shared.host.unix_seconds())?.effective;
+        let found = || self.shared.peers.estimates(to);
+        let rate = found().filter_map(Estimate::carries).min();
+        let state = LinkState {
+            rate: rate.map_or(held, |rate| rate.min(held)),
+            rtt: found().filter_map(Estimate::rtt).min().unwrap_or(link.rtt),
+            loss: found().filter_map(Estimate::loss).max().unwrap_or(link.loss),
+        };
+        self.links.find(to, state)
     }
 
     fn measure(&mut self) {

@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod assemble;
 mod capped;
 mod connection;
+pub mod estimate;
 mod lane;
 pub mod link_share;
 pub mod outbox;

@@ -1,5 +1,9 @@
 //! A global batch in whole samples, split among ranks of unequal speed.
 
+mod drift;
+
+pub use drift::Split;
+
 /// The largest global batch: quotas in `f64` stay far more exact than one sample.
 pub const BATCH_MAX: u64 = 1 << 32;
 

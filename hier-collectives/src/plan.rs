@@ -18,7 +18,7 @@ pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use operation::Operation;
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, payload_limit};
-pub use windows::{bdp, early_bytes, lanes, segment_bytes, trees_max};
+pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
 
 use crate::ids::GatewayId;
 use crate::topology::Fabric;

@@ -14,6 +14,7 @@ mod commit;
 mod deadline;
 mod drain;
 mod finish;
+mod links;
 mod membership;
 mod outbound;
 mod segment;
@@ -30,6 +31,7 @@ pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, Sessio
 
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
+use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
@@ -38,6 +40,7 @@ use crate::wire::{Message, SegmentHeader, SegmentKey};
 use change::Changing;
 use collective::{Collective, Phase};
 use commit::Pending;
+use links::Links;
 use membership::{EpochStart, Join};
 use spans::Spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +92,7 @@ pub struct Session {
     ended: Option<Failure>,
     /// The last step known to be complete in every region, in this epoch or before.
     committed: Option<Committed>,
+    links: Links,
     /// When a drain ends at the latest, once one has begun.
     draining: Option<TimeNs>,
     core: Core,
@@ -196,10 +200,16 @@ impl Session {
             finished: BTreeMap::new(),
             ended: None,
             committed: None,
+            links: Links::new(&config.fabric),
             draining: None,
             core: Core::default(),
             config,
         }
+    }
+
+    /// The plan, while the epoch lives.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.active.as_ref().map(|active| &active.plan)
     }
 
     /// The next thing to do.
@@ -352,6 +362,9 @@ impl Session {
             Message::Change { epoch, change, from: start, plan } if self.is_current(epoch) => {
                 self.on_change(from, (change, start), plan, now)
             }
+            Message::Link { epoch, to, state } if self.is_current(epoch) => {
+                self.on_link(from, to, state)
+            }
             Message::Pause { .. } | Message::Paused { .. } | Message::Change { .. } => Ok(()),
             of_collectives => self.on_collectives(from, of_collectives, now),
         }
@@ -455,7 +468,7 @@ impl Session {
 
     /// Whether an epoch is the one under way.
     fn is_current(&self, epoch: Epoch) -> bool {
-        self.active.is_some() && (epoch == self.epoch || cfg!(mutant = "ignore_epochs"))
+        self.active.is_some() && (epoch == self.epoch || mutant::is(Mutant::IgnoreEpochs))
     }
 
     /// Whether a message about a collective is of this epoch and not about one long done.
@@ -633,7 +646,7 @@ impl Core {
     }
     /// Where a segment lands before it is added.
     fn landing(&mut self, bytes: u64) -> View {
-        if cfg!(mutant = "share_landing") {
+        if mutant::is(Mutant::ShareLanding) {
             let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
             return View { buffer: shared, range: 0..bytes };
         }
@@ -674,6 +687,9 @@ fn acceptable(post: &Post, world_size: u32) -> Result<(), String> {
 #[cfg(test)]
 #[path = "session_end_tests.rs"]
 mod end_tests;
+#[cfg(test)]
+#[path = "session_link_tests.rs"]
+mod link_tests;
 #[cfg(test)]
 #[path = "session_peer_tests.rs"]
 mod peer_tests;

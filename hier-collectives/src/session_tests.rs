@@ -71,7 +71,8 @@ proptest! {
         all_post_and_end(&mut world, &posts.iter().map(length).collect::<Vec<_>>())?;
     }
 
-    /// The plan changes while collectives are under way: nothing fails, everything adds up.
+    /// The plan changes while collectives are under way and lanes are lost: nothing fails,
+    /// everything adds up.
     #[test]
     fn a_plan_changes_between_two_collectives_everywhere(
         seed: u64,
@@ -97,6 +98,11 @@ proptest! {
                 let now = world.now;
                 world.session(GatewayId(0)).handle_plan(plan_of(trees(*index)), now);
                 world.collect(GatewayId(0));
+            }
+            if world.dice.roll(8) == 0 {
+                let pairs = [(0, 1), (0, 2), (1, 2)];
+                let (one, other) = pairs[world.dice.roll(3)];
+                world.lose_lane(GatewayId(one), GatewayId(other));
             }
             let index = world.dice.roll(due.len());
             let (rank, sequence) = due[index];

@@ -311,6 +311,18 @@ impl World {
         }
     }
 
+    /// The lane of control messages between two gateways is lost with those under way, each way
+    /// from some message on; what comes after goes over another.
+    pub(super) fn lose_lane(&mut self, one: GatewayId, other: GatewayId) {
+        for pair in [(one, other), (other, one)] {
+            let under_way = self.messages.get(&pair).map_or(0, VecDeque::len);
+            let arrive = self.dice.roll(under_way + 1);
+            self.messages.entry(pair).or_default().truncate(arrive);
+            self.session(pair.0).handle_lane_lost(pair.1);
+            self.collect(pair.0);
+        }
+    }
+
     pub(super) fn drop_connection(&mut self, one: GatewayId, other: GatewayId) {
         let between = |from, to| (from, to) == (one, other) || (from, to) == (other, one);
         self.messages.retain(|(from, to), _| !between(*from, *to));

@@ -65,6 +65,33 @@ pub struct Link {
     pub loss: Fraction,
 }
 
+/// What a link is found to be while it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkState {
+    /// What it carries each way, or is held to, in IP bytes.
+    pub rate: BitRate,
+    /// Round-trip time without queueing.
+    pub rtt: Span,
+    /// Random loss.
+    pub loss: Fraction,
+}
+
+impl LinkState {
+    /// Whether a link may be like that.
+    pub fn is_valid(&self) -> bool {
+        self.rate.bits_per_second() >= RATE_MIN_BITS
+            && self.loss.ppb() < LOSS_BELOW_PPB
+            && self.rtt <= RTT_MAX
+    }
+}
+
+/// The least rate of a link.
+const RATE_MIN_BITS: u64 = 8_000;
+/// Its loss is below half.
+const LOSS_BELOW_PPB: u32 = 500_000_000;
+/// Its longest round trip.
+const RTT_MAX: Span = Span::from_secs(60);
+
 /// A region as a config spells it, before numbering.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionSpec {
@@ -227,6 +254,11 @@ impl Fabric {
         let ports = one.wan.is_some() && other.wan.is_some();
         one.region == other.region || (ports && self.link(one.region, other.region).is_some())
     }
+    /// The same fabric with links that have changed; those that it does not have are left out.
+    pub fn with_links(&self, links: Vec<Link>) -> Self {
+        let known = |link: &Link| self.link_place((link.a, link.b)).is_ok();
+        Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
+    }
     /// The gateways' numbers.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
         (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)
@@ -267,15 +299,15 @@ impl Fabric {
         if self.link(from, to).is_some() {
             return faults.push(FabricError::LinkTwice(one, other));
         }
-        if link.rate.bits_per_second() < 8_000 {
+        if link.rate.bits_per_second() < RATE_MIN_BITS {
             let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
             faults.push(FabricError::BadValue(text));
         }
-        if link.loss.ppb() >= 500_000_000 {
+        if link.loss.ppb() >= LOSS_BELOW_PPB {
             let text = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
             faults.push(FabricError::BadValue(text));
         }
-        if link.rtt > Span::from_secs(60) {
+        if link.rtt > RTT_MAX {
             let text = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
             faults.push(FabricError::BadValue(text));
         }

@@ -9,13 +9,14 @@ use crate::codec::{
 };
 use crate::descriptor::Descriptor;
 use crate::ids::{
-    BootId, Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence, Step, TreeIndex,
+    BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use crate::plan::{Algorithm, Plan, Tree};
 use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
+use crate::topology::LinkState;
 use std::collections::BTreeMap;
-use units::ByteCount;
+use units::{BitRate, ByteCount, Fraction, Span};
 
 /// The version of everything in this module; peers of another one are refused.
 pub const WIRE_VERSION: u16 = 1;
@@ -200,6 +201,15 @@ pub enum Message {
         /// The plan.
         plan: Plan,
     },
+    /// To the first gateway: what the sender finds a link of its region to be.
+    Link {
+        /// The epoch.
+        epoch: Epoch,
+        /// The region at the other end.
+        to: RegionId,
+        /// What the link is like.
+        state: LinkState,
+    },
     /// Bytes of a segment still arrive at the sender, or at somebody who told it so.
     Moving {
         /// The epoch.
@@ -373,25 +383,39 @@ impl Message {
             Self::Drain { epoch, from } => {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
-            Self::Repeat => {}
             Self::Moving { epoch } => put_u64(&mut out, epoch.0),
-            Self::Pause { epoch, change } => {
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-            }
-            Self::Paused { epoch, change, from } => {
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-                put_u64(&mut out, from.0);
-            }
-            Self::Change { epoch, change, from, plan } => {
-                put_u64(&mut out, epoch.0);
-                put_u32(&mut out, *change);
-                put_u64(&mut out, from.0);
-                put_plan(&mut out, plan);
-            }
+            of_plans => of_plans.put_of_plans(&mut out),
         }
         out
+    }
+
+    /// The fields of what is said of plans, and of what has none.
+    fn put_of_plans(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Pause { epoch, change } => {
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+            }
+            Self::Paused { epoch, change, from } => {
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+                put_u64(out, from.0);
+            }
+            Self::Change { epoch, change, from, plan } => {
+                put_u64(out, epoch.0);
+                put_u32(out, *change);
+                put_u64(out, from.0);
+                put_plan(out, plan);
+            }
+            Self::Link { epoch, to, state } => {
+                put_u64(out, epoch.0);
+                put_u16(out, to.0);
+                put_u64(out, state.rate.bits_per_second());
+                put_u64(out, state.rtt.ns());
+                put_u32(out, state.loss.ppb());
+            }
+            _ => {}
+        }
     }
 
     /// The type that it travels with.
@@ -412,6 +436,7 @@ impl Message {
             Self::Pause { .. } => 13,
             Self::Paused { .. } => 14,
             Self::Change { .. } => 15,
+            Self::Link { .. } => 16,
             Self::Moving { .. } => 17,
         }
     }
@@ -472,6 +497,11 @@ impl Message {
                 epoch: Epoch(reader.u64()?),
                 change: reader.u32()?,
                 from: Sequence(reader.u64()?),
+            },
+            16 => Self::Link {
+                epoch: Epoch(reader.u64()?),
+                to: RegionId(reader.u16()?),
+                state: reader.link_state()?,
             },
             15 => Self::Change {
                 epoch: Epoch(reader.u64()?),
@@ -536,6 +566,7 @@ trait Fields {
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
     fn plan(&mut self) -> Result<Plan, DecodeError>;
     fn tree(&mut self) -> Result<Tree, DecodeError>;
+    fn link_state(&mut self) -> Result<LinkState, DecodeError>;
 }
 
 impl Fields for Reader<'_> {
@@ -591,6 +622,12 @@ impl Fields for Reader<'_> {
             parents.insert(child, parent);
         }
         Ok(Tree { share, crown, parents })
+    }
+    fn link_state(&mut self) -> Result<LinkState, DecodeError> {
+        let (rate, rtt) = (BitRate::from_bits_per_second(self.u64()?), Span::from_ns(self.u64()?));
+        let loss = Fraction::from_ppb(self.u32()?).ok_or(DecodeError::Invalid("loss"))?;
+        let state = LinkState { rate, rtt, loss };
+        if state.is_valid() { Ok(state) } else { Err(DecodeError::Invalid("link")) }
     }
 }
 

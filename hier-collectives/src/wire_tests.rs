@@ -42,6 +42,14 @@ fn committed() -> impl Strategy<Value = Option<Committed>> {
     )
 }
 
+fn link_states() -> impl Strategy<Value = LinkState> {
+    (8_000u64.., 0u64..=60_000_000_000, 0u32..500_000_000).prop_map(|(rate, rtt, loss)| LinkState {
+        rate: BitRate::from_bits_per_second(rate),
+        rtt: Span::from_ns(rtt),
+        loss: Fraction::from_ppb(loss).expect("below 1"),
+    })
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -83,6 +91,9 @@ fn messages() -> impl Strategy<Value = Message> {
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
         pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
         Just(Message::Repeat),
+        (any::<u64>(), any::<u16>(), link_states()).prop_map(|(epoch, to, state)| {
+            Message::Link { epoch: Epoch(epoch), to: RegionId(to), state }
+        }),
         (pair.clone(), any::<u32>(), proptest::option::of(plans())).prop_map(
             |((epoch, from), change, plan)| match plan {
                 Some(plan) => Message::Change { epoch, change, from, plan },

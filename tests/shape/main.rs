@@ -5,8 +5,16 @@ use std::process::ExitCode;
 use units::ByteCount;
 
 /// Ranks of each site: equal ones, then unequal ones and such as are no power of two.
-const SHAPES: [&[u32]; 7] =
-    [&[2, 2], &[4, 4], &[3, 3, 3], &[4, 4, 4, 4], &[3, 1], &[5, 3, 2], &[1, 4, 2, 6]];
+const SHAPES: [&[u32]; 8] = [
+    &[2, 2],
+    &[4, 4],
+    &[3, 3, 3],
+    &[1, 1, 1, 1],
+    &[4, 4, 4, 4],
+    &[3, 1],
+    &[5, 3, 2],
+    &[1, 4, 2, 6],
+];
 
 const SIZE: ByteCount = ByteCount::new(16 << 20);
 
@@ -19,7 +27,10 @@ fn main() -> ExitCode {
          {WAN_RATE} and {WAN_RTT} of RTT apart, each pair by a link of its own. The hierarchy has a \
          gateway at each site and its own plan; ring and halving-doubling are plans over a gateway \
          for each rank, in rank order, so that a ring enters and leaves each site once; their links \
-         are divided among pairs of ranks by what they send. `out` is the payload that left a site, \
+         are divided among pairs of ranks by what they send. The ring that goes one way is the usual one; \
+         plans have both directions of a link in use, so from three sites on it is measured by the \
+         other one with twice the buffer, which puts as much on each direction as it puts on its \
+         one. `out` is the payload that left a site, \
          in units of the buffer, the most of any site: IP bytes that the simulated links counted, \
          times the payload's part of a full packet, with acknowledgements and all. Senders are \
          gateways or ranks that sent over the long haul within the same 50 ms.\n\n\

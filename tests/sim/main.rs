@@ -16,6 +16,7 @@ mod mesh;
 mod pace;
 mod rate;
 mod renew;
+mod replan;
 mod replay;
 mod seeds;
 mod shapes;

@@ -15,14 +15,26 @@ fn mbit(rate: u64) -> BitRate {
 
 /// A mesh of regions with these ports, each pair `pair` Mbit/s wide, at RTT 60 ms.
 fn mesh(ports: &[u64], pair: u64) -> Fabric {
-    let region = |(index, port): (usize, &u64)| {
-        let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
-        let gateways = vec![(format!("g{index}"), 1, wan)];
-        RegionSpec { name: format!("r{index}"), speeds: vec![1.0], gateways }
+    let regions: Vec<_> = ports.iter().map(|port| vec![(1, *port)]).collect();
+    mesh_of(&regions, pair, None)
+}
+
+/// Regions of gateways with so many ranks and such ports each, one pair of regions without a link.
+fn mesh_of(regions: &[Vec<(u32, u64)>], pair: u64, missing: Option<(usize, usize)>) -> Fabric {
+    let region = |(index, seats): (usize, &Vec<(u32, u64)>)| {
+        let gateway = |(seat, (ranks, port)): (usize, &(u32, u64))| {
+            let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
+            (format!("g{index}-{seat}"), *ranks, wan)
+        };
+        RegionSpec {
+            name: format!("r{index}"),
+            speeds: vec![1.0; seats.iter().map(|(ranks, _)| *ranks as usize).sum()],
+            gateways: seats.iter().enumerate().map(gateway).collect(),
+        }
     };
     let mut links = Vec::new();
-    for one in 0..ports.len() {
-        for other in one + 1..ports.len() {
+    for one in 0..regions.len() {
+        for other in (one + 1..regions.len()).filter(|other| missing != Some((one, *other))) {
             links.push(LinkSpec {
                 between: (format!("r{one}"), format!("r{other}")),
                 rate: mbit(pair),
@@ -31,7 +43,7 @@ fn mesh(ports: &[u64], pair: u64) -> Fabric {
             });
         }
     }
-    let regions = ports.iter().enumerate().map(region).collect();
+    let regions = regions.iter().enumerate().map(region).collect();
     Fabric::new("shapes", 1500, regions, links).expect("valid")
 }
 
@@ -113,4 +125,37 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
     }
     let halving = out(Way::HalvingDoubling, &[3, 3]);
     assert!(halving > 1.5, "{halving}");
+}
+
+#[test]
+fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring() {
+    // Twenty BDP of a link.
+    let size = ByteCount::new(30_000_000);
+    let seconds = |way| controls::all_reduce(way, &[1; 4], size, 1).expect("a result").seconds;
+    let [hierarchy, ring] = [Way::Hierarchy, Way::OneWayRing].map(seconds);
+    println!("{hierarchy:.3} s, a ring {ring:.3} s");
+    assert!(ring >= 2.5 * hierarchy, "{hierarchy} s, a ring {ring} s");
+}
+
+#[test]
+fn ports_far_apart_are_filled_without_a_pair_and_with_unequal_ranks() {
+    let ports = [900, 350, 350, 120, 80];
+    let regions: Vec<_> = [8, 1, 3, 2, 5].into_iter().zip(ports).map(|r| vec![r]).collect();
+    for missing in [(1, 2), (3, 4)] {
+        let fabric = mesh_of(&regions, 1000, Some(missing));
+        let plan = plan::plan(&fabric).expect("a plan");
+        let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(80), 1);
+        assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
+    }
+}
+
+#[test]
+fn gateways_of_a_region_fill_their_ports_together() {
+    let regions = [vec![(2, 200), (1, 100)], vec![(1, 300)], vec![(1, 100), (3, 100)]];
+    for missing in [None, Some((1, 2))] {
+        let fabric = mesh_of(&regions, 1000, missing);
+        let plan = plan::plan(&fabric).expect("a plan");
+        let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(200), 1);
+        assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
+    }
 }

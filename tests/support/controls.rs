@@ -15,14 +15,17 @@ use units::{BitRate, ByteCount, Fraction, Span};
 pub enum Way {
     /// A gateway for each site, by the plan of the fabric.
     Hierarchy,
-    /// A ring over all ranks.
+    /// A ring over all ranks, partials and results the same way round, as collectives inside a
+    /// site have it.
+    OneWayRing,
+    /// A ring over all ranks, results the other way round.
     Ring,
     /// Recursive halving and doubling over all ranks.
     HalvingDoubling,
 }
 
 /// All ways.
-pub const WAYS: [Way; 3] = [Way::Hierarchy, Way::Ring, Way::HalvingDoubling];
+pub const WAYS: [Way; 4] = [Way::Hierarchy, Way::OneWayRing, Way::Ring, Way::HalvingDoubling];
 
 /// What a way took.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +46,8 @@ impl Way {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hierarchy => "hierarchy",
-            Self::Ring => "ring",
+            Self::OneWayRing => "ring, one way",
+            Self::Ring => "ring, both ways",
             Self::HalvingDoubling => "halving-doubling",
         }
     }
@@ -66,15 +70,20 @@ pub fn all_reduce(
             let site_of = (0..sites.len()).collect();
             (Deployment::of(fabric, plan)?, site_of)
         }
-        Way::Ring => flat(sites, control::ring)?,
+        Way::OneWayRing | Way::Ring => flat(sites, control::ring)?,
         Way::HalvingDoubling => flat(sites, control::halving_doubling)?,
     };
+    // Trees of a plan go up and down the same edges. A ring that goes one way puts on its one
+    // direction of a link what one that goes both ways puts on each with twice the buffer; between
+    // two sites alone both meet on one link.
+    let both_ways = way != Way::OneWayRing || sites.len() < 3;
+    let carried = ByteCount::new(size.get() * if both_ways { 1 } else { 2 });
     let fabric = deployment.fabric.clone();
     let share = hier_collectives::bound::payload_share(fabric.mtu());
     let crosses =
         |from: GatewayId, to: GatewayId| site_of[usize::from(from.0)] != site_of[usize::from(to.0)];
     gateway::simulate::run(async {
-        let simulation = Simulation::start(deployment, size, seed).await?;
+        let simulation = Simulation::start(deployment, carried, seed).await?;
         let (mut before, senders) = (simulation.sent(), Cell::new(0));
         let count = || {
             let now = simulation.sent();
@@ -85,14 +94,14 @@ pub fn all_reduce(
             senders.set(senders.get().max(from.len()));
             before = now;
         };
-        let post = Post { after: Span::ZERO, bytes: size };
+        let post = Post { after: Span::ZERO, bytes: carried };
         let done = simulation.all_reduce(&[post], Dtype::F32, count).await?;
         let mut out = vec![0.0; sites.len()];
         let mut queue_peak = ByteCount::default();
         for (from, out) in out.iter_mut().enumerate() {
             for to in (0..sites.len()).filter(|to| *to != from) {
                 let (counters, peak) = simulation.between(ip(from), ip(to))?;
-                *out += counters.ip_bytes as f64 * share / size.get() as f64;
+                *out += counters.ip_bytes as f64 * share / carried.get() as f64;
                 queue_peak = queue_peak.max(peak);
             }
         }

@@ -106,11 +106,7 @@ impl CommandError {
             | Self::Path { .. }
             | Self::Token(_)
             | Self::Quickstart(QuickstartError::Fabric(_))
-            | Self::Simulate(
-                SimulateError::SeveralGateways(_)
-                | SimulateError::TooLarge { .. }
-                | SimulateError::Link(_),
-            )
+            | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
             | Self::Credentials(_) => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
                 Exit::NothingAnswers

@@ -149,7 +149,9 @@ fn peer(peer: &observed::PeerStatus) -> [String; 8] {
 pub(super) const LINK_HEADER: [&str; 6] = ["link", "rate", "held to", "by", "rtt", "loss"];
 
 pub(super) fn link(link: &observed::LinkStatus) -> [String; 6] {
+    let held = link.effective_bits_per_second;
     let by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
+        _ if link.measured_bits_per_second == Some(held) => "measurement".to_owned(),
         (Some(gateway), _) => format!("operator at {gateway}"),
         (None, Some(_)) => "schedule".to_owned(),
         (None, None) => "fabric".to_owned(),
@@ -157,7 +159,7 @@ pub(super) fn link(link: &observed::LinkStatus) -> [String; 6] {
     [
         link.between.join("-"),
         BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
-        BitRate::from_bits_per_second(link.effective_bits_per_second).to_string(),
+        BitRate::from_bits_per_second(held).to_string(),
         by,
         format!("{} ms", link.rtt_ms),
         format!("{:.4} %", link.loss * 100.0),

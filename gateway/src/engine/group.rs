@@ -58,13 +58,14 @@ pub(super) struct Shared {
 
 impl Group {
     pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
+        let memory = Memory::new(metrics.mapped.clone());
         Self {
             id: GroupId::of(&name),
             name,
             session,
             metrics,
             watch,
-            memory: Memory::default(),
+            memory,
             ranks: Ranks::default(),
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
@@ -215,7 +216,13 @@ impl Group {
                 }
                 self.ranks.notify(rank, event);
             }
-            Action::Note(note) => self.note(note, shared.host.now()),
+            Action::Note(note) => {
+                let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
+                if let Some(plan) = self.session.plan().filter(|_| another) {
+                    peers.divide(plan);
+                }
+                self.note(note, shared.host.now());
+            }
         }
     }
 
@@ -313,7 +320,8 @@ impl Group {
             Note::EpochBegan { .. } => self.watch.epoch_began(),
             Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
             Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
-            Note::EpochEnded { .. } | Note::PlanChanged { .. } => {}
+            Note::PlanChanged { .. } => self.watch.plan_changed(),
+            Note::EpochEnded { .. } => {}
         }
         let name = &self.name;
         match note {

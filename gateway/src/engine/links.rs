@@ -1,13 +1,13 @@
 //! What the links of this gateway are held to: the fabric's rate, the schedule of the day, and
-//! the word of an operator at either end.
+//! the word of an operator at either end; and what the first gateway was told of them.
 
 use crate::wan::policy::{Policies, Schedule};
 use crate::wan::word::LinkWord;
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::topology::{Fabric, Link};
+use hier_collectives::topology::{Fabric, Link, LinkState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use units::BitRate;
+use units::{BitRate, Span};
 
 /// An operator's wish: a link, and what it is held to; `None` for what its schedule says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +67,8 @@ struct State {
     schedule: Option<Schedule>,
     /// What operators hold it to, by the gateway that they spoke to.
     words: BTreeMap<GatewayId, LinkWord>,
+    /// What was last told of it.
+    told: LinkState,
 }
 
 impl Links {
@@ -76,7 +78,8 @@ impl Links {
         let state = |link: &Link| {
             let ends = (link.a, link.b);
             let schedule = policies.get(&ends).and_then(|policy| policy.schedule.clone());
-            (ends, State { schedule, words: BTreeMap::new() })
+            let Link { rate, rtt, loss, .. } = *link;
+            (ends, State { schedule, words: BTreeMap::new(), told: LinkState { rate, rtt, loss } })
         };
         let links = ours.map(state).collect();
         Self { fabric, me, links }
@@ -154,6 +157,36 @@ impl Links {
         Some(Held { scheduled, operator, effective: effective.min(link.rate) })
     }
 
+    /// Our links, by the region at the other end.
+    pub fn others(&self) -> Vec<RegionId> {
+        let here = self.fabric.gateway(self.me).region;
+        self.links.keys().map(|(a, b)| if *a == here { *b } else { *a }).collect()
+    }
+
+    /// A link is found to be like this; returns that, and its name, when it is worth telling.
+    pub fn find(&mut self, to: RegionId, found: LinkState) -> Option<(LinkState, String)> {
+        let here = self.fabric.gateway(self.me).region;
+        let ends = (here.min(to), here.max(to));
+        let link = self.fabric.link(ends.0, ends.1)?;
+        let name = self.name(link);
+        let told = &mut self.links.get_mut(&ends)?.told;
+        let apart = |one: u64, other: u64, part: f64| {
+            one.abs_diff(other) as f64 > part * one.max(other) as f64
+        };
+        let (rtt, rtt_told) = (found.rtt.ns(), told.rtt.ns());
+        let loss = (found.loss.as_f64() - told.loss.as_f64()).abs();
+        let whole = found.rate == link.rate && told.rate != link.rate;
+        let news = whole
+            || apart(found.rate.bits_per_second(), told.rate.bits_per_second(), RATE_NEWS)
+            || (apart(rtt, rtt_told, RTT_NEWS) && rtt.abs_diff(rtt_told) > RTT_NEWS_MIN.ns())
+            || loss > LOSS_NEWS;
+        if !news || !found.is_valid() {
+            return None;
+        }
+        *told = found;
+        Some((found, name))
+    }
+
     /// The regions of the link to a peer.
     pub fn ends_to(&self, peer: GatewayId) -> Option<(RegionId, RegionId)> {
         let (one, other) = (self.fabric.gateway(self.me).region, self.fabric.gateway(peer).region);
@@ -165,6 +198,15 @@ impl Links {
         format!("{}-{}", self.fabric.region(link.a).name, self.fabric.region(link.b).name)
     }
 }
+
+/// A rate that has changed by less than this part is not told anew,
+const RATE_NEWS: f64 = 0.05;
+/// nor is a round trip that has changed by less than this part
+const RTT_NEWS: f64 = 0.2;
+/// or by less than this,
+const RTT_NEWS_MIN: Span = Span::from_ms(2);
+/// nor is loss that has changed by less than this part of all packets.
+const LOSS_NEWS: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use crate::observe::status::{
     CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
     PeerStatus, PlanStatus, RankStatus, Status,
 };
+use crate::wan::estimate::Estimate;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
@@ -62,7 +63,11 @@ impl Engine {
 
     pub(super) fn link(&self, link: &Link) -> LinkStatus {
         let held = self.links.held((link.a, link.b), self.shared.host.unix_seconds());
+        let here = self.fabric.gateway(self.me).region;
+        let there = if link.a == here { link.b } else { link.a };
+        let measured = self.shared.peers.estimates(there).filter_map(Estimate::carries).min();
         let effective = held.as_ref().map_or(link.rate, |held| held.effective);
+        let effective = measured.map_or(effective, |measured| measured.min(effective));
         let scheduled = held.as_ref().and_then(|held| held.scheduled);
         let operator = held.and_then(|held| held.operator);
         LinkStatus {
@@ -71,6 +76,7 @@ impl Engine {
             scheduled_bits_per_second: scheduled.map(BitRate::bits_per_second),
             operator_bits_per_second: operator.map(|(rate, _)| rate.bits_per_second()),
             operator_gateway: operator.map(|(_, at)| self.fabric.gateway(at).name.clone()),
+            measured_bits_per_second: measured.map(BitRate::bits_per_second),
             effective_bits_per_second: effective.bits_per_second(),
             rtt_ms: link.rtt.as_secs_f64() * 1000.0,
             loss: link.loss.as_f64(),

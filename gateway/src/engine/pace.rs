@@ -52,8 +52,13 @@ impl Watch {
     }
 
     pub fn epoch_began(&mut self) {
-        self.predicted.clear();
+        self.plan_changed();
         self.pace.handle_epoch();
+    }
+
+    /// What was predicted was of another plan.
+    pub fn plan_changed(&mut self) {
+        self.predicted.clear();
     }
 
     /// Who holds the others up; said aloud when that changes.

@@ -1,11 +1,14 @@
 //! Peers and the lanes to them.
 
 use super::losses::{Change, Losses};
+use super::order::Order;
 use crate::local::arena::MemSlice;
+use crate::wan::estimate::{Estimate, Passed};
 use crate::wan::outbox::ConnectionId;
-use crate::wan::word::LinkWord;
+use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
-use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
+use hier_collectives::plan::Plan;
 use hier_collectives::routes::Routes;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
@@ -13,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use units::{BitRate, Span};
+use units::{BitRate, Span, TimeNs};
 
 /// Strange groups remembered per peer.
 const STRANGE_MAX: usize = 64;
@@ -46,23 +49,43 @@ pub(super) struct Peers {
 struct Peer {
     link: Arc<PeerLink>,
     boot: Option<BootId>,
-    /// The lowest lane carries the control messages.
     lanes: BTreeMap<u16, LaneHandle>,
+    /// Which of them carries the control messages.
+    order: Order,
     /// Why each lane was lost or could not be had, until it is up.
     trouble: BTreeMap<u16, String>,
     /// The last of them that was heard of.
     last_trouble: u16,
     /// Groups it spoke of that are not served here.
     strange: BTreeSet<GroupId>,
-    /// Packets sent and lost that are counted already, by connection.
-    packets: BTreeMap<ConnectionId, (u64, u64)>,
+    /// What has passed over each connection, as far as it is counted.
+    counted: BTreeMap<ConnectionId, Passed>,
+    /// What has passed over all that there were, and what of it is measured already.
+    passed: Passed,
+    measured: Passed,
     losses: Losses,
+    /// Of a peer in another region.
+    estimate: Option<Estimate>,
 }
 
 impl Peer {
     fn has_trouble(&mut self, lane: u16, why: String) {
         self.trouble.insert(lane, why);
         self.last_trouble = lane;
+    }
+
+    /// Control messages go over the same connection as before if it lives.
+    fn choose(&mut self) {
+        let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
+        if let Some((over, turn)) = self.order.choose(&ids) {
+            let chosen = self.lanes.values().filter(|handle| handle.id == over);
+            chosen.for_each(|handle| handle.say(Word::Turn(turn)));
+        }
+    }
+
+    /// The lane that control messages go over.
+    fn control(&self) -> Option<&LaneHandle> {
+        self.lanes.values().find(|handle| Some(handle.id) == self.order.over())
     }
 
     /// Why a lane is not up: the last thing heard of, if that lane is still not up.
@@ -79,13 +102,17 @@ impl Peers {
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
             losses: Losses::new(link.link.loss),
+            estimate: fabric.link(link.link.a, link.link.b).cloned().map(Estimate::new),
             link,
             boot: None,
             lanes: BTreeMap::new(),
+            order: Order::default(),
             trouble: BTreeMap::new(),
             last_trouble: 0,
             strange: BTreeSet::new(),
-            packets: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            passed: Passed::default(),
+            measured: Passed::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let routes = Routes::of(&fabric, me);
@@ -116,6 +143,19 @@ impl Peers {
         peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
     }
 
+    /// A peer says that its control messages come over this connection from now on.
+    pub fn turn(&mut self, from: GatewayId, id: ConnectionId, number: u64) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.order.hear(number, id);
+        }
+    }
+
+    /// Whether a peer's control messages come over this connection.
+    pub fn is_in_turn(&self, from: GatewayId, id: ConnectionId) -> bool {
+        let in_turn = self.peers.get(&from).is_some_and(|peer| peer.order.is_heard(id));
+        in_turn && self.is_current(from, id)
+    }
+
     /// True when it is the peer's first lane.
     pub fn lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
@@ -123,6 +163,7 @@ impl Peers {
         peer.boot = Some(seen.boot);
         peer.trouble.remove(&seen.lane);
         peer.lanes.insert(seen.lane, handle);
+        peer.choose();
         first
     }
 
@@ -139,6 +180,7 @@ impl Peers {
         let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
         handle.retire(why);
         peer.lanes.remove(&lane);
+        peer.choose();
         peer.has_trouble(lane, why.to_owned());
         let bytes = peer.link.outbox.requeue(connection);
         if peer.lanes.is_empty() {
@@ -171,8 +213,8 @@ impl Peers {
 
     /// Tells a peer what an operator here holds a link to.
     pub fn say(&self, to: GatewayId, word: LinkWord) {
-        if let Some((_, handle)) = self.peers.get(&to).and_then(|peer| peer.lanes.iter().next()) {
-            handle.say(word);
+        if let Some(handle) = self.peers.get(&to).and_then(Peer::control) {
+            handle.say(Word::Link(word));
         }
     }
 
@@ -187,7 +229,7 @@ impl Peers {
     /// is nearer to the receiver, if there is no connection to itself.
     pub fn send(&self, envelope: Envelope, message: &Message) {
         let Some(next) = self.peers.get(&self.routes.next(envelope.to)) else { return };
-        if let Some((_, handle)) = next.lanes.iter().next() {
+        if let Some(handle) = next.control() {
             let bytes = handle.send(envelope, message);
             next.link.rate.limit().charge(bytes);
             next.link.outbox.charge(envelope.group, bytes);
@@ -260,18 +302,55 @@ impl Peers {
         }
     }
 
-    /// Brings gauges up to date, and what QUIC counts by itself.
+    /// Gives each pair its part of links and ports by another plan.
+    pub fn divide(&self, plan: &Plan) {
+        let rates = plan.pair_rates(&self.fabric);
+        for (id, peer) in &self.peers {
+            if let Some(rate) = rates.get(&(self.me, *id)) {
+                peer.link.rate.divide(*rate);
+            }
+        }
+    }
+
+    /// Looks at what passed over all lanes.
+    pub fn look_at_links(&mut self, now: TimeNs) {
+        for peer in self.peers.values_mut() {
+            let mut least = None;
+            for handle in peer.lanes.values() {
+                let (passed, rtt) = handle.passed();
+                let before = peer.counted.insert(handle.id, passed).unwrap_or_default();
+                peer.passed.sent += passed.sent.saturating_sub(before.sent);
+                peer.passed.lost += passed.lost.saturating_sub(before.lost);
+                let delivered = passed.delivered_bytes.saturating_sub(before.delivered_bytes);
+                peer.passed.delivered_bytes += delivered;
+                least = least.into_iter().chain(rtt).min();
+            }
+            peer.counted.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            let rate = &peer.link.rate;
+            if let Some(estimate) = &mut peer.estimate {
+                estimate.look(now, (peer.passed, least), (rate.pair(), rate.held_to()));
+            }
+        }
+    }
+
+    /// What the pairs of the link to a region find.
+    pub fn estimates(&self, to: RegionId) -> impl Iterator<Item = &Estimate> {
+        let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
+        let peers = self.peers.iter().filter(move |(id, _)| there(id));
+        peers.filter_map(|(_, peer)| peer.estimate.as_ref())
+    }
+
+    /// What the link to a peer is to be held to by what was found of it.
+    pub fn holds(&self, peer: GatewayId) -> Option<BitRate> {
+        self.peers.get(&peer)?.estimate.as_ref()?.holds()
+    }
+
+    /// Brings gauges up to date.
     pub fn measure(&mut self) {
         for (id, peer) in &mut self.peers {
             let metrics = &peer.link.metrics;
-            let (mut sent, mut lost) = (0, 0);
-            for handle in peer.lanes.values() {
-                let now = handle.packets();
-                let before = peer.packets.insert(handle.id, now).unwrap_or_default();
-                sent += now.0.saturating_sub(before.0);
-                lost += now.1.saturating_sub(before.1);
-            }
-            peer.packets.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
+            let before = std::mem::replace(&mut peer.measured, peer.passed);
+            let (sent, lost) = (peer.passed.sent - before.sent, peer.passed.lost - before.lost);
             metrics.lost_packets.inc_by(lost);
             let change = peer.losses.look(sent, lost);
             metrics.loss_ratio.set(peer.losses.ratio());

@@ -132,7 +132,11 @@ pub struct LinkStatus {
     pub operator_bits_per_second: Option<u64>,
     /// At which gateway that was said.
     pub operator_gateway: Option<String>,
-    /// What it is held to: an operator's word, else the schedule, else its capacity.
+    /// What it was found to carry from here, when that is less than the fabric says.
+    #[serde(default)]
+    pub measured_bits_per_second: Option<u64>,
+    /// What it is held to: an operator's word, else the schedule, else its capacity; and never
+    /// more than what it was found to carry.
     pub effective_bits_per_second: u64,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,

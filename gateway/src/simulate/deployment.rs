@@ -1,6 +1,7 @@
 //! A fabric under way, and what collectives on it take.
 
-use super::{Keys, Lab, Network, Setup, SimulateError, address};
+use super::network::region_address;
+use super::{Keys, Lab, Network, Setup, SimulateError};
 use crate::client::{Client, Operation};
 use crate::local::server::Job;
 use crate::wan::policy::Policies;
@@ -66,8 +67,14 @@ impl Deployment {
     /// # Errors
     /// [`SimulateError`]: what cannot be simulated.
     pub fn of(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
-        let addresses: Vec<_> = fabric.gateway_ids().map(address).collect();
-        let network = Network::of(&fabric, &addresses)?;
+        let seat = |id: GatewayId| {
+            let mut address = region_address(&fabric, fabric.gateway(id).region);
+            let first = fabric.region(fabric.gateway(id).region).gateways.start;
+            address.set_port(address.port() + PORTS * (id.0 - first));
+            address
+        };
+        let addresses = fabric.gateway_ids().map(seat).collect();
+        let network = Network::of(&fabric)?;
         Ok(Self { fabric: Arc::new(fabric), plan, addresses, network })
     }
 
@@ -219,18 +226,19 @@ impl Simulation {
     /// # Errors
     /// [`SimulateError::NoLink`].
     pub fn links(&self) -> Result<Vec<LinkSeen>, SimulateError> {
-        let fabric = &self.lab.fabric;
-        let mut seen = Vec::new();
-        for (id, gateway) in fabric.gateway_ids().zip(&self.lab.gateways) {
-            for (peer, link) in &gateway.peers {
-                let (from, to) = (fabric.gateway(id).region, fabric.gateway(*peer).region);
-                let (counters, queue_peak) =
-                    self.between(self.ip(id), link.addresses.first().ip())?;
-                let payload = ByteCount::new(link.metrics.sent_bytes.get());
-                seen.push(LinkSeen { from, to, counters, payload, queue_peak });
+        let region = |id: GatewayId| self.lab.fabric.gateway(id).region;
+        let mut payloads = BTreeMap::new();
+        for ((from, to), bytes) in self.sent() {
+            if region(from) != region(to) {
+                *payloads.entry((region(from), region(to))).or_insert(0) += bytes;
             }
         }
-        Ok(seen)
+        let seen = payloads.into_iter().map(|((from, to), bytes)| {
+            let [here, there] = [from, to].map(|id| region_address(&self.lab.fabric, id).ip());
+            let (counters, queue_peak) = self.between(here, there)?;
+            Ok(LinkSeen { from, to, counters, payload: ByteCount::new(bytes), queue_peak })
+        });
+        seen.collect()
     }
 
     /// What the link between two addresses saw, one way, and the most that waited.
@@ -245,13 +253,12 @@ impl Simulation {
         let net = &self.lab.net;
         Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
     }
-
-    fn ip(&self, id: GatewayId) -> IpAddr {
-        self.lab.address(id).ip()
-    }
 }
 
 const JOB: &str = "simulation";
+
+/// UDP ports from one gateway of a region to the next: room for the most lanes.
+const PORTS: u16 = 32;
 
 /// Each gateway's memory for partials.
 const MEMORY: ByteCount = ByteCount::new(64 << 20);

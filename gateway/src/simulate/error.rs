@@ -11,9 +11,6 @@ use wan_sim::{NoLink, SpecError};
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// A region whose gateways would share its links.
-    #[error("region `{0}` has several gateways: only regions of one gateway can be simulated")]
-    SeveralGateways(String),
     /// More than a simulation holds.
     #[error(
         "the simulation would need about {needed} of memory, and takes {limit} at most: simulate a \

@@ -1,10 +1,10 @@
 //! The links of a fabric, as `wan-sim` has them.
 
-use super::SimulateError;
-use hier_collectives::ids::GatewayId;
+use super::{SimulateError, address, lan_address};
+use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::Fabric;
 use std::net::{IpAddr, SocketAddr};
-use units::Span;
+use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
 /// The links and ports of a fabric between the addresses of its gateways.
@@ -15,32 +15,43 @@ pub struct Network {
 }
 
 impl Network {
-    /// Every link with its rate, loss and half its RTT each way, and a queue of one BDP; every
-    /// port with its rates, and a queue of one BDP of the gateway's longest link.
+    /// Every link with its rate, loss and half its RTT each way, and a queue of one BDP; the ports
+    /// of a region together, with the sum of their rates, and a queue of one BDP of its longest
+    /// link; and a LAN between the gateways of each region.
     ///
     /// # Errors
-    /// [`SimulateError::SeveralGateways`], or a rate or RTT that no link can have.
-    pub fn of(fabric: &Fabric, addresses: &[SocketAddr]) -> Result<Self, SimulateError> {
-        if let Some(region) = fabric.regions().iter().find(|region| region.gateways.len() > 1) {
-            return Err(SimulateError::SeveralGateways(region.name.clone()));
-        }
-        let ip = |id: GatewayId| addresses[usize::from(id.0)].ip();
+    /// A rate or RTT that no link can have.
+    pub fn of(fabric: &Fabric) -> Result<Self, SimulateError> {
+        let ip = |region: RegionId| region_address(fabric, region).ip();
         let mut links = Vec::new();
         for link in fabric.links() {
-            let (one, other) = (GatewayId(link.a.0), GatewayId(link.b.0));
             let spec = LinkSpec::new(link.rate, Span::from_ns(link.rtt.ns() / 2))?;
-            links.push((ip(one), ip(other), spec.with_loss(link.loss)));
+            links.push((ip(link.a), ip(link.b), spec.with_loss(link.loss)));
         }
+        let lan = LinkSpec::new(LAN_RATE, LAN_DELAY)?;
         let mut ports = Vec::new();
-        for (id, gateway) in fabric.gateway_ids().zip(fabric.gateways()) {
-            let Some(wan) = gateway.wan else { continue };
-            let own = fabric.links().iter();
-            let own = own.filter(|link| link.a == gateway.region || link.b == gateway.region);
+        for (number, region) in (0..).zip(fabric.regions()) {
+            let id = RegionId(number);
+            let own = fabric.links().iter().filter(|link| link.a == id || link.b == id);
             let longest = own.map(|link| link.rtt).max().unwrap_or(Span::ZERO);
-            let port = |rate| -> Result<LinkSpec, SimulateError> {
+            let gateways = || region.gateways.clone().map(GatewayId);
+            let wan = || gateways().filter_map(|gateway| fabric.gateway(gateway).wan);
+            let port = |bits: u64| -> Result<LinkSpec, SimulateError> {
+                let rate = BitRate::from_bits_per_second(bits);
                 Ok(LinkSpec::new(rate, Span::ZERO)?.with_queue(QueueSize::Time(longest)))
             };
-            ports.push((ip(id), port(wan.egress)?, port(wan.ingress)?));
+            if wan().next().is_some() {
+                let egress = port(wan().map(|wan| wan.egress.bits_per_second()).sum())?;
+                ports.push((
+                    ip(id),
+                    egress,
+                    port(wan().map(|wan| wan.ingress.bits_per_second()).sum())?,
+                ));
+            }
+            for one in gateways() {
+                let others = gateways().filter(|other| one < *other);
+                links.extend(others.map(|o| (lan_address(one).ip(), lan_address(o).ip(), lan)));
+            }
         }
         Ok(Self { links, ports })
     }
@@ -61,6 +72,17 @@ impl Network {
         }
     }
 }
+
+/// Where the first gateway of a region is; the others are at other ports of the same address, so
+/// that they share its links.
+pub(super) fn region_address(fabric: &Fabric, region: RegionId) -> SocketAddr {
+    address(GatewayId(fabric.region(region).gateways.start))
+}
+
+/// Inside a region, and half a round trip of it.
+const LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
+/// As above.
+const LAN_DELAY: Span = Span::from_ns(50_000);
 
 /// A seed for each link.
 fn mixed(seed: u64, number: u64) -> u64 {

@@ -1,8 +1,9 @@
 //! One connection of a lane: hellos, then control messages and segments until it ends.
 
+use super::estimate::Passed;
 use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId};
-use super::word::{LINK_GROUP, LinkWord};
+use super::word::{LINK_GROUP, Word};
 use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
@@ -97,8 +98,8 @@ impl LaneHandle {
         length
     }
 
-    /// Queues a word on a link.
-    pub fn say(&self, word: LinkWord) {
+    /// Queues a word on a link or lane.
+    pub fn say(&self, word: Word) {
         self.queue([&LINK_GROUP.0.to_be_bytes(), &*word.encode()].concat());
     }
 
@@ -123,10 +124,18 @@ impl LaneHandle {
         silence::round_trip(&self.connection)
     }
 
-    /// Packets sent, and those of them given up as lost.
-    pub fn packets(&self) -> (u64, u64) {
+    /// What has passed over it, and the least round trip since this was last asked.
+    pub fn passed(&self) -> (Passed, Option<Span>) {
         let path = self.connection.stats().path;
-        (path.sent_packets, path.lost_packets)
+        let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
+        let watch = silence::watch(&self.connection);
+        let (packets, bytes) = watch.as_ref().map_or((0, 0), |watch| watch.acked());
+        let passed = Passed {
+            sent: path.sent_packets,
+            lost: path.lost_packets,
+            delivered_bytes: bytes + headers * packets,
+        };
+        (passed, watch.and_then(|watch| watch.take_least_rtt_seen()))
     }
 
     fn close(&self, code: u32, why: &str) {
@@ -304,10 +313,10 @@ async fn read_control(
     }
 }
 
-/// A word on a link, or an envelope with its message.
+/// A word, or an envelope with its message.
 fn read_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
     if let Some(word) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
-        return Ok(Event::LinkWord { from, id, word: LinkWord::decode(word)? });
+        return Ok(Event::Word { from, id, word: Word::decode(word)? });
     }
     let (envelope, message) = Envelope::decode(bytes)?;
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })

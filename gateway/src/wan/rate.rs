@@ -15,7 +15,6 @@ use hier_collectives::plan::{self, PairRate};
 use hier_collectives::topology::Link;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -33,35 +32,53 @@ pub struct LinkRate {
 /// What the payload to one peer is held to: the pair's part of a link whose rate, in IP bytes as
 /// links have it, may change.
 pub struct HeldRate {
-    pair: PairRate,
     link: Link,
     mtu: u16,
-    /// Of the link.
-    bits_per_second: AtomicU64,
+    /// The pair's part, and what the link is held to.
+    part: Mutex<(PairRate, BitRate)>,
     limit: LinkRate,
 }
 
 impl HeldRate {
     /// The pair's part of the whole of `link`.
     pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
-        let bits_per_second = link.rate.bits_per_second().into();
         let limit = LinkRate::new(host, payload_bytes_per_second(&pair, &link, link.rate, mtu));
-        Self { pair, link, mtu, bits_per_second, limit }
+        let part = Mutex::new((pair, link.rate));
+        Self { link, mtu, part, limit }
     }
 
     /// What the link is held to, all its pairs together.
     pub fn held_to(&self) -> BitRate {
-        BitRate::from_bits_per_second(self.bits_per_second.load(Ordering::Relaxed))
+        self.part().1
+    }
+
+    /// The pair's part of it.
+    pub fn pair(&self) -> PairRate {
+        self.part().0
     }
 
     /// Holds the link to another rate, and never to more than its own; the pair gets its part.
     pub fn hold(&self, rate: BitRate) {
-        let rate = rate.min(self.link.rate);
-        let before = self.bits_per_second.swap(rate.bits_per_second(), Ordering::Relaxed);
-        if before != rate.bits_per_second() {
-            let limit = payload_bytes_per_second(&self.pair, &self.link, rate, self.mtu);
-            self.limit.set(limit);
+        let pair = self.pair();
+        self.set(pair, rate.min(self.link.rate));
+    }
+
+    /// Gives the pair another part of what the link is held to.
+    pub fn divide(&self, pair: PairRate) {
+        let rate = self.held_to();
+        self.set(pair, rate);
+    }
+
+    fn set(&self, pair: PairRate, rate: BitRate) {
+        let mut part = self.part();
+        if *part != (pair, rate) {
+            *part = (pair, rate);
+            self.limit.set(payload_bytes_per_second(&pair, &self.link, rate, self.mtu));
         }
+    }
+
+    fn part(&self) -> MutexGuard<'_, (PairRate, BitRate)> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where payload waits until it may leave.

@@ -124,7 +124,7 @@ impl Plan {
         for (tree, part) in self.trees.iter().zip(parts) {
             let bytes = part.range.end - part.range.start;
             let mut hold = |holder: GatewayId, sender: GatewayId| {
-                let window = super::early_bytes(fabric, holder, sender, self).get();
+                let window = super::ahead_bytes(fabric, holder, sender, self).get();
                 more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
             };
             tree.parents.iter().for_each(|(child, parent)| hold(*parent, *child));

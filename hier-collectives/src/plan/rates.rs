@@ -33,6 +33,11 @@ impl PairRate {
     pub fn over(&self, link: BitRate) -> BitRate {
         self.ports.min(part(link, self.flow, Some(&self.of_link)))
     }
+
+    /// What the link carries for this pair to have `carried` bits per second as its part.
+    pub fn of_link(&self, carried: f64) -> f64 {
+        if self.flow == 0 { carried } else { carried * self.of_link as f64 / self.flow as f64 }
+    }
 }
 
 impl Plan {

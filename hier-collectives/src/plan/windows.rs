@@ -29,6 +29,12 @@ pub fn early_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
     ByteCount::new(window.max(4 * plan.segment.get()))
 }
 
+/// Bytes that a gateway grants a peer ahead of its results, where several come together: two BDP,
+/// since what has arrived from one waits for the others.
+pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
+    ByteCount::new(2 * early_bytes(fabric, one, other, plan).get())
+}
+
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
 /// a receipt cost nothing. 128 KiB where the narrowest port or link takes more than 10 ms for

@@ -52,7 +52,8 @@ impl Session {
         }
         let oldest = self.oldest();
         let Some(active) = &mut self.active else { return Ok(()) };
-        if change > active.changes {
+        // While something is held back, the change before it has not been heard: it comes again.
+        if change > active.changes && active.held.is_none() {
             active.changes = change;
             active.held = Some(oldest);
         }
@@ -96,22 +97,27 @@ impl Session {
             }
             // Said again.
             None if active.changes == change => Ok(()),
+            _ if change < active.changes => Ok(()),
             _ => Err(PeerError::BadPlan("a change that nothing was held back for".to_owned())),
         }
     }
 
-    /// What a peer should know of changes.
-    pub(super) fn change_fact_for(&self, peer: GatewayId) -> Option<Message> {
-        let active = self.active.as_ref()?;
+    /// What a peer should know of changes: the last one that is complete, and the one under way.
+    /// Earlier ones it has, since it has paused for the one after.
+    pub(super) fn change_facts_for(&self, peer: GatewayId) -> Vec<Message> {
+        let Some(active) = &self.active else { return vec![] };
         let (epoch, change) = (self.epoch, active.changes);
         if self.config.me != FIRST {
-            return self.paused_message().filter(|_| peer == FIRST);
+            return self.paused_message().filter(|_| peer == FIRST).into_iter().collect();
         }
-        if active.changing.is_some() {
-            return Some(Message::Pause { epoch, change });
-        }
-        let (from, plan) = (active.before.last()?.0, active.plan.clone());
-        Some(Message::Change { epoch, change, from, plan })
+        let under_way = active.changing.as_ref().map(|_| Message::Pause { epoch, change });
+        let complete = active.before.last().map(|(from, ..)| Message::Change {
+            epoch,
+            change: change - u32::from(under_way.is_some()),
+            from: *from,
+            plan: active.plan.clone(),
+        });
+        complete.into_iter().chain(under_way).collect()
     }
 
     /// Whether a collective waits for a plan that is not known yet.

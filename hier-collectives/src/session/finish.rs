@@ -54,8 +54,9 @@ impl Session {
                 }));
             }
             self.note_done(sequence);
+            self.weigh_links(now);
         }
-        let receipted = |c: &Collective| !c.receipts_due() || cfg!(mutant = "reuse_slot");
+        let receipted = |c: &Collective| !c.receipts_due() || mutant::is(Mutant::ReuseSlot);
         let done = |c: &Collective| c.phase == Phase::Ready && receipted(c);
         if self.live.get(&sequence).is_some_and(done) {
             self.free_contributions(sequence);
@@ -75,7 +76,9 @@ impl Session {
     pub fn handle_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(collective) = self.live.get_mut(&sequence) {
             collective.cancelling = false;
-            self.settle(sequence, now);
+            if !mutant::is(Mutant::WakeNobody) {
+                self.settle(sequence, now);
+            }
         }
     }
 

@@ -242,7 +242,8 @@ impl Session {
             Message::Fail { epoch, sequence: *sequence, failure }
         });
         let commits = self.commit_facts_for(peer).into_iter();
-        let others = self.drain_fact().into_iter().chain(self.change_fact_for(peer));
+        let others = self.drain_fact().into_iter().chain(self.change_facts_for(peer));
+        let others = others.chain(self.link_facts_for(peer));
         live.chain(failed).chain(commits).chain(others).collect()
     }
 
@@ -345,6 +346,7 @@ impl Session {
         self.next = next;
         self.failures.clear();
         self.finished.clear();
+        self.links.forget_others(self.config.me);
         self.ended = None;
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {

@@ -20,8 +20,8 @@ impl Session {
     pub(super) fn grant(&mut self, peer: GatewayId) {
         let (me, epoch) = (self.config.me, self.epoch);
         let Some(active) = &self.active else { return };
-        let window = self.early_room(peer) / active.plan.segment.get();
-        let window = u32::try_from(window).unwrap_or(u32::MAX);
+        let ahead = plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan).get();
+        let window = u32::try_from(ahead / active.plan.segment.get()).unwrap_or(u32::MAX);
         for (sequence, collective) in &mut self.live {
             if collective.phase != Phase::Running {
                 continue;

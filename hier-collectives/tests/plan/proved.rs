@@ -102,7 +102,7 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
     }
     let most = |id: GatewayId| {
         let peers = fabric.gateway_ids().filter(|peer| *peer != id);
-        let windows = peers.map(|peer| plan::early_bytes(fabric, id, peer, plan).get());
+        let windows = peers.map(|peer| plan::ahead_bytes(fabric, id, peer, plan).get());
         windows.sum::<u64>() * u64::try_from(plan.trees.len()).expect("small")
     };
     for id in fabric.gateway_ids() {

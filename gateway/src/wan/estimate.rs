@@ -1,0 +1,372 @@
+//! What a link carries, as the lanes of one pair of gateways over it find.
+//!
+//! As long as no more is lost than expected, a link carries at least what is sent; how much more,
+//! nobody knows. When more is lost and a queue stands before it, what is acknowledged is what it
+//! carries. That holds the pair, and what the link is found to carry is planned for. After a
+//! while more is tried, until a queue shows: what a link could carry shows only when asked for.
+
+use hier_collectives::plan::PairRate;
+use hier_collectives::topology::Link;
+use std::collections::VecDeque;
+use units::{BitRate, Fraction, Span, TimeNs};
+
+/// What passed is looked at in spans of so many round trips,
+const SPAN_ROUNDS: u64 = 2;
+/// and of at least this time.
+const SPAN_MIN: Span = Span::from_ms(100);
+/// Packets of a span below which it says nothing.
+const PACKETS_MIN: u64 = 64;
+/// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
+const CONGESTION_LOSS: f64 = 0.03;
+/// when even the fastest packet of a span took this many times the link's own round trip
+const QUEUED: f64 = 1.2;
+/// and this.
+const QUEUED_ABOVE: Span = Span::from_ms(1);
+/// Congested spans that make a finding, after a first one that began before it.
+const EVIDENCE: usize = 4;
+/// Spans without congestion after which what came before is no evidence any more.
+const CALM: u32 = 10;
+/// A finding is one when it is below this part of what the link was held to.
+const NEWS: f64 = 0.98;
+/// Spans after a finding that still show what was under way before it.
+const SETTLE: u32 = 5;
+/// The part of its rate from which on a link is in full use,
+const FULL: f64 = 0.8;
+/// and from which on it carries more than before when more is tried.
+const CONFIRMED: f64 = 0.95;
+/// More is tried by this factor,
+const GROWTH: f64 = 1.1;
+/// first after so many spans of full use, twice as many each time that it failed,
+const WAIT: u32 = 100;
+/// up to so many,
+const WAIT_MAX: u32 = 1600;
+/// and has succeeded after so many; then still more is tried after so many.
+const TRIAL: u32 = 10;
+/// A link within this part of its whole rate has it.
+const WHOLE: f64 = 0.97;
+/// What was found of a link that is not in use any more is forgotten after this time.
+const FORGET_AFTER: Span = Span::from_secs(600);
+/// Spans whose least round trip is the link's own, and over which random loss is counted.
+const MEMORY: usize = 50;
+/// Packets below which the loss is what the fabric says.
+const LOSS_PACKETS_MIN: u64 = 4096;
+
+/// What has passed over all lanes to a peer since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets given up as lost.
+    pub lost: u64,
+    /// Bytes of packets acknowledged, IP headers included.
+    pub delivered_bytes: u64,
+}
+
+/// The estimate of one direction of a link, by one pair of gateways.
+#[derive(Debug)]
+pub struct Estimate {
+    link: Link,
+    /// When the span under way began, and what had passed by then.
+    begun: Option<(TimeNs, Passed)>,
+    /// Least round trip of the span under way, and of the last ones.
+    least: Option<Span>,
+    rounds: VecDeque<Span>,
+    /// Packets sent and lost in the last spans without congestion.
+    losses: VecDeque<(u64, u64)>,
+    /// What the link carried in congested spans, in bits per second.
+    evidence: Option<Vec<f64>>,
+    calm: u32,
+    settling: u32,
+    /// What it carries, when that is less than the fabric says.
+    known: Option<f64>,
+    /// What is being tried instead.
+    trial: Option<f64>,
+    /// Spans in full use since the last finding or trial, and how many it takes for a trial.
+    full: u32,
+    wait: u32,
+    used: TimeNs,
+}
+
+struct Tick {
+    sent: u64,
+    lost: u64,
+    /// In bits per second of the link, of which the pair has its part.
+    carried: f64,
+    rtt: Span,
+}
+
+impl Estimate {
+    /// At first what the fabric says.
+    pub fn new(link: Link) -> Self {
+        Self {
+            link,
+            begun: None,
+            least: None,
+            rounds: VecDeque::new(),
+            losses: VecDeque::new(),
+            evidence: None,
+            calm: 0,
+            settling: 0,
+            known: None,
+            trial: None,
+            full: 0,
+            wait: WAIT,
+            used: TimeNs::default(),
+        }
+    }
+
+    /// What the link is to be held to, when that is less than the fabric says.
+    pub fn holds(&self) -> Option<BitRate> {
+        self.trial.or(self.known).map(rate)
+    }
+
+    /// What the link carries, when that is less than the fabric says.
+    pub fn carries(&self) -> Option<BitRate> {
+        self.known.map(rate)
+    }
+
+    /// The link's own round trip, once one was measured.
+    pub fn rtt(&self) -> Option<Span> {
+        self.rounds.iter().min().copied()
+    }
+
+    /// Random loss, once enough has passed to tell.
+    pub fn loss(&self) -> Option<Fraction> {
+        let (sent, lost) = self.losses.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
+        let enough = sent >= LOSS_PACKETS_MIN;
+        let ppb = (u128::from(lost.min(sent)) * 1_000_000_000).checked_div(u128::from(sent))?;
+        Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
+    }
+
+    /// Looks at all that has passed, with the least round trip since the last look, while the
+    /// pair's link was held to `held`.
+    pub fn look(
+        &mut self,
+        now: TimeNs,
+        (passed, least): (Passed, Option<Span>),
+        (pair, held): (PairRate, BitRate),
+    ) {
+        self.least = self.least.into_iter().chain(least).min();
+        let (begun, before) = *self.begun.get_or_insert((now, passed));
+        let span = now.since(begun);
+        let rounds = Span::from_ns(SPAN_ROUNDS * self.rtt().unwrap_or(self.link.rtt).ns());
+        if span < SPAN_MIN.max(rounds) {
+            return;
+        }
+        self.begun = Some((now, passed));
+        let least = self.least.take();
+        if self.known.is_none() {
+            self.used = now;
+        } else if now.since(self.used) > FORGET_AFTER {
+            (self.known, self.trial, self.used) = (None, None, now);
+        }
+        let sent = passed.sent - before.sent;
+        let bits = 8.0 * (passed.delivered_bytes - before.delivered_bytes) as f64;
+        let Some(rtt) = least.filter(|_| sent >= PACKETS_MIN && bits > 0.0) else { return };
+        let carried = pair.of_link(bits / span.as_secs_f64());
+        let tick = Tick { sent, lost: passed.lost - before.lost, carried, rtt };
+        self.take(&tick, held.bits_per_second() as f64, now);
+        keep(&mut self.rounds, rtt);
+    }
+
+    fn take(&mut self, tick: &Tick, held: f64, now: TimeNs) {
+        if self.settling > 0 {
+            self.settling -= 1;
+            return;
+        }
+        if self.trial.is_some() && self.is_queued(tick) {
+            self.trial = None;
+            (self.full, self.settling) = (0, SETTLE);
+            self.wait = (2 * self.wait.max(WAIT / 2)).min(WAIT_MAX);
+            return;
+        }
+        if self.is_congested(tick) {
+            return self.congested(tick, held, now);
+        }
+        self.calm += 1;
+        if self.calm >= CALM {
+            self.evidence = None;
+        }
+        if tick.lost < tick.sent / 2 {
+            keep(&mut self.losses, (tick.sent, tick.lost));
+        }
+        self.try_more(tick, now);
+    }
+
+    fn is_queued(&self, tick: &Tick) -> bool {
+        let own = self.rtt().unwrap_or(self.link.rtt).as_secs_f64();
+        tick.rtt.as_secs_f64() > QUEUED * own + QUEUED_ABOVE.as_secs_f64()
+    }
+
+    fn is_congested(&self, tick: &Tick) -> bool {
+        let usual = self.link.loss.as_f64() + CONGESTION_LOSS;
+        self.is_queued(tick) && tick.lost as f64 > usual * tick.sent as f64
+    }
+
+    fn congested(&mut self, tick: &Tick, held: f64, now: TimeNs) {
+        self.calm = 0;
+        self.full = 0;
+        let Some(evidence) = &mut self.evidence else {
+            self.evidence = Some(Vec::with_capacity(EVIDENCE));
+            return;
+        };
+        evidence.push(tick.carried);
+        if evidence.len() < EVIDENCE {
+            return;
+        }
+        // The link was not busy all of the time, and acknowledgements may come in bursts.
+        evidence.sort_by(f64::total_cmp);
+        let found = evidence[EVIDENCE - 2];
+        self.evidence = None;
+        if found < NEWS * held {
+            self.known = Some(found);
+            (self.wait, self.settling, self.used) = (WAIT, SETTLE, now);
+        }
+    }
+
+    fn try_more(&mut self, tick: &Tick, now: TimeNs) {
+        let Some(known) = self.known else { return };
+        let part = if self.trial.is_some() { CONFIRMED } else { FULL };
+        if tick.carried < part * self.trial.unwrap_or(known) {
+            return;
+        }
+        self.used = now;
+        self.full += 1;
+        match self.trial {
+            Some(trial) if self.full >= TRIAL => {
+                let whole = self.link.rate.bits_per_second() as f64;
+                self.known = Some(trial).filter(|trial| *trial < WHOLE * whole);
+                (self.trial, self.full, self.wait) = (None, 0, TRIAL);
+            }
+            None if self.full >= self.wait => {
+                (self.trial, self.full) = (Some(GROWTH * known), 0);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn rate(bits: f64) -> BitRate {
+    BitRate::from_bits_per_second((bits as u64).max(super::RATE_MIN_BITS))
+}
+
+fn keep<T>(memory: &mut VecDeque<T>, newest: T) {
+    memory.push_back(newest);
+    if memory.len() > MEMORY {
+        memory.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::ids::RegionId;
+
+    const HELD: BitRate = BitRate::from_bits_per_second(800_000_000);
+    const PACKET: u64 = 1500;
+
+    struct Bench {
+        estimate: Estimate,
+        now: TimeNs,
+        passed: Passed,
+    }
+
+    impl Bench {
+        fn new(loss_ppb: u32) -> Self {
+            let (a, b, rtt) = (RegionId(0), RegionId(1), Span::from_ms(50));
+            let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
+            let estimate = Estimate::new(Link { a, b, rate: HELD, rtt, loss });
+            Self { estimate, now: TimeNs::default(), passed: Passed::default() }
+        }
+
+        /// Spans of 100 ms in which this was offered in Mbit/s, over a link that carries so
+        /// much with its queue full, and loses this part at random.
+        fn pass(&mut self, spans: u32, offered: f64, carries: f64, random: f64) {
+            for _ in 0..spans {
+                self.now = self.now + Span::from_ms(100);
+                let sent = offered * 1e5 / (8.0 * PACKET as f64);
+                let through = sent.min(carries / offered * sent) * (1.0 - random);
+                self.passed.sent += sent as u64;
+                self.passed.lost += (sent - through) as u64;
+                self.passed.delivered_bytes += through as u64 * PACKET;
+                let rtt = Span::from_ms(if offered > carries { 90 } else { 51 });
+                let held = self.estimate.holds().unwrap_or(HELD);
+                let link = (PairRate::alone(HELD), held);
+                self.estimate.look(self.now, (self.passed, Some(rtt)), link);
+            }
+        }
+
+        /// As above, with as much offered as the estimate lets through.
+        fn fill(&mut self, spans: u32, carries: f64) {
+            for _ in 0..spans {
+                let held = self.estimate.holds().unwrap_or(HELD).bits_per_second() as f64 * 1e-6;
+                self.pass(1, 0.98 * held, carries, 0.0);
+            }
+        }
+
+        fn carries(&self) -> Option<f64> {
+            self.estimate.carries().map(|rate| rate.bits_per_second() as f64 * 1e-6)
+        }
+    }
+
+    #[test]
+    fn a_halved_rate_is_found_and_more_is_tried_in_vain() {
+        let mut bench = Bench::new(0);
+        bench.fill(20, 900.0);
+        assert_eq!(bench.carries(), None);
+        bench.fill(14, 400.0);
+        let near = |bench: &Bench| bench.carries().is_some_and(|c| (390.0..=401.0).contains(&c));
+        assert!(near(&bench), "{:?}", bench.carries());
+        let mut trials = 0;
+        for _ in 0..1000 {
+            let before = bench.estimate.trial.is_some();
+            bench.fill(1, 400.0);
+            trials += u32::from(!before && bench.estimate.trial.is_some());
+            assert!(near(&bench), "{:?}", bench.carries());
+        }
+        assert!((2..=4).contains(&trials), "each later than the one before: {trials}");
+    }
+
+    #[test]
+    fn what_the_fabric_says_is_reached_again() {
+        let mut bench = Bench::new(0);
+        bench.fill(10, 900.0);
+        bench.fill(14, 200.0);
+        assert!(bench.carries().is_some_and(|carries| carries < 201.0));
+        bench.fill(1000, 900.0);
+        assert_eq!(bench.carries(), None);
+    }
+
+    #[test]
+    fn what_is_not_used_is_forgotten() {
+        let mut bench = Bench::new(0);
+        bench.fill(10, 900.0);
+        bench.fill(14, 200.0);
+        bench.pass(5_000, 1.0, 200.0, 0.0);
+        assert!(bench.carries().is_some());
+        bench.pass(1_100, 1.0, 200.0, 0.0);
+        assert_eq!(bench.carries(), None);
+    }
+
+    #[test]
+    fn random_loss_idleness_and_a_longer_path_say_nothing() {
+        let mut bench = Bench::new(10_000_000);
+        for _ in 0..20 {
+            bench.pass(5, 780.0, 900.0, 0.01);
+            bench.pass(5, 100.0, 900.0, 0.2);
+            bench.pass(5, 0.1, 0.05, 0.0);
+            bench.pass(5, 780.0, 770.0, 0.0);
+        }
+        assert_eq!(bench.carries(), None);
+    }
+
+    #[test]
+    fn random_loss_is_measured() {
+        let mut bench = Bench::new(0);
+        assert_eq!(bench.estimate.loss(), None);
+        bench.pass(50, 400.0, 900.0, 0.02);
+        let loss = bench.estimate.loss().expect("enough has passed").as_f64();
+        assert!((0.019..0.021).contains(&loss), "{loss}");
+        assert_eq!(bench.estimate.rtt(), Some(Span::from_ms(51)));
+    }
+}

@@ -1,0 +1,223 @@
+//! A batch that is split anew as speeds drift, at step boundaries.
+
+use super::{BatchError, batch_shares_within};
+use std::collections::VecDeque;
+
+/// Another split must have been better in so many steps one after the other,
+const STEPS: usize = 5;
+/// by this part of the time of each.
+const GAIN: f64 = 0.05;
+
+/// How a global batch is split, step by step.
+///
+/// What it answers follows from what it was told alone, so that all ranks that tell it the same
+/// speeds have the same split. Speeds that breathe change nothing: another split must have been
+/// better in each of the last steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    global_batch: u64,
+    limits: Vec<u64>,
+    shares: Vec<u64>,
+    /// Speeds in the last steps, newest last.
+    seen: VecDeque<Vec<f64>>,
+}
+
+impl Split {
+    /// As [`batch_shares_within`] splits it, by speeds that are expected.
+    ///
+    /// # Errors
+    /// [`BatchError`], naming the first rank at fault.
+    pub fn new(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Result<Self, BatchError> {
+        let shares = batch_shares_within(global_batch, speeds, limits)?;
+        let (limits, seen) = (limits.to_vec(), VecDeque::with_capacity(STEPS));
+        Ok(Self { global_batch, limits, shares, seen })
+    }
+
+    /// Each rank's samples of the next step, adding up to the global batch.
+    pub fn shares(&self) -> &[u64] {
+        &self.shares
+    }
+
+    /// A step is over, in which ranks had these speeds, in samples per unit of time; for a rank
+    /// without samples, the last that it had. True if the next step is split in another way.
+    ///
+    /// # Errors
+    /// [`BatchError`], naming the first rank at fault; nothing has changed.
+    pub fn handle_speeds(&mut self, speeds: &[f64]) -> Result<bool, BatchError> {
+        // What cannot be split by is refused before it is remembered.
+        batch_shares_within(self.global_batch, speeds, &self.limits)?;
+        if self.seen.len() == STEPS {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(speeds.to_vec());
+        if self.seen.len() < STEPS {
+            return Ok(false);
+        }
+        let usual: Vec<f64> = (0..speeds.len()).map(|rank| self.usual(rank)).collect();
+        let other = batch_shares_within(self.global_batch, &usual, &self.limits)?;
+        let better = |speeds: &Vec<f64>| {
+            makespan(&other, speeds) <= (1.0 - GAIN) * makespan(&self.shares, speeds)
+        };
+        // Nothing takes no time, and no split of nothing is better.
+        let changes = other != self.shares && self.seen.iter().all(better);
+        if changes {
+            self.shares = other;
+            self.seen.clear();
+        }
+        Ok(changes)
+    }
+
+    /// The median of a rank's last speeds.
+    fn usual(&self, rank: usize) -> f64 {
+        let mut seen: Vec<f64> = self.seen.iter().map(|speeds| speeds[rank]).collect();
+        seen.sort_by(f64::total_cmp);
+        seen[seen.len() / 2]
+    }
+}
+
+fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
+    shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BATCH: u64 = 4096;
+    const RANKS: usize = 11;
+
+    fn split(speeds: &[f64]) -> Split {
+        Split::new(BATCH, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
+    }
+
+    /// What a split takes, relative to the best.
+    fn excess(split: &Split, speeds: &[f64]) -> f64 {
+        makespan(split.shares(), speeds) / makespan(self::split(speeds).shares(), speeds)
+    }
+
+    fn breathing(speeds: &[f64], breaths: &[f64], part: f64) -> Vec<f64> {
+        speeds.iter().zip(breaths).map(|(speed, breath)| speed * (1.0 + part * breath)).collect()
+    }
+
+    fn speeds() -> impl Strategy<Value = Vec<f64>> {
+        prop::collection::vec(1.0..4.0, RANKS)
+    }
+
+    /// Of each rank in each step, from -1 to 1.
+    fn breaths(steps: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
+        prop::collection::vec(prop::collection::vec(-1.0..=1.0, RANKS), steps)
+    }
+
+    proptest! {
+        /// One rank becomes slower or faster for good, while all breathe a little.
+        #[test]
+        fn a_change_that_lasts_is_followed_once(
+            mut speeds in speeds(),
+            rank in 0..RANKS,
+            factor in prop_oneof![0.3..0.85, 1.6..3.0],
+            breaths in breaths(60),
+        ) {
+            let mut split = split(&speeds);
+            speeds[rank] *= factor;
+            let matters = excess(&split, &speeds) > 1.1;
+            let mut changes = vec![];
+            for (step, breath) in breaths.iter().enumerate() {
+                if split.handle_speeds(&breathing(&speeds, breath, 0.01)).expect("speeds") {
+                    changes.push(step);
+                }
+                prop_assert_eq!(split.shares().iter().sum::<u64>(), BATCH);
+            }
+            prop_assert!(changes.len() <= 1, "{changes:?}");
+            prop_assert!(!matters || changes == [STEPS - 1], "{changes:?}");
+            prop_assert!(excess(&split, &speeds) <= 1.07, "{}", excess(&split, &speeds));
+        }
+
+        /// Speeds that differ by a fifth from step to step, but not for good.
+        #[test]
+        fn speeds_that_breathe_change_nothing(speeds in speeds(), breaths in breaths(300)) {
+            let mut split = split(&speeds);
+            let before = split.clone();
+            for breath in &breaths {
+                split.handle_speeds(&breathing(&speeds, breath, 0.1)).expect("speeds");
+            }
+            prop_assert_eq!(split.shares(), before.shares());
+        }
+
+        /// A rank that is slow every other step, or for less than it takes to be believed.
+        #[test]
+        fn a_rank_to_and_fro_changes_nothing(
+            speeds in speeds(),
+            slow in 1..STEPS,
+            fast in STEPS..2 * STEPS,
+        ) {
+            let mut split = split(&speeds);
+            for step in 0..200 {
+                let mut now = speeds.clone();
+                now[3] *= if step % (slow + fast) < slow { 0.5 } else { 1.0 };
+                prop_assert_eq!(split.handle_speeds(&now), Ok(false));
+            }
+        }
+
+        /// Speeds drift by half a percent a step, for half of the ranks, down to a third.
+        #[test]
+        fn a_drift_is_followed_in_few_changes(speeds in speeds(), breaths in breaths(220)) {
+            let mut split = split(&speeds);
+            let mut changes = 0;
+            for (step, breath) in breaths.iter().enumerate() {
+                let drift = 0.995_f64.powi(i32::try_from(step).expect("few"));
+                let now: Vec<f64> = speeds
+                    .iter()
+                    .enumerate()
+                    .map(|(rank, speed)| if rank % 2 == 0 { speed * drift } else { *speed })
+                    .collect();
+                changes += u32::from(
+                    split.handle_speeds(&breathing(&now, breath, 0.01)).expect("speeds"),
+                );
+                prop_assert!(excess(&split, &now) <= 1.15, "{}", excess(&split, &now));
+            }
+            prop_assert!(changes <= 20, "{changes}");
+        }
+
+        /// A part of each step's time does not depend on the samples, so that speeds follow from
+        /// shares: splits settle all the same.
+        #[test]
+        fn what_a_share_does_to_a_speed_is_no_drift(
+            speeds in speeds(),
+            fixed in 0.0..200.0,
+        ) {
+            let mut split = split(&[1.0; RANKS]);
+            let took = |split: &Split| -> Vec<f64> {
+                let shares = split.shares().iter().zip(&speeds);
+                shares.map(|(share, speed)| fixed + *share as f64 / speed).collect()
+            };
+            let mut last_change = 0;
+            for step in 0..100 {
+                let shares = split.shares().iter().zip(took(&split));
+                let seen: Vec<f64> = shares.map(|(share, time)| *share as f64 / time).collect();
+                if split.handle_speeds(&seen).expect("speeds") {
+                    last_change = step;
+                }
+            }
+            prop_assert!(last_change < 60, "still changing in step {last_change}");
+            let (most, least) = took(&split)
+                .into_iter()
+                .fold((0.0, f64::INFINITY), |(a, b): (f64, f64), t| (a.max(t), b.min(t)));
+            prop_assert!(most <= 1.2 * least, "{most} and {least}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_split_by_changes_nothing() {
+        let mut split = split(&[1.0, 2.0]);
+        let before = split.clone();
+        for wrong in [vec![1.0], vec![1.0, 0.0], vec![f64::NAN, 1.0]] {
+            assert!(split.handle_speeds(&wrong).is_err());
+            assert_eq!(split, before);
+        }
+        let mut nothing = Split::new(0, &[1.0, 1.0], &[5, 5]).expect("splits");
+        for _ in 0..9 {
+            assert_eq!(nothing.handle_speeds(&[1.0, 3.0]), Ok(false));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Links that change: when the first gateway plans anew, and when it does not.
+
+use super::world::{World, fabric, plan_of, tree};
+use super::*;
+use crate::ids::RegionId;
+use crate::topology::LinkState;
+use units::{BitRate, Fraction};
+
+fn world(ranks: &[u32]) -> World {
+    let plan = plan::plan(&fabric(ranks)).expect("a plan");
+    World::new(ranks, Plan { segment: ByteCount::new(128), ..plan }, 7, 1000)
+}
+
+fn state(kbits: u64) -> LinkState {
+    let rate = BitRate::from_bits_per_second(kbits * 1000);
+    LinkState { rate, rtt: Span::from_ms(2), loss: Fraction::default() }
+}
+
+/// `at` finds its link to a region to be like this.
+fn find(world: &mut World, at: u16, to: u16, state: LinkState) {
+    world.session(GatewayId(at)).handle_link(RegionId(to), state);
+    world.collect(GatewayId(at));
+    world.run();
+}
+
+/// One collective; returns how many plans are in force after it, and the first one's hash.
+fn collective(world: &mut World, sequence: u64) -> (usize, u64) {
+    for rank in 0..world.fabric.world_size() {
+        world.post(RankId(rank), sequence, 20);
+    }
+    world.run();
+    let hash = |session: &Session| session.plan().expect("an epoch").hash();
+    let hashes: Vec<u64> = world.sessions.iter().map(hash).collect();
+    let distinct: BTreeSet<u64> = hashes.iter().copied().collect();
+    (distinct.len(), hashes[0])
+}
+
+#[test]
+fn a_link_that_stays_changed_is_planned_for_once() {
+    let mut world = world(&[1, 1, 1]);
+    let before = collective(&mut world, 0).1;
+    // The first gateway is at neither end.
+    find(&mut world, 2, 1, state(300));
+    let plans: Vec<(usize, u64)> = (1..12).map(|at| collective(&mut world, at)).collect();
+    assert!(plans.iter().all(|(distinct, _)| *distinct == 1), "{plans:x?}");
+    assert_eq!([plans[0].1, plans[1].1], [before; 2], "not in a hurry");
+    assert_ne!(plans[3].1, before);
+    assert!(plans[3..].iter().all(|(_, hash)| *hash == plans[3].1), "{plans:x?}");
+    let reason = &world.session(GatewayId(1)).plan().expect("an epoch").reason;
+    assert!(reason.contains("link r1-r2 now carries 300 kbit/s at 2 ms"), "{reason}");
+    // What it was before is planned for as well.
+    find(&mut world, 2, 1, state(1000));
+    let after: Vec<usize> = (12..16).map(|at| collective(&mut world, at).0).collect();
+    assert_eq!(after, [1; 4]);
+    assert!(!world.session(GatewayId(0)).plan().expect("an epoch").reason.contains("300"));
+    world.assert_clean();
+}
+
+#[test]
+fn links_that_breathe_change_no_plan() {
+    let mut world = world(&[1, 1, 1]);
+    let before = collective(&mut world, 0);
+    for at in 1..30 {
+        let kbits = [1000, 880, 600, 900, 400, 870][at as usize % 6];
+        find(&mut world, 2, 1, state(kbits));
+        assert_eq!(collective(&mut world, at), before);
+    }
+}
+
+#[test]
+fn what_no_plan_is_better_for_changes_none() {
+    let mut world = world(&[1, 1]);
+    let before = collective(&mut world, 0);
+    find(&mut world, 1, 0, state(300));
+    assert!((1..10).all(|at| collective(&mut world, at) == before));
+}
+
+#[test]
+fn members_of_a_new_epoch_tell_of_their_links_again() {
+    let mut world = world(&[1, 1, 1]);
+    find(&mut world, 2, 1, state(300));
+    world.lose_connection(GatewayId(0), GatewayId(1));
+    world.run();
+    let next = world.epoch_of(RankId(0)).1.0;
+    let plans: Vec<u64> = (next..next + 5).map(|at| collective(&mut world, at).1).collect();
+    assert_ne!(plans[0], plans[4], "{plans:x?}");
+}
+
+#[test]
+fn a_word_of_a_link_that_is_none_is_refused() {
+    let mut world = world(&[1, 1, 1]);
+    let epoch = world.epoch_of(RankId(0)).0;
+    let now = world.now;
+    for (at, to) in [(0, 9), (0, 2), (1, 1)] {
+        let message = Message::Link { epoch, to: RegionId(to), state: state(300) };
+        let told = world.session(GatewayId(at)).handle_message(GatewayId(2), message, now);
+        assert!(matches!(told, Err(PeerError::NotYours(_))), "{at} {to}: {told:?}");
+    }
+}
+
+#[test]
+fn a_change_that_is_lost_with_its_lane_is_said_again_beside_the_next() {
+    let mut world = world(&[1, 1]);
+    let (first, other) = (GatewayId(0), GatewayId(1));
+    collective(&mut world, 0);
+    let plans = [vec![tree(1, &[1], &[(0, 1)])], vec![tree(1, &[0], &[(1, 0)])]];
+    let plans = plans.map(plan_of);
+    let change = |world: &mut World, plan: &Plan| {
+        let now = world.now;
+        world.session(first).handle_plan(plan.clone(), now);
+        world.collect(first);
+    };
+    change(&mut world, &plans[0]);
+    // Until the first gateway knows that the other one waits: then the plan is under way.
+    while world.session(first).plan().expect("an epoch").trees != plans[0].trees {
+        assert!(world.step());
+    }
+    world.post(RankId(1), 1, 20);
+    change(&mut world, &plans[1]);
+    world.messages.get_mut(&(first, other)).expect("spoken to").clear();
+    for (me, peer) in [(first, other), (other, first)] {
+        world.session(me).handle_lane_lost(peer);
+        world.collect(me);
+    }
+    world.run();
+    world.post(RankId(0), 1, 20);
+    world.run();
+    assert_eq!(collective(&mut world, 2).0, 1, "they follow two plans");
+    assert_eq!(world.session(other).plan().expect("an epoch").trees, plans[1].trees);
+    world.assert_clean();
+}
