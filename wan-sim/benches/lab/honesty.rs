@@ -2,7 +2,7 @@
 
 use crate::site::World;
 use crate::spread::Spread;
-use crate::verdict::{Tried, tried, verdict};
+use crate::verdict::{Tried, tried, verdict, void};
 
 const SEEDS: u64 = 5;
 
@@ -24,16 +24,16 @@ pub fn measure() {
             });
             runs.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
         }
-        let void: usize = runs.iter().flatten().map(Tried::void).sum();
+        let again: usize = runs.iter().flatten().map(|run| run.void_before).sum();
+        let left = void(runs.iter().flatten().map(|run| &run.report));
         let still_void = runs.iter().flatten().any(|run| !run.report.void.is_empty());
         let [with, without] = runs.map(|runs| Spread::new(runs.iter().map(|run| run.value)));
         let apart = (with.median() / without.median() - 1.0) * 100.0;
         let within = without.holds(with.median()) && with.holds(without.median());
         println!(
             "| loss {loss} | {with:.1} | {without:.1} | {apart:+.1} % | each median within the \
-             other's spread | {} | {void} made again{} |",
+             other's spread | {} | {again} made again; left {left} |",
             verdict(within && !still_void),
-            if still_void { ", the last void as well" } else { "" },
         );
     }
 }

@@ -8,6 +8,17 @@ pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "NOT MET" }
 }
 
+/// How many of these runs are void, and why the first of them is.
+pub fn void<'a>(reports: impl IntoIterator<Item = &'a FidelityReport>) -> String {
+    let (mut all, mut void) = (0, Vec::new());
+    for report in reports {
+        all += 1;
+        void.extend((!report.void.is_empty()).then(|| report.void.join(", ")));
+    }
+    let why = void.first().map_or(String::new(), |why| format!(", the first: {why}"));
+    format!("{} of {all}{why}", void.len())
+}
+
 /// A figure and the run that it comes from.
 pub struct Tried<T> {
     /// The figure.
@@ -30,11 +41,6 @@ pub fn tried<T>(mut measure: impl FnMut() -> (T, FidelityReport)) -> Tried<T> {
 }
 
 impl<T> Tried<T> {
-    /// Void runs, with the last.
-    pub fn void(&self) -> usize {
-        self.void_before + usize::from(!self.report.void.is_empty())
-    }
-
     /// Only a run that counts meets anything.
     pub fn verdict(&self, met: bool) -> &'static str {
         match (self.report.void.is_empty(), met) {
