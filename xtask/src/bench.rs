@@ -3,6 +3,7 @@
 mod faults;
 mod fuzz;
 mod quickstart;
+mod reduce;
 mod shape;
 mod simulate;
 mod train;
@@ -22,10 +23,11 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("quickstart", quickstart::measure),
+    ("reduce", reduce::measure),
     ("shape", shape::measure),
     ("simulate", simulate::measure),
     ("train", train::measure),

@@ -55,6 +55,7 @@ Commands:
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench reduce      The reduction kernels beside a plain loop, writes docs/results/reduce.md.
   bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
                     writes docs/results/shape.md.
   bench simulate    Simulates 10,000 seeds and the broken variants, writes
