@@ -82,6 +82,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Paused { epoch, change: 2, from: sequence },
         Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
         Message::Link { epoch, to: RegionId(1), state },
+        Message::Moving { epoch },
     ];
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));

@@ -49,9 +49,8 @@ pub fn main() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing is left to do when even this cannot be printed.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Good };
+            let told = ::wan_sim::cli::tell(&error);
+            return if told == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
         }
     };
     let outcome = match cli.command {

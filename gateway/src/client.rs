@@ -14,95 +14,25 @@
 //! # Ok(()) }
 //! ```
 
+mod attach;
 mod slots;
 
-use crate::local::arena::{Arena, ArenaError, MemSlice};
-use crate::local::door::{Duplex, Knocker, connect_unix};
-use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
-};
+pub use attach::{Attach, AttachError, GATEWAY_PATIENCE, Way};
+
+use crate::local::arena::{Arena, MemSlice};
+use crate::local::protocol::Request;
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use slots::Slots;
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::io::{ReadHalf, WriteHalf};
-use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::Instant;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use units::Span;
 
 /// How long a rank waits for the others to post, unless it says otherwise.
 pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
-
-/// How long a rank tries again while no gateway answers, unless it says otherwise: a gateway
-/// that starts again is back by then.
-pub const GATEWAY_PATIENCE: Span = Span::from_secs(60);
-
-/// Pauses between tries: from this, doubling,
-const RETRY_MIN: Span = Span::from_ms(50);
-/// to this.
-const RETRY_MAX: Span = Span::from_secs(2);
-
-/// How a gateway is reached.
-#[derive(Debug, Clone)]
-pub enum Way {
-    /// Its Unix socket.
-    Socket(PathBuf),
-    /// A door in this process.
-    InProcess(Knocker),
-    /// A door in this process, with memory that folds back on itself: for simulations of sizes
-    /// and times, which look at no value.
-    Folded(Knocker),
-}
-
-/// What a trainer says of itself.
-#[derive(Debug, Clone)]
-pub struct Attach {
-    /// The job.
-    pub job: String,
-    /// The job's token.
-    pub token: Token,
-    /// The rank it speaks for.
-    pub rank: RankId,
-    /// Memory for contributions and results, in bytes.
-    pub arena_bytes: u64,
-    /// How long to try again while no gateway answers, or one goes away before the first epoch.
-    pub gateway_patience: Span,
-    /// How long to wait for the first epoch, in which all gateways have met.
-    pub patience: Span,
-}
-
-/// Why a trainer is not attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// Nothing answers.
-    #[error("no gateway answers at {way}: {source}")]
-    NoGateway {
-        /// Where.
-        way: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The gateway refused.
-    #[error("the gateway refused: {0}")]
-    Refused(String),
-    /// The gateway went away before the first epoch.
-    #[error("the gateway went away: {0}")]
-    Lost(String),
-    /// No memory for the arena.
-    #[error(transparent)]
-    Memory(#[from] ArenaError),
-    /// The gateways have not met.
-    #[error(
-        "attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`"
-    )]
-    NoEpoch(Span),
-}
 
 /// Why a collective was not posted. The tensor comes back with it.
 #[derive(Debug, thiserror::Error)]
@@ -133,17 +63,21 @@ struct Inner {
     world_size: u32,
     arena: Arc<Arena>,
     slots: Arc<Mutex<Slots>>,
-    writer: tokio::sync::Mutex<WriteHalf<Box<dyn Duplex>>>,
+    /// To the gateway, in the order of their numbers: whoever puts one in holds `state`.
+    requests: mpsc::Sender<Request>,
     state: Mutex<State>,
     /// Something in `state` changed.
     changed: Notify,
-    epoch: watch::Sender<Option<Epoch>>,
-    /// Ends the reader, and with it the connection: that is how the gateway hears that the
-    /// trainer has gone.
+    /// Whether an epoch began, or the connection ended before.
+    settled: watch::Sender<bool>,
+    /// Nothing more can be said.
+    over: CancellationToken,
+    /// Ends the reader; and so, once what was posted is said, the connection: that is how the
+    /// gateway hears that the trainer has gone.
     _listening: DropGuard,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     epoch: Epoch,
     next: Sequence,
@@ -161,9 +95,12 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     tensor: Tensor,
-    ready: Option<oneshot::Sender<Result<Timing, Failure>>>,
+    ready: Option<oneshot::Sender<Outcome>>,
     done: oneshot::Sender<Tensor>,
 }
+
+/// How a collective ended.
+type Outcome = Result<Timing, Failure>;
 
 /// A contribution slot and a result slot in the arena, freed when dropped.
 #[derive(Debug)]
@@ -181,102 +118,12 @@ pub struct Tensor {
 pub struct Operation {
     sequence: Sequence,
     result: MemSlice,
-    ready: oneshot::Receiver<Result<Timing, Failure>>,
-    outcome: Option<Result<Timing, Failure>>,
+    ready: oneshot::Receiver<Outcome>,
+    outcome: Option<Outcome>,
     done: oneshot::Receiver<Tensor>,
 }
 
-impl Attach {
-    /// For a rank of a job, with [`GATEWAY_PATIENCE`], and [`DEFAULT_TIMEOUT`] for the epoch.
-    pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
-        let (job, token, rank) = (job.to_owned(), token.into(), RankId(rank));
-        let (gateway_patience, patience) = (GATEWAY_PATIENCE, DEFAULT_TIMEOUT);
-        Self { job, token, rank, arena_bytes, gateway_patience, patience }
-    }
-}
-
 impl Client {
-    /// Attaches, and waits until all gateways have met.
-    ///
-    /// # Errors
-    /// [`AttachError`]: nothing is attached then.
-    pub async fn attach(way: &Way, attach: Attach) -> Result<Self, AttachError> {
-        let handover = Handover::of(way, attach.arena_bytes)?;
-        let begin = Instant::now();
-        let mut pause = RETRY_MIN;
-        loop {
-            let lost = match Self::try_attach(&handover, &attach).await {
-                Err(error @ (AttachError::NoGateway { .. } | AttachError::Lost(_))) => error,
-                outcome => return outcome,
-            };
-            if begin.elapsed() + pause.duration() > attach.gateway_patience.duration() {
-                return Err(lost);
-            }
-            tokio::time::sleep(pause.duration()).await;
-            pause = (pause + pause).min(RETRY_MAX);
-        }
-    }
-
-    async fn try_attach(handover: &Handover<'_>, attach: &Attach) -> Result<Self, AttachError> {
-        let (arena, mut stream) = handover.connect().await?;
-        let request = Request::Attach(protocol::Attach {
-            version: LOCAL_VERSION,
-            job: attach.job.clone(),
-            token: attach.token,
-            rank: attach.rank,
-            arena_bytes: attach.arena_bytes,
-        });
-        let lost = |error: io::Error| AttachError::Lost(error.to_string());
-        write_message(&mut stream, &request.encode()).await.map_err(lost)?;
-        let answer = read_message(&mut stream).await.map_err(lost)?;
-        let world_size = match Response::decode(&answer) {
-            Ok(Response::Attached { world_size, .. }) => world_size,
-            Ok(Response::Refused(why)) => return Err(AttachError::Refused(why)),
-            other => return Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
-        };
-        let (reader, writer) = tokio::io::split(stream);
-        let state = State {
-            epoch: Epoch(0),
-            next: Sequence(0),
-            operations: BTreeMap::new(),
-            uncommitted: None,
-            commits: VecDeque::new(),
-            committed: None,
-            ended: None,
-        };
-        let listening = CancellationToken::new();
-        let left = listening.clone();
-        let inner = Arc::new(Inner {
-            rank: attach.rank,
-            world_size,
-            slots: Arc::new(Mutex::new(Slots::new(attach.arena_bytes))),
-            arena,
-            writer: tokio::sync::Mutex::new(writer),
-            state: Mutex::new(state),
-            changed: Notify::new(),
-            epoch: watch::Sender::new(None),
-            _listening: listening.drop_guard(),
-        });
-        let listener = Arc::downgrade(&inner);
-        tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = left.cancelled() => {}
-                () = read_events(listener, reader) => {}
-            }
-        });
-        let mut epoch = inner.epoch.subscribe();
-        let began = epoch.wait_for(|epoch| epoch.is_some());
-        match tokio::time::timeout(attach.patience.duration(), began).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(attach.patience)),
-        }
-        if let Some(why) = inner.lock().ended.clone() {
-            return Err(AttachError::Lost(why));
-        }
-        Ok(Self { inner })
-    }
-
     /// The rank it speaks for.
     pub fn rank(&self) -> RankId {
         self.inner.rank
@@ -335,7 +182,8 @@ impl Client {
     /// the same order.
     ///
     /// # Errors
-    /// [`PostError`] when the gateway is gone; everything else is the operation's outcome.
+    /// [`PostError`] when the gateway is gone; everything else is the operation's outcome. A call
+    /// that is dropped before it returns either posted or did not, and never by half.
     pub async fn all_reduce_with(
         &self,
         tensor: Tensor,
@@ -395,17 +243,34 @@ impl Client {
     ) -> Result<Operation, PostError> {
         let (dtype, elements) = (tensor.dtype, tensor.elements);
         let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, pattern };
-        let offsets = tensor.offsets;
-        let mut writer = self.inner.writer.lock().await;
+        let (contribution_offset, result_offset) = tensor.offsets;
+        let request = |epoch, sequence| {
+            let post = Post { epoch, sequence, descriptor, weight, timeout };
+            Request::Post { post, contribution_offset, result_offset }
+        };
         let result = tensor.result.clone();
-        let (sequence, epoch, ready, done) = self.register(tensor).await?;
-        let post = Post { epoch, sequence, descriptor, weight, timeout };
-        let request =
-            Request::Post { post, contribution_offset: offsets.0, result_offset: offsets.1 };
-        if let Err(error) = write_message(&mut *writer, &request.encode()).await {
-            self.inner.end(&error.to_string());
+        let Ok(room) = self.inner.requests.reserve().await else {
+            let failure = self.inner.lock().lost();
+            return Err(PostError { failure, tensor: Box::new(tensor) });
+        };
+        loop {
+            let changed = self.inner.changed.notified();
+            {
+                let mut state = self.inner.lock();
+                if state.ended.is_some() {
+                    return Err(PostError { failure: state.lost(), tensor: Box::new(tensor) });
+                }
+                // After a change of epoch a number may still be taken by an operation of the
+                // old one, whose failure is on its way.
+                if !state.operations.contains_key(&state.next) {
+                    let (sequence, epoch) = (state.next, state.epoch);
+                    let (ready, done) = state.begin(tensor);
+                    room.send(request(epoch, sequence));
+                    return Ok(Operation { sequence, result, ready, outcome: None, done });
+                }
+            }
+            changed.await;
         }
-        Ok(Operation { sequence, result, ready, outcome: None, done })
     }
 
     /// Waits, at most [`DEFAULT_TIMEOUT`], until every region has all collectives that this
@@ -426,12 +291,13 @@ impl Client {
     /// region completed what. After a change of epoch [`Client::committed`] says whether some
     /// region knows. What failed is not covered by the next commit.
     pub async fn commit_with(&self, step: Step, timeout: Span) -> Result<(), Failure> {
-        // In the writer's order, in which the answers come.
-        let mut writer = self.inner.writer.lock().await;
-        let (epoch, answered) = {
+        let Ok(room) = self.inner.requests.reserve().await else {
+            return Err(self.inner.lock().lost());
+        };
+        let answered = {
             let mut state = self.inner.lock();
-            if let Some(why) = &state.ended {
-                return Err(lost(why));
+            if state.ended.is_some() {
+                return Err(state.lost());
             }
             // Answers name the step: two that wait for one could not be told apart.
             if state.commits.iter().any(|(waiting, _)| *waiting == step) {
@@ -442,13 +308,10 @@ impl Client {
             state.commits.push_back((step, answer));
             // What was posted in an epoch that is over has failed, and in this one there would
             // be nothing to confirm.
-            (state.uncommitted.take().unwrap_or(state.epoch), answered)
+            let epoch = state.uncommitted.take().unwrap_or(state.epoch);
+            room.send(Request::Commit(Commit { epoch, step, timeout }));
+            answered
         };
-        let request = Request::Commit(Commit { epoch, step, timeout });
-        if let Err(error) = write_message(&mut *writer, &request.encode()).await {
-            self.inner.end(&error.to_string());
-        }
-        drop(writer);
         answered.await.unwrap_or_else(|_| Err(lost("the client was dropped")))
     }
 
@@ -456,37 +319,6 @@ impl Client {
     /// as the epoch began, one that some region knew of.
     pub fn committed(&self) -> Option<Step> {
         self.inner.lock().committed
-    }
-
-    async fn register(
-        &self,
-        tensor: Tensor,
-    ) -> Result<
-        (Sequence, Epoch, oneshot::Receiver<Result<Timing, Failure>>, oneshot::Receiver<Tensor>),
-        PostError,
-    > {
-        loop {
-            let changed = self.inner.changed.notified();
-            {
-                let mut state = self.inner.lock();
-                if let Some(why) = &state.ended {
-                    return Err(PostError { failure: lost(why), tensor: Box::new(tensor) });
-                }
-                let sequence = state.next;
-                // After a change of epoch a number may still be taken by an operation of the
-                // old one, whose failure is on its way.
-                if !state.operations.contains_key(&sequence) {
-                    let (ready, is_ready) = oneshot::channel();
-                    let (done, is_done) = oneshot::channel();
-                    state.next = Sequence(sequence.0 + 1);
-                    let entry = Entry { tensor, ready: Some(ready), done };
-                    state.operations.insert(sequence, entry);
-                    state.uncommitted = Some(state.epoch);
-                    return Ok((sequence, state.epoch, is_ready, is_done));
-                }
-            }
-            changed.await;
-        }
     }
 }
 
@@ -570,6 +402,22 @@ impl Operation {
     }
 }
 
+impl State {
+    /// The next collective is this tensor's.
+    fn begin(&mut self, tensor: Tensor) -> (oneshot::Receiver<Outcome>, oneshot::Receiver<Tensor>) {
+        let ((ready, is_ready), (done, is_done)) = (oneshot::channel(), oneshot::channel());
+        let sequence = self.next;
+        self.next = Sequence(sequence.0 + 1);
+        self.operations.insert(sequence, Entry { tensor, ready: Some(ready), done });
+        self.uncommitted = Some(self.epoch);
+        (is_ready, is_done)
+    }
+
+    fn lost(&self) -> Failure {
+        lost(self.ended.as_deref().unwrap_or("the connection ended"))
+    }
+}
+
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
@@ -580,7 +428,7 @@ impl Inner {
         match event {
             RankEvent::EpochBegan { epoch, next, committed } => {
                 (state.epoch, state.next, state.committed) = (epoch, next, committed);
-                self.epoch.send_replace(Some(epoch));
+                self.settled.send_replace(true);
             }
             RankEvent::ResultReady { sequence, timing } => {
                 let entry = state.operations.get_mut(&sequence);
@@ -604,6 +452,7 @@ impl Inner {
 
     /// The connection is gone, and with it everything under way.
     fn end(&self, why: &str) {
+        self.over.cancel();
         let mut state = self.lock();
         state.ended.get_or_insert_with(|| why.to_owned());
         let under_way: Vec<Sequence> = state.operations.keys().copied().collect();
@@ -614,7 +463,7 @@ impl Inner {
             let _ = answer.send(Err(lost(why)));
         }
         drop(state);
-        self.epoch.send_modify(|_| {});
+        self.settled.send_replace(true);
         self.changed.notify_waiters();
     }
 }
@@ -631,62 +480,6 @@ fn answer(state: &mut State, step: Step, outcome: Result<(), Failure>) {
     let waits = state.commits.iter().position(|(waiting, _)| *waiting == step);
     if let Some((_, answer)) = waits.and_then(|at| state.commits.remove(at)) {
         let _ = answer.send(outcome);
-    }
-}
-
-/// A trainer's memory, and how it is handed over.
-enum Handover<'w> {
-    /// Its file, to a gateway in another process.
-    Memfd(&'w Path, Arc<Arena>, OwnedFd),
-    /// Itself.
-    InProcess(&'w Knocker, Arc<Arena>),
-}
-
-impl<'w> Handover<'w> {
-    fn of(way: &'w Way, bytes: u64) -> Result<Self, ArenaError> {
-        match way {
-            Way::Socket(path) => {
-                let (arena, memfd) = Arena::create_memfd(bytes)?;
-                Ok(Self::Memfd(path, arena, memfd))
-            }
-            Way::InProcess(knocker) => Ok(Self::InProcess(knocker, Arena::anonymous(bytes)?)),
-            Way::Folded(knocker) => Ok(Self::InProcess(knocker, Arena::folded(bytes)?)),
-        }
-    }
-
-    async fn connect(&self) -> Result<(Arc<Arena>, Box<dyn Duplex>), AttachError> {
-        let no_gateway = |way: String| |source| AttachError::NoGateway { way, source };
-        match self {
-            Self::Memfd(path, arena, memfd) => {
-                let stream = connect_unix(path, memfd).await;
-                let stream = stream.map_err(no_gateway(path.display().to_string()))?;
-                Ok((Arc::clone(arena), Box::new(stream)))
-            }
-            Self::InProcess(knocker, arena) => {
-                let stream = knocker.knock(Arc::clone(arena)).await;
-                let stream = stream.map_err(no_gateway("the in-process door".to_owned()))?;
-                Ok((Arc::clone(arena), stream))
-            }
-        }
-    }
-}
-
-async fn read_events(inner: std::sync::Weak<Inner>, mut reader: ReadHalf<Box<dyn Duplex>>) {
-    let why = loop {
-        let response = match read_message(&mut reader).await {
-            Ok(bytes) => Response::decode(&bytes),
-            Err(error) => break format!("connection to the gateway ended: {error}"),
-        };
-        let Some(inner) = inner.upgrade() else { return };
-        match response {
-            Ok(Response::Event(event)) => inner.handle(event),
-            Ok(Response::Refused(why)) => break why,
-            Ok(Response::Attached { .. }) => break "attached twice".to_owned(),
-            Err(error) => break format!("the gateway sent what is no message: {error}"),
-        }
-    };
-    if let Some(inner) = inner.upgrade() {
-        inner.end(&why);
     }
 }
 

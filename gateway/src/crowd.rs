@@ -84,14 +84,13 @@ impl<W: Ord + Clone> Drop for Seat<W> {
     }
 }
 
-/// Something that strangers can make happen at any rate, and that is said once in
-/// [`SAID_EVERY`].
+/// Something that others can make happen at any rate, and that is said once in [`SAID_EVERY`].
 #[derive(Debug, Default)]
 pub(crate) struct Seldom {
     said: Mutex<(Option<TimeNs>, u64)>,
 }
 
-/// How often a refusal of strangers is logged.
+/// How often it is logged.
 const SAID_EVERY: Span = Span::from_secs(10);
 
 /// How often it was not said since the last time; for the end of the line.
@@ -116,7 +115,7 @@ impl fmt::Display for Unsaid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
-            more => write!(f, " ({more} more refused since the last such line)"),
+            more => write!(f, " ({more} more such since the last line)"),
         }
     }
 }

@@ -66,6 +66,8 @@ pub struct Listen {
     pub wan: Option<LaneAddresses>,
     /// For those of its own region; its WAN port when there is no address for them.
     pub lan: Option<LaneAddresses>,
+    /// Whether packets are handed to the system one by one, not many at once.
+    pub one_by_one: bool,
 }
 
 /// A gateway that cannot start.
@@ -130,6 +132,7 @@ impl Gateway {
                 me,
                 boot,
                 listen,
+                one_by_one: spec.listen.one_by_one,
                 mtu_pinned,
                 segment_bytes,
                 credentials: credentials.clone(),

@@ -139,6 +139,13 @@ pub enum Event {
         /// Whether all of it is in place.
         whole: bool,
     },
+    /// Bytes of a segment that takes long are arriving.
+    Moving {
+        /// The group it is for.
+        group: GroupId,
+        /// Its permission to write.
+        lease: LeaseId,
+    },
     /// A reduction or copy is done.
     JobDone(GroupId, JobId),
     /// A reduction or copy is not done, and never will be.
@@ -337,6 +344,9 @@ impl Engine {
                     self.metrics.segments.inc();
                 }
                 self.with(group, |group| group.end_lease(lease, whole, now));
+            }
+            Event::Moving { group, lease } => {
+                self.with(group, |group| group.session.handle_moving(lease, now));
             }
             Event::JobDone(group, job) => {
                 self.with(group, |group| group.session.handle_job_done(job, now));

@@ -61,6 +61,27 @@ fn a_wrong_command_line_is_64_and_help_is_0() {
 }
 
 #[test]
+fn what_wan_sim_says_is_said_by_landbridge_too() {
+    let relay = ["wan-sim", "relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--netem"];
+    for netem in ["loss 101%", "delay 1ms\u{7}", "delay 40ms\nloss 1%x"] {
+        let output = landbridge(&[&relay[..], &[netem]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), said.trim_end().lines().count()), (64, 1), "{said}");
+        assert!(!said.trim_end().contains(char::is_control), "{said:?}");
+    }
+    let lab = configs().join("labs/three-sites.toml").display().to_string();
+    let nowhere = landbridge(&["wan-sim", "tc", &lab, "--site", "nowhere", "--apply"]);
+    assert_eq!(code(&nowhere), 64);
+    let applied = landbridge(&["wan-sim", "tc", &lab, "--site", "oslo", "--apply"]);
+    // Elsewhere it is the device that is missing.
+    if String::from_utf8_lossy(&applied.stderr).contains("this kernel or user cannot") {
+        assert_eq!(code(&applied), 77);
+    } else {
+        assert_eq!(code(&applied), 1);
+    }
+}
+
+#[test]
 fn a_quickstart_over_an_impossible_link_is_64_and_one_line() {
     for wrong in [["--loss", "60%"], ["--rtt", "2min"]] {
         let output = landbridge(&["quickstart", wrong[0], wrong[1]]);

@@ -8,6 +8,7 @@ pub mod bound;
 pub mod codec;
 pub mod descriptor;
 pub mod ids;
+pub mod mutant;
 pub mod pace;
 pub mod plan;
 pub mod post;

@@ -39,9 +39,6 @@ use f16x8::F16x8;
 use fold::{Job, Max, Min, Prod, Sum};
 use number::{Number, Real};
 
-/// Whether an output may be an operand: only in a variant that is broken on purpose.
-pub const IN_PLACE: bool = cfg!(mutant = "accumulate");
-
 /// One input of a reduction.
 #[derive(Debug, Clone, Copy)]
 pub struct Operand {

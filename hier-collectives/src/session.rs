@@ -26,10 +26,12 @@ pub use action::{
     Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
 };
 pub use commit::COMMITS_MAX;
+pub use deadline::MOVING_EVERY;
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
+use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
@@ -105,8 +107,10 @@ struct Core {
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
     /// Bytes of partials of several local ranks.
     partial_bytes: u64,
-    /// When a segment, receipt or grant last moved something.
+    /// When a segment, receipt or grant last moved something, or bytes of a long segment did.
     progress: TimeNs,
+    /// When the others were last told of such bytes.
+    told_moving: Option<TimeNs>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,6 +343,12 @@ impl Session {
                 }
                 Ok(())
             }
+            Message::Moving { epoch } => {
+                if self.is_current(epoch) {
+                    self.core.progress = now;
+                }
+                Ok(())
+            }
             Message::Repeat => {
                 self.on_repeat();
                 Ok(())
@@ -458,7 +468,7 @@ impl Session {
 
     /// Whether an epoch is the one under way.
     fn is_current(&self, epoch: Epoch) -> bool {
-        self.active.is_some() && (epoch == self.epoch || cfg!(mutant = "ignore_epochs"))
+        self.active.is_some() && (epoch == self.epoch || mutant::is(Mutant::IgnoreEpochs))
     }
 
     /// Whether a message about a collective is of this epoch and not about one long done.
@@ -636,7 +646,7 @@ impl Core {
     }
     /// Where a segment lands before it is added.
     fn landing(&mut self, bytes: u64) -> View {
-        if cfg!(mutant = "share_landing") {
+        if mutant::is(Mutant::ShareLanding) {
             let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
             return View { buffer: shared, range: 0..bytes };
         }

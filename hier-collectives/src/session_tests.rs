@@ -300,6 +300,73 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
     }
 }
 
+/// One gateway receives for a minute what another sends slowly; the third waits for both.
+#[test]
+fn bytes_that_still_arrive_put_a_stall_off_everywhere() {
+    let mut world =
+        World::new(&[1, 1, 1], plan_of(vec![tree(1, &[0], &[(1, 0), (2, 1)])]), 3, 1000);
+    (0..3).for_each(|rank| world.post(RankId(rank), 0, 100));
+    let arriving = loop {
+        let lease = |stream: &Stream| (stream.to == GatewayId(1)).then(|| lease_of(stream))?;
+        if let Some(lease) = world.streams.iter().find_map(lease) {
+            break lease;
+        }
+        assert!(world.step(), "a stream to gateway 1");
+    };
+    let slow = world.streams.iter().position(|stream| lease_of(stream) == Some(arriving));
+    let slow = world.streams.swap_remove(slow.expect("there"));
+    world.streams.clear();
+    while world.step() {
+        world.streams.clear();
+    }
+    let begun = world.now;
+    for second in 1..=60 {
+        world.now = begun + Span::from_secs(second);
+        let now = world.now;
+        for id in 0..3 {
+            world.session(GatewayId(id)).handle_timeout(now);
+            world.collect(GatewayId(id));
+        }
+        world.session(GatewayId(1)).handle_moving(arriving, now);
+        world.session(GatewayId(1)).handle_moving(arriving, now);
+        world.collect(GatewayId(1));
+        let said = world.messages.values().flatten();
+        assert_eq!(said.filter(|m| matches!(m, Message::Moving { .. })).count(), 2);
+        while world.step() {}
+    }
+    assert!((0..3).all(|rank| failure_of(&world, rank).is_none()));
+    world.streams.push(slow);
+    let at = world.now + Span::from_secs(11);
+    world.session(GatewayId(2)).handle_timeout(at);
+    world.collect(GatewayId(2));
+    world.run();
+    assert!((0..3).all(|rank| failure_of(&world, rank) == Some(FailureCode::Stalled)));
+}
+
+/// Its gateway has the result, and others hold what it sent until their ranks post.
+#[test]
+fn a_broadcast_that_somebody_never_takes_ends_with_the_roots_timeout() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
+    world.patterns.insert(0, Pattern::Broadcast { from: RankId(0) });
+    world.post(RankId(0), 0, 10);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
+    let at = world.session(GatewayId(0)).poll_timeout().expect("the root's timeout");
+    assert!(at <= world.now + Span::from_secs(60));
+    world.now = at;
+    world.session(GatewayId(0)).handle_timeout(at);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+    for rank in 0..2 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 33);
+    }
+    world.run();
+    assert_eq!(world.count(1, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}
+
 #[test]
 fn integer_averages_and_bad_weights_fail_for_everybody() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);

@@ -210,6 +210,11 @@ pub enum Message {
         /// What the link is like.
         state: LinkState,
     },
+    /// Bytes of a segment still arrive at the sender, or at somebody who told it so.
+    Moving {
+        /// The epoch.
+        epoch: Epoch,
+    },
 }
 
 /// What stands ahead of a control message.
@@ -378,6 +383,7 @@ impl Message {
             Self::Drain { epoch, from } => {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
+            Self::Moving { epoch } => put_u64(&mut out, epoch.0),
             of_plans => of_plans.put_of_plans(&mut out),
         }
         out
@@ -431,6 +437,7 @@ impl Message {
             Self::Paused { .. } => 14,
             Self::Change { .. } => 15,
             Self::Link { .. } => 16,
+            Self::Moving { .. } => 17,
         }
     }
 
@@ -502,6 +509,7 @@ impl Message {
                 from: Sequence(reader.u64()?),
                 plan: reader.plan()?,
             },
+            17 => Self::Moving { epoch: Epoch(reader.u64()?) },
             _ => return Err(DecodeError::Unknown("message")),
         };
         reader.end(message)

@@ -89,6 +89,7 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
+        pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
         Just(Message::Repeat),
         (any::<u64>(), any::<u16>(), link_states()).prop_map(|(epoch, to, state)| {
             Message::Link { epoch: Epoch(epoch), to: RegionId(to), state }

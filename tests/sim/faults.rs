@@ -2,7 +2,7 @@
 //! budget, and afterwards everybody works again. These are a fixed share of the seeds;
 //! `cargo xtask simulate` runs more.
 
-use scenarios::faults::{RANDOM, Scenario, named, replay, sweep, threads};
+use scenarios::faults::{IN_FLIGHT_MIN, RANDOM, Scenario, Told, named, replay, sweep, threads};
 
 /// Random ones.
 const SEEDS: u64 = 100;
@@ -10,9 +10,10 @@ const SEEDS: u64 = 100;
 const SEEDS_EACH: u64 = 3;
 
 /// Fails with the command that repeats it and all that happened.
-fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) {
-    let mut wrong = Vec::new();
+fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> Told {
+    let (mut wrong, mut total) = (Vec::new(), Told::default());
     sweep(scenarios, threads(), |scenario, told| {
+        total.add(told);
         if !told.wrong.is_empty() {
             wrong.push((scenario.clone(), told.clone()));
         }
@@ -23,11 +24,14 @@ fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) {
         let seeds: Vec<u64> = wrong.iter().map(|(scenario, _)| scenario.seed).collect();
         panic!("{:#?}\n  {}\n  all seeds: {seeds:?}", told.wrong, scenario.replay());
     }
+    total
 }
 
 #[test]
 fn random_faults_do_no_more_harm_than_they_may() {
-    all_right((0..SEEDS).map(Scenario::random));
+    let total = all_right((0..SEEDS).map(Scenario::random));
+    let share = total.struck_in_flight();
+    assert!(share >= IN_FLIGHT_MIN, "only {share} of the faults struck anything under way");
 }
 
 #[test]

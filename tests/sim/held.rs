@@ -114,6 +114,24 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate(
     }
 }
 
+/// A segment takes minutes then, far longer than nothing may move for.
+#[test]
+fn a_link_held_to_a_thousandth_is_slow_and_not_dead() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(2, 1), 8).await;
+        let (_clients, mut operations) = begin(&lab).await;
+        lab.sleep(Span::from_ms(200)).await;
+        hold(&lab, EAST, Some(mbit(1))).await.expect("a link");
+        // What is on its way still lands.
+        lab.sleep(Span::from_secs(5)).await;
+        let before = arrived(&lab);
+        lab.sleep(Span::from_secs(60)).await;
+        assert_eq!(arrived(&lab), before, "a segment landed: this shows nothing");
+        hold(&lab, EAST, None).await.expect("a link");
+        all_right(&mut operations).await;
+    });
+}
+
 #[test]
 fn a_rate_holds_at_both_ends_until_it_is_lifted_and_status_says_who_said_it() {
     simulate(async {

@@ -1,10 +1,11 @@
 //! Several jobs on the same gateways: each its own group, none another's concern.
 
-use gateway::client::{AttachError, Client};
+use gateway::client::{Attach, AttachError, Client, Way};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
-use scenarios::{JOB, Lab, Shape, simulate};
+use scenarios::papers::Papers;
+use scenarios::{JOB, Lab, Shape, TOKEN, simulate};
 use units::Span;
 
 const OTHER: &str = "other";
@@ -90,5 +91,27 @@ fn a_job_that_one_region_lacks_waits_alone() {
         let status = lab.status(GatewayId(0)).await;
         let epochs: Vec<_> = status.jobs.iter().map(|job| job.epoch.is_some()).collect();
         assert_eq!(epochs, [false, true], "{status:?}");
+    });
+}
+
+/// It waits for the other region, which is another matter than waiting for its gateway.
+#[test]
+fn a_trainer_hears_that_its_gateway_died_before_the_first_epoch() {
+    simulate(async {
+        let mut lab = Lab::start(&two_jobs(), 3).await;
+        lab.drop_job(GatewayId(1), OTHER).await;
+        let way = Way::InProcess(lab.knocker(0).expect("a rank").clone());
+        let attach =
+            Attach { patience: Span::from_secs(600), ..Attach::new(OTHER, TOKEN, 0, 1 << 20) };
+        let begin = lab.host.now();
+        let attaching = tokio::spawn(async move { Client::attach(&way, attach).await.map(|_| ()) });
+        lab.sleep(Span::from_secs(200)).await;
+        assert!(!attaching.is_finished());
+        // The old one is gone for good: another one has doors of its own.
+        lab.restart(GatewayId(0), Papers::Right).await;
+        let told = attaching.await.expect("no panic");
+        assert!(matches!(told, Err(AttachError::NoGateway { .. })), "{told:?}");
+        let waited = lab.host.now().since(begin);
+        assert!(waited > Span::from_secs(250) && waited < Span::from_secs(280), "{waited}");
     });
 }

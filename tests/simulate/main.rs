@@ -1,8 +1,12 @@
 //! `cargo xtask simulate`: faults in virtual time, over many seeds or one.
 
 use clap::Parser;
+use hier_collectives::mutant::Mutant;
 use indicatif::{ProgressBar, ProgressStyle};
-use scenarios::faults::{RANDOM, Scenario, Told, named, replay, sweep, threads};
+use scenarios::faults::{
+    IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, RANDOM, Scenario, Told, named, replay, sweep, threads,
+};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
 use std::ops::Range;
 use std::process::ExitCode;
@@ -37,6 +41,9 @@ struct Command {
     /// Stop at the first seed at which something is wrong
     #[arg(long)]
     first: bool,
+    /// Be wrong in this way, to be found; needs the feature `mutants`
+    #[arg(long, value_name = "NAME", value_parser = mutant)]
+    mutant: Option<Mutant>,
     /// Show the names of the scenarios
     #[arg(long)]
     list: bool,
@@ -63,6 +70,10 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    #[cfg(feature = "mutants")]
+    if let Some(mutant) = command.mutant {
+        hier_collectives::mutant::choose(mutant);
+    }
     if Scenario::named(&command.scenario, 0).is_none() {
         eprintln!("no scenario `{}`; see --list", command.scenario);
         return ExitCode::from(USAGE);
@@ -71,6 +82,15 @@ fn main() -> ExitCode {
         Some(seed) => command.tell(seed),
         None => command.sweep(),
     }
+}
+
+fn mutant(name: &str) -> Result<Mutant, String> {
+    let names = Mutant::ALL.map(Mutant::name).join(", ");
+    if !cfg!(feature = "mutants") {
+        return Err("there are none in this build: use `cargo xtask simulate --mutant`".to_owned());
+    }
+    let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
+    found.ok_or_else(|| format!("none of {names}"))
 }
 
 impl Command {
@@ -97,7 +117,12 @@ impl Command {
     /// Many seeds, what came of them.
     fn sweep(&self) -> ExitCode {
         let begun = Instant::now();
-        let (total, wrong, runs) = self.run(self.from..self.from.saturating_add(self.seeds));
+        let (mut total, wrong, runs) = self.run(self.from..self.from.saturating_add(self.seeds));
+        let share = total.struck_in_flight();
+        if self.scenario == RANDOM && runs as u64 >= IN_FLIGHT_SEEDS && share < IN_FLIGHT_MIN {
+            total.wrong.push(format!("only {share:.3} of all faults struck anything under way"));
+            eprintln!("{}", total.wrong[total.wrong.len() - 1]);
+        }
         let seconds = begun.elapsed().as_secs_f64();
         if self.json {
             println!("{}", self.report(runs, &total, &wrong, seconds));
@@ -157,10 +182,16 @@ impl Command {
             "seeds": runs,
             "seconds": seconds,
             "outcomes": total.outcomes,
-            "faults": total.faults,
-            "longest_wait_seconds": total.longest_wait.0.as_secs_f64(),
-            "longest_wait_allowed_seconds": total.longest_wait.1.as_secs_f64(),
-            "least_margin_seconds": total.least_margin.map(Span::as_secs_f64),
+            "completed": total.completed,
+            "faults": total.faults.iter().map(|(kind, struck)| {
+                (kind, [struck.times, struck.in_flight])
+            }).collect::<BTreeMap<_, _>>(),
+            "struck_in_flight": total.struck_in_flight(),
+            "waits_seconds": total.waits.iter().map(|(heard, waits)| {
+                let left = waits.least_left.map(Span::as_secs_f64);
+                (heard, [Some(waits.longest.as_secs_f64()), left])
+            }).collect::<BTreeMap<_, _>>(),
+            "recovery_seconds": total.recovery.as_secs_f64(),
             "memory_bytes": total.fullest.map(|(most, _)| most),
             "memory_budget_bytes": total.fullest.map(|(_, limit)| limit),
             "wrong": wrong.collect::<Vec<_>>(),
@@ -188,11 +219,18 @@ fn table(told: &Told) -> String {
     let outcomes = told.outcomes.iter();
     let mut rows: Vec<_> =
         outcomes.map(|(name, count)| (name.clone(), count.to_string())).collect();
-    let margin = told.least_margin.map_or("no long wait".to_owned(), |margin| margin.to_string());
-    let (waited, at_most) = told.longest_wait;
-    rows.push(("longest wait".to_owned(), waited.to_string()));
-    rows.push(("where at most this was allowed".to_owned(), at_most.to_string()));
-    rows.push(("least time left before a deadline".to_owned(), margin));
+    for (kind, count) in &told.completed {
+        rows.push((format!("  {kind}"), count.to_string()));
+    }
+    for (kind, struck) in &told.faults {
+        rows.push((format!("FAULT {kind}"), format!("{} of {}", struck.in_flight, struck.times)));
+    }
+    rows.push(("in flight".to_owned(), format!("{:.3}", told.struck_in_flight())));
+    for (heard, waits) in &told.waits {
+        let left = waits.least_left.map_or("?".to_owned(), |left| left.to_string());
+        rows.push((format!("WAIT {heard}"), format!("{}, left {left}", waits.longest)));
+    }
+    rows.push(("longest recovery".to_owned(), told.recovery.to_string()));
     if let Some((most, limit)) = told.fullest.map(|(most, limit)| (ByteCount::new(most), limit)) {
         rows.push(("most memory against its budget".to_owned(), most.to_string()));
         rows.push(("the budget".to_owned(), ByteCount::new(limit).to_string()));

@@ -3,7 +3,10 @@
 
 #[path = "../tests/support/quic.rs"]
 mod quic;
+#[path = "support/spread.rs"]
 mod spread;
+#[path = "support/verdict.rs"]
+mod verdict;
 
 use quinn::congestion::CubicConfig;
 use quinn::{
@@ -12,6 +15,7 @@ use quinn::{
 use spread::Spread;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use verdict::verdict;
 use wan_sim::{LinkSpec, VirtualNet, VirtualTime};
 
 /// 200 MB over 10 Gbit/s, 50 ms round trip, in four streams of this.
@@ -25,8 +29,9 @@ fn main() {
         return print(&timed(modes[mode].1));
     }
     println!(
-        "| 200 MB over 10 Gbit/s, 50 ms round trip | virtual s | real s (wanted: below 1) | of \
-         these on the processor | packets there | trace hash |\n|---|---|---|---|---|---|"
+        "| 200 MB over 10 Gbit/s, 50 ms round trip | virtual s | real s | wanted, in the median | | of \
+         these on the processor | packets there | trace hash, wanted the same |\n\
+         |---|---|---|---|---|---|---|---|"
     );
     // Each in a process of its own, alternating, so that a busy spell of the machine meets both.
     let rounds: Vec<_> = (0..ROUNDS).map(|_| [0, 1].map(in_a_process)).collect();
@@ -34,10 +39,11 @@ fn main() {
         let runs: Vec<_> = rounds.iter().map(|round| &round[mode]).collect();
         let first = runs[0].ran;
         assert!(runs.iter().all(|run| run.ran.hash == first.hash), "runs differ");
+        let real = Spread::new(runs.iter().map(|run| run.real_s));
         println!(
-            "| {name} | {:.6} | {} | {} | {} | {:016x} in {ROUNDS} processes |",
+            "| {name} | {:.6} | {real} | below 1 | {} | {} | {} | {:016x} in {ROUNDS} processes: met |",
             first.virtual_s,
-            Spread::new(runs.iter().map(|run| run.real_s)),
+            verdict(real.median() < 1.0),
             Spread::new(runs.iter().map(|run| run.cpu_s)),
             first.packets,
             first.hash,

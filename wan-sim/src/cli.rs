@@ -1,5 +1,13 @@
 //! The command line: `wan-sim`, and the same below `landbridge wan-sim`.
 
+/// Prints a line. Whoever closed standard output wants no more of it.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
 mod lab;
 mod progress;
 mod relay;
@@ -10,6 +18,7 @@ pub use lab::LabCommand;
 pub use relay::RelayArgs;
 pub use tc::TcArgs;
 
+use clap::error::ErrorKind;
 use std::path::PathBuf;
 
 /// What `wan-sim` can do.
@@ -46,6 +55,22 @@ pub fn run(command: &Command) -> u8 {
         Command::Show { file } => show::topology(file),
         Command::Presets => show::presets(),
     }
+}
+
+/// Says what is wrong with a command line, or what was asked of it. Returns the exit code.
+pub fn tell(error: &clap::Error) -> u8 {
+    if error.kind() == ErrorKind::ValueValidation {
+        // One line, which names the value and what would be accepted. The value may be anything.
+        let text = error.to_string();
+        let escaped =
+            |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+        let tip = text.find("\n\nFor more").unwrap_or(text.len());
+        eprintln!("{}", text[..tip].trim().chars().map(escaped).collect::<String>());
+        return EXIT_USAGE;
+    }
+    // Nobody is left to tell when even this cannot be printed.
+    let _ = error.print();
+    if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD }
 }
 
 /// All is well.

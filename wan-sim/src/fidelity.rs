@@ -12,6 +12,8 @@ pub struct Fidelity {
     lateness: Histogram,
     own_drops: u64,
     late_reads: u64,
+    stalled: Span,
+    stall_max: Span,
     cpu: Span,
 }
 
@@ -33,6 +35,10 @@ pub struct FidelityLimits {
     pub read_gap: Span,
     /// Most late reads for every thousand.
     pub late_reads_permille: u64,
+    /// Most that any delivery may be late, and the longest that the emulator may stand still.
+    pub worst: Span,
+    /// Most of the run that it may stand still in all, in thousandths.
+    pub stalled_permille: u64,
 }
 
 impl FidelityLimits {
@@ -41,6 +47,8 @@ impl FidelityLimits {
         lateness_p999: Span::from_ms(5),
         read_gap: Span::from_ms(20),
         late_reads_permille: 1,
+        worst: Span::from_ms(100),
+        stalled_permille: 10,
     };
 }
 
@@ -59,6 +67,10 @@ pub struct FidelityReport {
     pub own_drops: u64,
     /// Reads that came late while packets waited.
     pub late_reads: u64,
+    /// How long the emulator stood still in all, counting what made a read late.
+    pub stalled: Span,
+    /// The longest of that at once.
+    pub stall_max: Span,
     /// Processor time of the emulator's threads, in thousandths of one processor. Where it
     /// hands packets to the kernel, this contains the receiver's work in there.
     pub cpu_permille: u64,
@@ -70,7 +82,14 @@ pub struct FidelityReport {
 
 impl Default for Fidelity {
     fn default() -> Self {
-        Self { lateness: Histogram::new(), own_drops: 0, late_reads: 0, cpu: Span::ZERO }
+        Self {
+            lateness: Histogram::new(),
+            own_drops: 0,
+            late_reads: 0,
+            stalled: Span::ZERO,
+            stall_max: Span::ZERO,
+            cpu: Span::ZERO,
+        }
     }
 }
 
@@ -87,7 +106,11 @@ impl Fidelity {
 
     /// A read of packets that had waited, so long after the chance to read before it.
     pub fn read(&mut self, gap: Span, limits: &FidelityLimits) {
-        self.late_reads += u64::from(gap > limits.read_gap);
+        if gap > limits.read_gap {
+            self.late_reads += 1;
+            self.stalled = self.stalled + gap;
+            self.stall_max = self.stall_max.max(gap);
+        }
     }
 
     /// The processor time that this part has used so far.
@@ -95,44 +118,78 @@ impl Fidelity {
         self.cpu = so_far;
     }
 
-    /// Adds what another part of the same run noticed.
+    /// Adds what another part of the same run noticed, at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.lateness.merge(&other.lateness);
         self.own_drops += other.own_drops;
         self.late_reads += other.late_reads;
+        // What holds one part up mostly holds up all of them.
+        self.stalled = self.stalled.max(other.stalled);
+        self.stall_max = self.stall_max.max(other.stall_max);
         self.cpu = self.cpu + other.cpu;
     }
 
     /// The verdict.
     pub fn report(&self, limits: &FidelityLimits, elapsed: &Elapsed) -> FidelityReport {
-        let deliveries = self.lateness.count;
-        let mut report = FidelityReport {
-            deliveries,
+        FidelityReport {
+            deliveries: self.lateness.count,
             lateness_p50: Span::from_ns(self.lateness.quantile_permille(500)),
             lateness_p999: Span::from_ns(self.lateness.quantile_permille(999)),
             lateness_max: Span::from_ns(self.lateness.max),
             own_drops: self.own_drops,
             late_reads: self.late_reads,
+            stalled: self.stalled,
+            stall_max: self.stall_max,
             cpu_permille: (self.cpu.ns() / 1000)
                 .checked_div(elapsed.wall.ns() / 1_000_000)
                 .unwrap_or(0),
             machine_permille: elapsed.machine_permille,
             void: Vec::new(),
-        };
-        if report.lateness_p999 > limits.lateness_p999 {
-            let (was, most) = (report.lateness_p999, limits.lateness_p999);
-            report.void.push(format!("one delivery in a thousand was {was} late, above {most}"));
         }
-        if self.own_drops > 0 {
-            report.void.push(format!("the emulator itself lost {} packets", self.own_drops));
+        .judged(limits, elapsed.wall)
+    }
+}
+
+impl FidelityReport {
+    fn judged(mut self, limits: &FidelityLimits, wall: Span) -> Self {
+        let stalled_most = u128::from(wall.ns()) * u128::from(limits.stalled_permille);
+        let FidelityLimits { lateness_p999, read_gap, worst, .. } = *limits;
+        for (is, reason) in [
+            (
+                self.lateness_p999 > lateness_p999,
+                format!(
+                    "one delivery in a thousand was {} late, above {lateness_p999}",
+                    in_ms(self.lateness_p999)
+                ),
+            ),
+            (
+                self.lateness_max > worst,
+                format!("a delivery was {} late, above {worst}", in_ms(self.lateness_max)),
+            ),
+            (self.own_drops > 0, format!("the emulator itself lost {} packets", self.own_drops)),
+            (
+                // A few stalls are part of any machine, unless there is little else.
+                self.late_reads * 1000 > self.deliveries * limits.late_reads_permille,
+                format!("{} reads came more than {read_gap} late", self.late_reads),
+            ),
+            (
+                self.stall_max > worst,
+                format!("it stood still for {}, above {worst}", in_ms(self.stall_max)),
+            ),
+            (
+                u128::from(self.stalled.ns()) * 1000 > stalled_most,
+                format!(
+                    "it stood still for {} in all, above {} thousandths of the run",
+                    in_ms(self.stalled),
+                    limits.stalled_permille
+                ),
+            ),
+        ] {
+            if is {
+                self.void.push(reason);
+            }
         }
-        // A few stalls are part of any machine, unless there is little else.
-        if self.late_reads * 1000 > deliveries * limits.late_reads_permille {
-            let gap = limits.read_gap;
-            let reads = self.late_reads;
-            report.void.push(format!("{reads} reads came more than {gap} late"));
-        }
-        report
+        self
     }
 }
 
@@ -141,13 +198,15 @@ impl fmt::Display for FidelityReport {
         write!(
             f,
             "fidelity: {} deliveries, late by {} (p50), {} (p99.9), {} (max); {} own drops, {} \
-             late reads; CPU {} % of one core",
+             late reads, stood still for {} in all, {} at once; CPU {} % of one core",
             self.deliveries,
             in_ms(self.lateness_p50),
             in_ms(self.lateness_p999),
             in_ms(self.lateness_max),
             self.own_drops,
             self.late_reads,
+            in_ms(self.stalled),
+            in_ms(self.stall_max),
             self.cpu_permille / 10
         )?;
         if let Some(permille) = self.machine_permille {
@@ -236,6 +295,7 @@ mod tests {
         (0..10_000).for_each(|i| good.delivered(Span::from_ns(i * 10)));
         good.delivered(Span::from_ms(100));
         good.worked(Span::from_ms(250));
+        good.read(Span::from_ms(20), &limits);
         let elapsed = Elapsed { wall: Span::from_secs(2), machine_permille: Some(700) };
         let report = good.report(&limits, &elapsed);
         assert_eq!((report.cpu_permille, report.machine_permille), (125, Some(700)));
@@ -249,11 +309,44 @@ mod tests {
         lossy.dropped(1);
         let mut stalled = good.clone();
         (0..11).for_each(|_| stalled.read(Span::from_ms(21), &limits));
-        for (fidelity, word) in [(late, "late"), (lossy, "lost"), (stalled, "reads")] {
+        // Long enough that so much in all is no matter.
+        let long = Elapsed { wall: Span::from_secs(24), ..elapsed };
+        let mut latest = good.clone();
+        latest.delivered(Span::from_ms(101));
+        let mut once = good.clone();
+        once.read(Span::from_secs(1), &limits);
+        let hour = Elapsed { wall: Span::from_secs(3600), ..elapsed };
+        let mut often = good.clone();
+        (0..5).for_each(|_| often.read(Span::from_ms(50), &limits));
+        for (fidelity, elapsed, word) in [
+            (late, elapsed, "one delivery in a thousand"),
+            (latest, elapsed, "a delivery was 101.000 ms late"),
+            (lossy, elapsed, "lost"),
+            (stalled, long, "reads"),
+            (once, hour, "stood still for 1000.000 ms, above"),
+            (often, long, "stood still for 250.000 ms in all"),
+        ] {
             let report = fidelity.report(&limits, &elapsed);
             assert_eq!(report.void.len(), 1, "{report}");
-            assert!(report.void[0].contains(word) && report.to_string().contains("VOID"));
+            assert!(
+                report.void[0].contains(word) && report.to_string().contains("VOID"),
+                "{report}"
+            );
         }
+    }
+
+    #[test]
+    fn parts_that_stand_still_together_do_so_once() {
+        let limits = FidelityLimits::DEFAULT;
+        let mut part = Fidelity::default();
+        part.read(Span::from_ms(60), &limits);
+        part.read(Span::from_ms(40), &limits);
+        let mut all = part.clone();
+        all.merge(&part);
+        let elapsed = Elapsed { wall: Span::from_secs(1), machine_permille: None };
+        let report = all.report(&limits, &elapsed);
+        assert_eq!((report.stalled, report.stall_max), (Span::from_ms(100), Span::from_ms(60)));
+        assert_eq!(report.late_reads, 4);
     }
 
     proptest! {

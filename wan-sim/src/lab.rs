@@ -11,8 +11,8 @@ mod vnet;
 
 use crate::clock::RunClock;
 use crate::recording::Recorder;
-use crate::topology::{SiteLink, Topology};
-use crate::{Counters, Fidelity, FidelityReport, Link, LinkSpec, Script};
+use crate::topology::{Place, SITES_MAX, Topology, addresses};
+use crate::{Counters, Fidelity, FidelityReport};
 use pump::{Ingress, LIMITS, Numbered, Pump, SiteState, lock};
 use site::Namespace;
 use std::collections::BTreeMap;
@@ -239,34 +239,20 @@ struct Parts {
 }
 
 fn parts(topology: &Topology, mut recorder: Option<Recorder>) -> Parts {
-    let sites = &topology.sites;
-    let mut number = 0;
-    let mut link = |name: String, spec: LinkSpec, script: Script| {
-        // Every direction draws for itself.
-        let seed = topology.seed.wrapping_mul(0x1_0001).wrapping_add(number as u64);
+    let sites = topology.sites.len();
+    let mut states: Vec<_> = (0..sites).map(|_| SiteState::new(sites)).collect();
+    let mut ingress: Vec<_> = (0..sites).map(|_| None).collect();
+    for (number, path) in topology.paths().into_iter().enumerate() {
         if let Some(recorder) = &mut recorder {
-            recorder.link(number, &name, seed, spec);
-            recorder.script(number, &script);
+            recorder.link(number, &path.name, path.seed, path.spec);
+            recorder.script(number, &path.script);
         }
-        number += 1;
-        Numbered { number: number - 1, link: Link::scripted(spec, script, seed) }
-    };
-    let state = |_| SiteState::new(sites.len());
-    let mut states: Vec<_> = (0..sites.len()).map(state).collect();
-    for SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script } in &topology.links {
-        for (from, to, spec, script) in
-            [(*a, *b, *a_to_b, a_to_b_script), (*b, *a, *b_to_a, b_to_a_script)]
-        {
-            let name = format!("{}_{}", sites[from], sites[to]);
-            states[from].links[to] = Some(link(name, spec, script.clone()));
+        let numbered = Numbered { number, link: path.link() };
+        match path.place {
+            Place::Link { from, to } => states[from].links[to] = Some(numbered),
+            Place::Egress(site) => states[site].egress = Some(numbered),
+            Place::Ingress(site) => ingress[site] = Some(Mutex::new(Ingress::new(numbered))),
         }
-    }
-    let mut port = |name: String, spec| link(name, spec, Script::default());
-    let mut ingress = Vec::new();
-    for ((name, ports), state) in sites.iter().zip(&topology.ports).zip(&mut states) {
-        state.egress = ports.egress.map(|spec| port(format!("{name}_egress"), spec));
-        let into = ports.ingress.map(|spec| port(format!("{name}_ingress"), spec));
-        ingress.push(into.map(|port| Mutex::new(Ingress::new(port))));
     }
     let states = states.into_iter().map(|state| Arc::new(Mutex::new(state))).collect();
     Parts { states, ingress, recorder }
@@ -275,11 +261,8 @@ fn parts(topology: &Topology, mut recorder: Option<Recorder>) -> Parts {
 fn hosts(sites: &[String]) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (site, name) in sites.iter().enumerate() {
-        let (v4, v6) = site::addresses(site);
+        let (v4, v6) = addresses(site);
         text.push_str(&format!("{v4} {name}\n{v6} {name}\n"));
     }
     text
 }
-
-/// Most sites: each has one byte pair of address, none of them all ones.
-pub const SITES_MAX: usize = 1000;

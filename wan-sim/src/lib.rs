@@ -39,7 +39,7 @@ mod virtual_time;
 pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     Change, Counters, DELAY_MAX, Delivery, Fate, GilbertElliott, Jitter, Link, LinkSpec, Loss,
-    Moved, Offered, Order, Packet, PacketName, QueueSize, Reason, Reorder, Script, Shape,
+    Mark, Moved, Offered, Order, Packet, PacketName, QueueSize, Reason, Reorder, Script, Shape,
     SpecError,
 };
 pub use trace::{TraceHash, TraceRecord};

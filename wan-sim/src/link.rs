@@ -9,7 +9,7 @@ mod script;
 mod spec;
 
 pub use delay::{Jitter, Order, Reorder, Shape};
-pub use fate::{Counters, Delivery, Fate, Moved, Offered, Packet, PacketName, Reason};
+pub use fate::{Counters, Delivery, Fate, Mark, Moved, Offered, Packet, PacketName, Reason};
 pub use loss::{GilbertElliott, Loss};
 pub use queue_size::QueueSize;
 pub use script::{Change, Script};
@@ -86,13 +86,7 @@ impl Link {
 
     /// Takes a packet that enters at `now`.
     pub fn offer(&mut self, now: TimeNs, packet: Packet) -> Offered {
-        while let Some(change) = self.script.pop_change(now) {
-            match change {
-                Change::Spec(spec) => self.spec = spec,
-                Change::Cut => self.blackhole = true,
-                Change::Join => self.blackhole = false,
-            }
-        }
+        self.follow_script(now);
         let number = self.counters.packets;
         let scripted = self.script.drops(number);
         self.counters.packets += 1;
@@ -115,13 +109,23 @@ impl Link {
         Offered { number, fate, copy }
     }
 
+    fn follow_script(&mut self, now: TimeNs) {
+        while let Some(change) = self.script.pop_change(now) {
+            match change {
+                Change::Spec(spec) => self.spec = spec,
+                Change::Cut => self.blackhole = true,
+                Change::Join => self.blackhole = false,
+            }
+        }
+    }
+
     fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, name: PacketName) -> Fate {
-        let mut marked = false;
+        let mut marked = None;
         if draws.lost {
             if !(self.spec.losses_marked() && packet.ecn_capable) {
                 return Fate::Drop(Reason::Loss);
             }
-            marked = true;
+            marked = Some(Mark::Loss);
         }
         if let Some(limit) = self.spec.limit_packets() {
             while self.inside.first().is_some_and(|(at, _)| *at <= now) {
@@ -136,8 +140,8 @@ impl Link {
             return Fate::Drop(Reason::Queue);
         };
         let threshold = self.spec.mark_above();
-        marked |= packet.ecn_capable
-            && threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
+        let long = threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
+        let marked = marked.or((packet.ecn_capable && long).then_some(Mark::Queue));
         let chances = if name.copy { &mut self.copies } else { &mut self.originals };
         let arrival = chances.delay.arrival(&self.spec, draws.transit, self.last_arrival);
         let at = arrival.at(accepted.sent);
@@ -159,6 +163,8 @@ impl Link {
     /// returns the ones whose arrival that moves, in the order they were offered. None is
     /// dropped, however small the new queue.
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
+        // What was foreseen until now came before this.
+        self.follow_script(now);
         let rates = (self.spec.rate(), spec.rate());
         self.spec = spec;
         if rates.0 == rates.1 {

@@ -10,7 +10,8 @@ use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, S
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
-use value::{one_word, rate, span};
+use value::one_word;
+pub(crate) use value::{rate, span};
 
 /// A link as netem's words describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,12 +198,16 @@ impl Parsed {
         let jitters = self.spread.is_some_and(|spread| spread > Span::ZERO);
         let delays = self.delay > Span::ZERO;
         let limited = self.rate.is_some();
+        let never = Fraction::default();
+        let losses = self.loss.is_some_and(|loss| loss != Loss::Random(never));
+        let reorders = self.reorder != Some(never);
         for (given, word, present, needed) in [
             (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
             (self.order.is_some(), "order", jitters, "a jitter: delay TIME JITTER"),
-            (self.ecn, "ecn", self.loss.is_some(), "loss"),
+            (self.ecn, "ecn", losses, "loss"),
             (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
             (self.gap.is_some(), "gap", delays, "a delay to skip"),
+            (self.gap.is_some(), "gap", reorders, "reorder above 0%"),
             (self.queue.is_some(), "queue", limited, "rate"),
             (self.mark_above.is_some(), "mark-above", limited, "rate"),
         ] {

@@ -137,8 +137,8 @@ impl fmt::Display for FateWord {
             Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
             Fate::Deliver(delivery) => {
                 write!(f, "{}", delivery.at.ns())?;
-                if delivery.marked {
-                    write!(f, " marked")?;
+                if let Some(mark) = delivery.marked {
+                    write!(f, " marked:{}", mark.word())?;
                 }
                 delivery.corrupt_bit.map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
             }

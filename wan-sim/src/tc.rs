@@ -5,7 +5,7 @@
 
 mod verify;
 
-pub use verify::{VerifyError, applied, verify};
+pub use verify::{VerifyError, applied, most_segments, segments, verify};
 
 use crate::topology::{Port, Topology};
 use crate::{Jitter, LinkSpec, Loss, Order, Script, Shape};
@@ -72,10 +72,11 @@ fn host(
     directions: &[(usize, &LinkSpec, &Script)],
 ) -> Result<HostCommands, TcError> {
     let mut apply = vec![
-        // Netem would decide over whole buffers of many segments.
-        format!("ethtool -K {device} tso off gso off gro off"),
-        // What goes elsewhere passes unshaped.
+        // What goes elsewhere passes unshaped. First, as it is refused where anything else shapes.
         format!("tc qdisc add dev {device} root handle 1: htb default 0"),
+        // Netem decides over whole buffers. TCP makes buffers of many segments whatever the
+        // device's offloads are, but not of more than this.
+        set_segments(device, 1),
     ];
     let mut netems = Vec::new();
     for (class, (to, spec, script)) in (1..).zip(directions) {
@@ -108,12 +109,15 @@ fn host(
         }
         netems.push((handle, words));
     }
-    let remove = vec![
-        format!("tc qdisc del dev {device} root"),
-        format!("ethtool -K {device} tso on gso on gro on"),
-    ];
+    let remove =
+        vec![format!("tc qdisc del dev {device} root"), set_segments(device, SEGMENTS_MOST)];
     let (site, device) = (topology.sites[site].clone(), device.to_owned());
     Ok(HostCommands { site, device, apply, remove, netems })
+}
+
+/// The command that lets TCP make buffers of so many segments for a device.
+pub fn set_segments(device: &str, segments: u32) -> String {
+    format!("ip link set dev {device} gso_max_segs {segments}")
 }
 
 /// The link in words that the kernel's netem takes.
@@ -163,19 +167,25 @@ fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
         let _ = write!(words, " reorder {} gap {}", percent(reorder.probability), reorder.gap);
     }
     if let Some(rate) = spec.rate() {
-        let _ = write!(words, " rate {}bit", rate.bits_per_second());
-        if spec.overhead_bytes() > 0 {
-            let _ = write!(words, " {}", spec.overhead_bytes());
-        }
+        // Netem counts the Ethernet header with the packet; a rate here is of IP packets.
+        let overhead = i32::from(spec.overhead_bytes()) - ETHERNET_BYTES;
+        let _ = write!(words, " rate {}bit {overhead}", rate.bits_per_second());
     }
     Ok(words)
 }
 
-/// Netem's limit holds the packets under way as well as those that wait.
+/// Netem's limit holds the packets under way as well as those that wait: of the link's own limit
+/// and of its pipe and queue, whichever is full first.
 fn limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
-    if let Some(limit) = spec.limit_packets() {
-        return Ok(u64::from(limit.get()));
+    let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
+    match (own, room(spec, mtu)) {
+        (Some(own), room) => Ok(room.map_or(own, |room| room.min(own))),
+        (None, room) => room,
     }
+}
+
+/// Packets that fill pipe and queue.
+fn room(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
     let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);
@@ -198,3 +208,8 @@ fn time(span: Span) -> Result<String, &'static str> {
 fn percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
+
+/// Of a frame, before the IP header.
+const ETHERNET_BYTES: i32 = 14;
+/// What the kernel lets a device have where its driver says nothing.
+pub const SEGMENTS_MOST: u32 = 65_535;

@@ -5,12 +5,14 @@
 //! links what a fabric does not say.
 
 mod file;
+mod path;
 mod port;
 mod preset;
 mod raw;
 mod schedule;
 
 pub use file::{FileError, Host, Topology};
+pub use path::{Path, Place, SITES_MAX, addresses};
 pub use port::Port;
 pub use preset::{Preset, presets};
 

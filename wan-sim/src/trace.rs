@@ -1,7 +1,7 @@
 //! Everything a network did, packet by packet, and a running hash over it.
 
 use crate::recording::FateWord;
-use crate::{Fate, Offered, Reason};
+use crate::{Fate, Mark, Offered, Reason};
 use std::fmt;
 use std::net::SocketAddr;
 use units::TimeNs;
@@ -76,8 +76,8 @@ impl TraceHash {
             Fate::Deliver(delivery) => {
                 self.byte(4);
                 self.word(delivery.at.ns());
-                if delivery.marked {
-                    self.byte(b'm');
+                if let Some(mark) = delivery.marked {
+                    self.byte(if mark == Mark::Loss { b'm' } else { b'q' });
                 }
                 if let Some(bit) = delivery.corrupt_bit {
                     self.byte(b'c');

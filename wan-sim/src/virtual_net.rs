@@ -6,6 +6,8 @@
 //! for tokio rounds timers up to whole milliseconds.
 
 mod clock;
+#[cfg(feature = "topology")]
+mod sites;
 mod socket;
 mod state;
 
@@ -101,14 +103,17 @@ impl VirtualNet {
     /// queue in bytes or time, as there is no distance.
     pub fn set_port(&self, ip: IpAddr, egress: LinkSpec, ingress: LinkSpec, seed: u64) {
         let (egress, ingress) = (Link::new(egress, seed), Link::new(ingress, seed ^ BACKWARD));
-        self.lock().ports.insert(ip, Port { egress, ingress });
+        let port = Port { egress: Some(egress), ingress: Some(ingress) };
+        self.lock().ports.insert(ip, port);
     }
 
-    /// What the port of `ip` has seen: sent, then received. `None` without a port.
+    /// What the port of `ip` has seen: sent, then received. `None` without a port; nothing where
+    /// it limits only the other way.
     pub fn port_counters(&self, ip: IpAddr) -> Option<(Counters, Counters)> {
         let state = self.lock();
         let port = state.ports.get(&ip)?;
-        Some((port.egress.counters(), port.ingress.counters()))
+        let seen = |link: &Option<Link>| link.as_ref().map(Link::counters).unwrap_or_default();
+        Some((seen(&port.egress), seen(&port.ingress)))
     }
 
     /// What the link from `from` to `to` has seen.

@@ -62,7 +62,7 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
     let seen = |packets: u64, ip_bytes: u64| {
         serde_json::json!({
             "ip_bytes": ip_bytes, "packets": packets, "drops_loss": 0, "drops_queue": 0,
-            "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked": 0,
+            "drops_limit": 0, "drops_script": 0, "drops_blackhole": 0, "marked_loss": 0, "marked_queue": 0,
             "duplicated": 0, "corrupted": 0,
         })
     };
@@ -76,6 +76,19 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
         say("counters");
         json(&mut lines)["east_west"]["drops_loss"] != 1
     } {}
+    // Memory does not change with the rate: a packet still waits.
+    say("set loss 0%");
+    say("set rate 1kbit/s");
+    (0..2).for_each(|_| assert!(json(&mut lines)["done"].is_string()));
+    (0..3).for_each(|_| assert_eq!(client.send_to(&[7; 972], listener).unwrap(), 972));
+    let dropped = loop {
+        say("counters");
+        let counters = json(&mut lines);
+        if counters["east_west"]["packets"] == 5 {
+            break counters["east_west"]["drops_queue"].clone();
+        }
+    };
+    assert_eq!(dropped, 0);
     say("set loss 101%");
     assert!(json(&mut lines)["error"].as_str().unwrap().contains("0 % to 100 %"));
     say("set jitter 5ms");
@@ -130,6 +143,52 @@ fn a_starved_relay_says_that_the_run_is_void() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
+/// One late read among thousands of deliveries.
+#[test]
+fn a_relay_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
+    let target = socket();
+    let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
+    let arguments = ["relay", "--forward", &forward, "--rtt=0ms", "--rate=1 Gbit/s", "--json"];
+    let mut child = wan_sim(&arguments).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = json(&mut lines);
+    let listener: SocketAddr = ready["listen"][0].as_str().unwrap().parse().unwrap();
+    let client = socket();
+    let round = || {
+        client.send_to(b"traffic", listener).unwrap();
+        target.recv_from(&mut [0; 9]).unwrap();
+    };
+    let id = rustix::process::Pid::from_child(&child);
+    let signal = |signal| rustix::process::kill_process(id, signal).unwrap();
+    (0..2000).for_each(|_| round());
+    stopping::stop(id);
+    client.send_to(b"late", listener).unwrap();
+    target.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    assert!(target.recv_from(&mut [0; 9]).is_err(), "a stopped relay delivered");
+    signal(rustix::process::Signal::CONT);
+    target.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    target.recv_from(&mut [0; 9]).unwrap();
+    (0..2000).for_each(|_| round());
+    signal(rustix::process::Signal::TERM);
+    let report = json(&mut lines);
+    assert!(report["fidelity"]["void"].to_string().contains("it stood still for"), "{report}");
+    assert!(report["fidelity"]["stalled_ns"]["max"].as_u64() > Some(900_000_000), "{report}");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// As with `| head -1`.
+#[test]
+fn closed_standard_output_is_no_panic() {
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
+    for arguments in [&["presets"][..], &["show", lab], &["tc", lab]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = wan_sim(arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+        assert_eq!(output.stderr, b"", "{arguments:?}");
+    }
+}
+
 #[test]
 fn bad_usage_is_named_and_exits_64() {
     let good = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--rtt", "80ms"];
@@ -148,6 +207,9 @@ fn bad_usage_is_named_and_exits_64() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(64), "{more:?}: {error}");
         assert!(error.contains(named), "{more:?}: {error}");
+        // What is missing or unknown comes with the usage.
+        let usage = more.is_empty() || more.contains(&"--teleport");
+        assert!(usage || error.lines().count() == 1, "{more:?}: {error}");
     }
     assert_eq!(run(&["--help"]).status.code(), Some(0));
 }

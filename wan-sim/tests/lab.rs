@@ -278,6 +278,53 @@ fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
 }
 
 #[test]
+fn a_lab_that_ended_by_itself_leaves_its_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    for json in [false, true] {
+        if up(file).is_none() {
+            return;
+        }
+        // The lab may end it before it ends by itself.
+        wan_sim(&["lab", "exec", file, "a", "--", "ip", "link", "del", "wan0"]);
+        while wan_sim(&["lab", "status", file]).status.success() {
+            std::thread::yield_now();
+        }
+        let words = ["lab", "down", file, "--json"];
+        let down = wan_sim(&words[..if json { 4 } else { 3 }]);
+        let said = String::from_utf8(down.stdout).unwrap();
+        if json {
+            let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+            assert!(report["fidelity"]["void"].is_array(), "{said}");
+        } else {
+            assert!(said.contains("fidelity: ") && said.contains("wan-sim lab: "), "{said}");
+        }
+        assert_eq!(wan_sim(&["lab", "status", file]).status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_lab_in_the_foreground_prints_its_report_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+    command.args(["lab", "up", file, "--foreground", "--json"]);
+    let mut lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
+    let Some(ready) = lines.next() else {
+        assert_eq!(lab.wait().unwrap().code(), Some(77));
+        return skip("cannot make a lab");
+    };
+    assert_eq!(ready.unwrap(), "ready: a, b, c");
+    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert!(report["fidelity"]["deliveries"].is_u64(), "{report}");
+    assert_eq!(lab.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn ping_and_iperf3_run_as_they_are() {
     for program in ["ping", "iperf3"] {
         if Command::new(program).arg("--help").output().is_err() {
@@ -371,6 +418,34 @@ fn a_starved_lab_says_that_the_run_is_void() {
     // More than the device holds while nobody reads.
     let Some(down) = starved(10_100) else { return };
     assert!(down.contains("the emulator itself lost"), "{down}");
+}
+
+/// Few deliveries are late, as there are many others.
+#[test]
+fn a_lab_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms limit none");
+    let file = path.to_str().unwrap();
+    if up(file).is_none() {
+        return;
+    }
+    let (pid, prefix) = pid_and_prefix(&path);
+    let (a, b) = (udp(&prefix, "a", A), udp(&prefix, "b", B));
+    let round = || {
+        (0..100).for_each(|_| assert_eq!(a.send_to(b"traffic", (B, 7000)).unwrap(), 7));
+        receive(&b, 100);
+    };
+    (0..100).for_each(|_| round());
+    stopping::stop(pid);
+    a.send_to(b"late", b.local_addr().unwrap()).unwrap();
+    b.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    assert!(b.recv_from(&mut [0; 9]).is_err(), "a stopped lab delivered");
+    kill_process(pid, Signal::CONT).unwrap();
+    b.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    receive(&b, 1);
+    (0..100).for_each(|_| round());
+    let down = String::from_utf8(wan_sim(&["lab", "down", file]).stdout).unwrap();
+    assert!(down.contains("VOID: ") && down.contains("it stood still for"), "{down}");
 }
 
 #[test]

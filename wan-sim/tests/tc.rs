@@ -4,6 +4,7 @@ mod skipping;
 
 use skipping::skip;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use wan_sim::tc::{HostCommands, TcError, VerifyError, applied, render, verify};
@@ -58,7 +59,7 @@ fn a_fabric_renders_with_its_gateways_addresses() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("protocol ipv6 prio 2 u32 match ip6 dst 2001:db8::2/128"), "{text}");
     // 40 ms at 500 Mbit/s are 2.5 MB, the queue another 5 MB: 5,000 packets, and one sent.
-    assert!(text.contains("netem limit 5001 delay 40ms rate 500000000bit"), "{text}");
+    assert!(text.contains("netem limit 5001 delay 40ms rate 500000000bit -14"), "{text}");
     assert_eq!(wan_sim(&["tc", file]).status.code(), Some(64));
     assert_eq!(wan_sim(&["tc", file, "--device", "eth9", "--site", "x"]).status.code(), Some(64));
 }
@@ -70,10 +71,25 @@ fn the_limit_holds_pipe_and_queue() {
         ("delay = '40 ms'\nrate = '1 Gbit/s'\nqueue = '1 BDP'", 10_001),
         ("delay = '40 ms'\njitter = '10 ms'\nrate = '1 Gbit/s'\nqueue = '0 B'", 4168),
         ("delay = '40 ms'\nrate = '1 Gbit/s'\nlimit_packets = 7", 7),
+        // Whichever is full first.
+        ("delay = '40 ms'\nrate = '1 Gbit/s'\nqueue = '0 B'\nlimit_packets = 100000", 3335),
+        ("delay = '40 ms'\nlimit_packets = 9", 9),
+        ("netem = 'delay 40ms rate 1gbit'", 1000),
     ] {
         let hosts = rendered(keys).unwrap();
         let words = &hosts[0].netems[0].1;
         assert!(words.starts_with(&format!("limit {limit} ")), "{keys}: {words}");
+    }
+}
+
+/// The kernel adds the Ethernet header to what it shapes.
+#[test]
+fn the_rate_is_of_ip_packets() {
+    for (overhead, words) in [(0, "-14"), (14, "0"), (38, "24")] {
+        let keys = format!("delay = '1 ms'\nrate = '1 Gbit/s'\noverhead_bytes = {overhead}");
+        let hosts = rendered(&keys).unwrap();
+        let expected = format!(" rate 1000000000bit {words}");
+        assert!(hosts[0].netems[0].1.ends_with(&expected), "{:?}", hosts[0].netems);
     }
 }
 
@@ -103,17 +119,59 @@ fn what_the_kernel_shows_is_compared() {
     .unwrap();
     let shown = "qdisc htb 1: root refcnt 2 r2q 10 default 0 direct_packets_stat 0\n\
                  qdisc netem 10: parent 1:1 limit 10668 delay 40ms  2ms loss gemodel p 1% r 10% \
-                 1-h 100% 1-k 0% seed 7 rate 1Gbit packetoverhead 38\n";
-    assert_eq!(verify(&hosts[0], shown), Ok(()));
-    let slower = verify(&hosts[0], &shown.replace("40ms", "41ms"));
-    assert!(matches!(slower, Err(VerifyError::Different { .. })), "{slower:?}");
+                 1-h 100% 1-k 0% seed 7 rate 1Gbit packetoverhead 24\n";
+    assert_eq!(verify(&hosts[0], shown, SINGLE), Ok(()));
+    for (from, to) in [
+        ("40ms", "41ms"),
+        (" 2ms", ""),
+        ("10668", "10667"),
+        ("1-k 0%", "1-k 1%"),
+        ("1Gbit", "999Mbit"),
+        ("packetoverhead 24", ""),
+        ("seed 7", "ecn"),
+        ("seed 7", "corrupt 1%"),
+    ] {
+        let other = verify(&hosts[0], &shown.replace(from, to), SINGLE);
+        assert!(matches!(other, Err(VerifyError::Different { .. })), "{from}: {other:?}");
+    }
+    let whole = verify(&hosts[0], shown, "2: eth0: gso_max_size 65536 gso_max_segs 65535");
+    assert!(matches!(whole, Err(VerifyError::Whole { segments: 65_535, .. })), "{whole:?}");
     // Only what is ours would be removed.
     assert!(
         applied(shown) && !applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
     );
-    let none = verify(&hosts[0], "qdisc noqueue 0: root refcnt 2\n");
+    let none = verify(&hosts[0], "qdisc noqueue 0: root refcnt 2\n", SINGLE);
     assert!(matches!(none, Err(VerifyError::Missing { .. })), "{none:?}");
 }
+
+/// `tc` prints three digits of a time, four or more of a rate, six of a probability.
+#[test]
+fn what_tc_rounds_is_no_difference() {
+    let hosts = rendered(
+        "delay = '40256 us'\njitter = '1234 us'\nrate = '1234567 kbit/s'\nloss = '12.3456789 %'\n\
+         duplicate = '0.0000004 %'\nreorder = '33.3333333 %'\noverhead_bytes = 14",
+    )
+    .unwrap();
+    let limit = hosts[0].netems[0].1.split(' ').nth(1).unwrap().to_owned();
+    let shown = format!(
+        "qdisc netem 10: parent 1:1 limit {limit} delay 40.3ms  1.23ms loss 12.3457% duplicate \
+         4e-07% reorder 33.3333% rate 1234Mbit gap 1"
+    );
+    assert_eq!(verify(&hosts[0], &shown, SINGLE), Ok(()), "{}", hosts[0].netems[0].1);
+    for (from, to) in [
+        ("40.3", "40.5"),
+        ("1.23ms", "1.25ms"),
+        ("1234M", "1233M"),
+        ("12.3457", "12.346"),
+        ("33.3333", "33.34"),
+    ] {
+        let other = verify(&hosts[0], &shown.replace(from, to), SINGLE);
+        assert!(matches!(other, Err(VerifyError::Different { .. })), "{from}: {other:?}");
+    }
+}
+
+/// Where TCP makes buffers of one segment.
+const SINGLE: &str = "2: eth0: <UP> mtu 1500 gso_max_size 65536 gso_max_segs 1 tso_max_segs 65535";
 
 /// The words are those that this machine's `tc` knows; says so where it cannot be asked.
 #[test]
@@ -165,4 +223,66 @@ fn acting_without_netem_or_privilege_exits_77_and_changes_nothing() {
     }
     let file = file.to_str().unwrap();
     assert_eq!(wan_sim(&["tc", file, "--apply"]).status.code(), Some(64));
+}
+
+/// `ip` and `tc` that write down what they were called with, and fail at what `fails` holds.
+fn with_fakes(action: &str, fails: &str, qdiscs: &str) -> (Option<i32>, String, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(at("qdiscs"), qdiscs).unwrap();
+    let link = "2: eth0: mtu 1500 gso_max_segs 65000 tso_max_segs 65500";
+    for program in ["ip", "tc"] {
+        let script = format!(
+            "#!/bin/sh\necho \"{program} $*\" >> {log}\ncase \"$*\" in\n\
+             *'{fails}'*) echo 'no such luck' >&2; exit 2;;\n'qdisc show'*) cat {qdiscs};;\n\
+             '-d link show'*) echo '{link}';;\nesac\n",
+            log = at("log"),
+            qdiscs = at("qdiscs"),
+        );
+        fs::write(at(program), script).unwrap();
+        fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+    let output = command.args(["tc", LAB, "--site", "oslo", action]).env("PATH", path).output();
+    let output = output.unwrap();
+    let log = fs::read_to_string(at("log")).unwrap();
+    // Of the namespace in which netem is tried, nothing stays.
+    let lines = log.lines().filter(|line| !line.contains("wansim-probe-")).map(str::to_owned);
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said, lines.collect())
+}
+
+const NO_FAILURE: &str = "nothing fails";
+
+#[test]
+fn all_is_applied_or_nothing() {
+    let (code, said, done) = with_fakes("--apply", NO_FAILURE, "");
+    assert_eq!(code, Some(0), "{said}");
+    let golden = include_str!("golden/tc-three-sites.txt");
+    let wanted =
+        golden.split("# On oslo:\n").nth(1).unwrap().split("# To undo it:").next().unwrap();
+    assert_eq!(done[1..].join("\n"), wanted.trim_end());
+    let undone = ["tc qdisc del dev eth1 root", "ip link set dev eth1 gso_max_segs 65000"];
+    for fails in ["gso_max_segs 1", "classid 1:1", "handle 20:", "flowid 1:2"] {
+        let (code, said, done) = with_fakes("--apply", fails, "");
+        assert!(code == Some(1) && said.contains("no such luck"), "{fails}: {said}");
+        assert_eq!(done[done.len() - 2..], undone, "{fails}");
+    }
+    // What another has put there stays.
+    let (code, _, done) = with_fakes("--apply", "root handle 1:", "");
+    assert_eq!((code, done.len()), (Some(1), 2), "{done:?}");
+}
+
+#[test]
+fn what_was_applied_is_removed_and_nothing_else() {
+    let ours = "qdisc htb 1: root refcnt 2\nqdisc netem 10: parent 1:1 limit 1000\n";
+    let (code, said, done) = with_fakes("--remove", NO_FAILURE, ours);
+    assert_eq!(code, Some(0), "{said}");
+    // As many segments as its driver lets it have.
+    let undone = ["tc qdisc del dev eth1 root", "ip link set dev eth1 gso_max_segs 65500"];
+    assert_eq!(done[done.len() - 2..], undone);
+    let (code, said, done) = with_fakes("--remove", NO_FAILURE, "qdisc fq_codel 0: root\n");
+    assert!(code == Some(1) && said.contains("left alone"), "{said}");
+    assert!(!done.iter().any(|line| line.contains("del") || line.contains("set")), "{done:?}");
 }

@@ -108,6 +108,7 @@ fn a_link_changes_at_stated_times_and_drops_stated_packets() {
     let Change::Spec(slower) = changes[0].1 else { panic!("{changes:?}") };
     assert_eq!(slower.rate(), Some(BitRate::from_bits_per_second(100_000_000)));
     assert_eq!((changes[1], changes[2]), ((at(20), Change::Cut), (at(25), Change::Join)));
+    assert_eq!(slower.queue(), link.a_to_b.queue());
     // What a change leaves out stays as the one before it left it.
     let nearer = slower.delay();
     let Change::Spec(last) = changes[3].1 else { panic!("{changes:?}") };
@@ -118,6 +119,43 @@ fn a_link_changes_at_stated_times_and_drops_stated_packets() {
     assert_eq!(last.loss(), slower.loss());
     assert_eq!(link.b_to_a_script.changes().count(), 0);
     assert_eq!(link.b_to_a_script.dropped().collect::<Vec<_>>(), [3, 7]);
+}
+
+#[test]
+fn a_change_of_the_rate_leaves_the_queue_its_bytes() {
+    for (queue, bytes) in [("", 10_000_000), ("queue = '20 ms'\n", 2_500_000)] {
+        let keys = format!(
+            "rtt = '80 ms'\nrate = '1 Gbit/s'\nloss = '1 %'\nmark_losses = true\n{queue}changes = \
+             [{{ at = '1 s', rate = '100 Mbit/s', delay = '1 ms' }}, {{ at = '2 s', loss = '0 %' }}]\n"
+        );
+        let topology = load(&format!("[site.a]\n[site.b]\n[link.a-b]\n{keys}")).unwrap();
+        let link = &topology.links[0];
+        assert_eq!(link.a_to_b.queue(), ByteCount::new(bytes));
+        for (_, change) in link.a_to_b_script.changes() {
+            let Change::Spec(spec) = change else { panic!("{change:?}") };
+            assert_eq!(spec.queue(), ByteCount::new(bytes));
+        }
+    }
+}
+
+#[test]
+fn nothing_may_depend_on_what_is_zero() {
+    for (keys, named) in [
+        ("jitter = '0 ms'\ndistribution = 'normal'", "`distribution`"),
+        ("jitter = '0 ms'\nreordering = true", "`reordering`"),
+        ("loss = '0 %'\nmark_losses = true", "`mark_losses`"),
+        ("reorder = '0 %'\ngap = 5", "`gap`"),
+    ] {
+        let error = link(&format!("delay = '5 ms'\n{keys}")).unwrap_err().to_string();
+        assert!(error.contains(named) && error.contains("has no effect without"), "{error}");
+    }
+    // By itself it says that there is none.
+    let none = "jitter = '0 ms'\nloss = '0 %'\nreorder = '0 %'\nduplicate = '0 %'";
+    let words = |keys: &str| {
+        let link = link(&format!("delay = '5 ms'\n{keys}")).unwrap();
+        wan_sim::netem::Netem { link, seed: None }.to_string()
+    };
+    assert_eq!(words(none), words(""));
 }
 
 #[test]
@@ -181,13 +219,33 @@ fn every_preset_makes_a_lab() {
 }
 
 #[test]
-fn the_examples_are_good() {
-    let labs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/labs");
-    let files: Vec<_> = fs::read_dir(labs).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(!files.is_empty());
-    for file in files {
-        Topology::load(&file).unwrap();
+fn the_examples_and_every_fabric_are_good() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let inside = |folder: &Path| -> Vec<_> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let labs = inside(&configs.join("labs"));
+    let fabrics = inside(&configs).into_iter().map(|folder| folder.join("fabric.toml"));
+    let fabrics: Vec<_> = fabrics.filter(|file| file.exists()).collect();
+    assert!(!labs.is_empty() && fabrics.len() > 1);
+    for file in labs.iter().chain(&fabrics) {
+        Topology::load(file).unwrap();
     }
+}
+
+/// What gateways do with a link is nothing that the link does.
+#[test]
+fn a_fabric_may_say_how_gateways_use_a_link_and_a_lab_may_not() {
+    let link = "[link.a-b]\nrtt = \"2 ms\"\nrate = \"1 Gbit/s\"\ncontroller = \"cubic\"\n";
+    let gateway = |region| {
+        format!(
+            "[region.{region}.gateway.{region}-0]\nwan = [\"10.0.0.1:7400\", \"10.0.1.1:7400\"]\n"
+        )
+    };
+    let fabric = load(&format!("{}{}{link}", gateway("a"), gateway("b"))).unwrap();
+    assert_eq!(fabric.hosts[0].addresses.len(), 2);
+    let refused = load(&format!("[site.a]\n[site.b]\n{link}")).unwrap_err().to_string();
+    assert!(refused.contains("link.a-b.controller"), "{refused}");
 }
 
 #[test]

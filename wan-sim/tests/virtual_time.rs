@@ -9,7 +9,8 @@ use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
-use wan_sim::{LinkSpec, VirtualNet, VirtualTime};
+use wan_sim::topology::{Topology, addresses};
+use wan_sim::{LinkSpec, Packet, VirtualNet, VirtualTime};
 
 const CLIENT: &str = "10.0.0.1:4433";
 const SERVER: &str = "10.0.0.2:4433";
@@ -73,6 +74,67 @@ fn delay_is_base_plus_queue_plus_sending_time() {
         })
         .unwrap();
     }
+}
+
+/// A lab file's links, schedule and ports, with the fates that the model alone gives.
+#[test]
+fn a_lab_file_works_in_virtual_time() {
+    let text = "seed = 5\n[site.a]\n[site.b]\ningress = '8 Mbit/s'\n[site.c]\n[link.a-b]\n\
+                delay = '5 ms'\nrate = '80 Mbit/s'\nloss = '20 %'\n\
+                changes = [{ at = '100 ms', delay = '1 ms' }, { at = '150 ms', cut = true }]\n\
+                [link.b-c]\ndelay = '1 ms'\n";
+    let topology = Topology::parse("lab.toml".as_ref(), text).unwrap();
+    let time = VirtualTime::new();
+    let net = VirtualNet::under(&time);
+    let sites = net.lay_out(&topology);
+    assert_eq!(sites[1], addresses(1).0);
+    let ends = [0, 1].map(|site| SocketAddr::new(sites[site], 4433));
+    let at = move |site: usize| ends[site];
+    let (a, b) = (net.bind(at(0)).unwrap(), net.bind(at(1)).unwrap());
+    // What the model alone makes of a packet every millisecond.
+    let mut links: Vec<_> = topology.paths().iter().map(|path| path.link()).collect();
+    let (mut link, mut port) = (links.remove(0), links.pop().unwrap());
+    let every_ms = || (0..200).map(|ms: u64| TimeNs::from_ns(ms * 1_000_000));
+    let mut pass = |now| link.offer(now, Packet::new(1000)).fate.delivery().map(|d| d.at);
+    let mut at_port: Vec<_> = every_ms().filter_map(&mut pass).collect();
+    at_port.sort();
+    let mut pass = |now| port.offer(now, Packet::new(1000)).fate.delivery().map(|d| d.at);
+    let expected: Vec<_> = at_port.into_iter().filter_map(&mut pass).collect();
+    assert!((100..140).contains(&expected.len()), "{}", expected.len());
+
+    let clock = time.clone();
+    let arrived = time
+        .run(async {
+            let sender = time.clone();
+            time.spawn(async move {
+                for now in every_ms() {
+                    sender.sleep_until(now).await;
+                    let transmit = Transmit {
+                        destination: at(1),
+                        ecn: None,
+                        contents: &[7; 972],
+                        segment_size: None,
+                        src_ip: None,
+                    };
+                    a.try_send(&transmit).unwrap();
+                }
+            });
+            let mut arrived = Vec::new();
+            while arrived.len() < expected.len() {
+                receive(&b).await;
+                arrived.push(clock.now());
+            }
+            clock.sleep_until(TimeNs::from_ns(200_000_000)).await;
+            arrived
+        })
+        .unwrap();
+    assert_eq!(arrived, expected);
+    let seen = net.counters(sites[0], sites[1]).unwrap();
+    assert_eq!((seen.drops_loss, seen.drops_blackhole), {
+        let model = link.counters();
+        (model.drops_loss, model.drops_blackhole)
+    });
+    assert_eq!(net.port_counters(sites[1]).unwrap().1.packets, port.counters().packets);
 }
 
 #[test]

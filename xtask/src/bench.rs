@@ -2,6 +2,7 @@
 
 mod faults;
 mod fuzz;
+mod hostile;
 mod quickstart;
 mod reduce;
 mod shape;
@@ -26,6 +27,7 @@ type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 const BENCHES: [Bench; 9] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
+    ("hostile", hostile::measure),
     ("quickstart", quickstart::measure),
     ("reduce", reduce::measure),
     ("shape", shape::measure),

@@ -54,6 +54,8 @@ Commands:
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
+  bench hostile     Measures an honest job beside trainers and strangers that break the rules,
+                    writes docs/results/hostile.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
   bench reduce      The reduction kernels beside a plain loop, writes docs/results/reduce.md.
   bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,

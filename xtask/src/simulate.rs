@@ -4,14 +4,28 @@ use crate::command::{CommandLine, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Variants of the session that are broken on purpose, as `hier-collectives/build.rs` has them.
-pub const MUTANTS: [&str; 4] = ["accumulate", "ignore_epochs", "reuse_slot", "share_landing"];
+/// A variant of the session that is broken on purpose.
+pub struct Mutant {
+    /// Its name, as `hier-collectives/src/mutant.rs` has it.
+    pub name: &'static str,
+    /// A scenario that finds it soon.
+    scenario: &'static str,
+}
+
+/// All of them.
+pub const MUTANTS: [Mutant; 6] = [
+    Mutant { name: "accumulate", scenario: "lane-lost" },
+    Mutant { name: "confirm_alone", scenario: "quiet" },
+    Mutant { name: "ignore_epochs", scenario: "gateway-killed-and-back-at-once" },
+    Mutant { name: "reuse_slot", scenario: "quiet" },
+    Mutant { name: "share_landing", scenario: "quiet" },
+    Mutant { name: "wake_nobody", scenario: "link-cut" },
+];
 
 /// A mutant that as many seeds do not find is not found.
 pub const SEEDS: &str = "1000";
-
-/// The variable that names the mutant to build.
-pub const MUTANT: &str = "LANDBRIDGE_MUTANT";
+/// Seeds of the scenario that finds it soon.
+const SEEDS_SOON: &str = "100";
 
 const USAGE: u8 = 64;
 
@@ -19,9 +33,9 @@ const USAGE: u8 = 64;
 pub fn run(arguments: &[&str]) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match arguments {
-        ["--mutant", "all"] => conclude(MUTANTS.iter().try_for_each(|name| find(root, name))),
-        ["--mutant", name] => match MUTANTS.iter().find(|known| *known == name) {
-            Some(known) => conclude(find(root, known)),
+        ["--mutant", "all"] => conclude(MUTANTS.iter().try_for_each(|mutant| mutant.find(root))),
+        ["--mutant", name] => match MUTANTS.iter().find(|known| known.name == *name) {
+            Some(known) => conclude(known.find(root)),
             None => wrong(),
         },
         ["--mutant", ..] => wrong(),
@@ -35,7 +49,10 @@ pub fn run(arguments: &[&str]) -> ExitCode {
 }
 
 fn wrong() -> ExitCode {
-    eprintln!("simulate --mutant takes one of: all, {}", MUTANTS.join(", "));
+    eprintln!(
+        "simulate --mutant takes one of: all, {}",
+        MUTANTS.map(|mutant| mutant.name).join(", ")
+    );
     ExitCode::from(USAGE)
 }
 
@@ -45,15 +62,36 @@ pub fn line(arguments: &[&str]) -> CommandLine {
     CommandLine::cargo(&[&run[..], arguments].concat())
 }
 
-/// Builds a mutant and runs seeds until one finds it.
-fn find(root: &Path, name: &'static str) -> Result<(), Failure> {
-    println!("\nmutant {name}:");
-    let line = line(&["--seeds", SEEDS, "--first"]).with(MUTANT, name);
-    match line.code(root)? {
-        // Something was wrong, as it should be.
-        Some(1) => Ok(()),
-        Some(0) => Err(line.failed(&format!("{SEEDS} seeds did not find it"))),
-        code => Err(line.failed(&format!("exit code {code:?}"))),
+/// Runs every mutant for a few seeds, in a program that was built with them.
+pub fn find_soon(root: &Path, program: &Path) -> Result<(), Failure> {
+    MUTANTS.iter().try_for_each(|mutant| {
+        let seeds = ["--scenario", mutant.scenario, "--seeds", SEEDS_SOON, "--first"];
+        let line = CommandLine::built(program, &[&["--mutant", mutant.name], &seeds[..]].concat());
+        mutant.must_be_found(root, &line)
+    })
+}
+
+impl Mutant {
+    /// The command that simulates it, with `arguments`.
+    pub fn line(&self, arguments: &[&str]) -> CommandLine {
+        let run = ["run", "--quiet", "--package", "scenarios", "--features", "mutants"];
+        let simulate = ["--bin", "simulate", "--", "--mutant", self.name];
+        CommandLine::cargo(&[&run[..], &simulate[..], arguments].concat())
+    }
+
+    /// Runs seeds until one finds it.
+    fn find(&self, root: &Path) -> Result<(), Failure> {
+        self.must_be_found(root, &self.line(&["--seeds", SEEDS, "--first"]))
+    }
+
+    fn must_be_found(&self, root: &Path, line: &CommandLine) -> Result<(), Failure> {
+        println!("\nmutant {}:", self.name);
+        match line.code(root)? {
+            // Something was wrong, as it should be.
+            Some(1) => Ok(()),
+            Some(0) => Err(line.failed(&"it was not found")),
+            code => Err(line.failed(&format!("exit code {code:?}"))),
+        }
     }
 }
 

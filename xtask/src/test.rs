@@ -2,7 +2,7 @@
 
 use crate::command::{CommandLine, Failure};
 use crate::tally::Tally;
-use crate::{core_purity, faults, programs, python, quickstart};
+use crate::{core_purity, faults, programs, python, quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ struct Stage {
     run: fn(&Place, &mut Tally) -> Result<(), Failure>,
 }
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage { name: "tools", run: |_, _| tools() },
     Stage { name: "format", run: |place, _| cargo(place, &["fmt", "--all", "--check"]) },
     Stage { name: "core purity", run: |place, _| core_purity::check(&place.root) },
@@ -32,6 +32,13 @@ const STAGES: [Stage; 11] = [
         },
     },
     Stage { name: "tests", run: |place, tally| tests(place, &["--exclude", "fuzz"], tally) },
+    // What the tests have built, all features included.
+    Stage {
+        name: "mutants",
+        run: |place, _| {
+            simulate::find_soon(&place.root, &place.landbridge.with_file_name("simulate"))
+        },
+    },
     Stage { name: "fuzz", run: |place, tally| tests(place, &["--test", "short"], tally) },
     Stage { name: "docs", run: |place, _| docs(place) },
     Stage { name: "example configs", run: |place, _| configs(place) },

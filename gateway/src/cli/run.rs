@@ -151,7 +151,11 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
-        listen: Listen { wan: own.cloned(), lan: file.lan_addresses(config.id).cloned() },
+        listen: Listen {
+            wan: own.cloned(),
+            lan: file.lan_addresses(config.id).cloned(),
+            one_by_one: !config.segmentation_offload,
+        },
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),

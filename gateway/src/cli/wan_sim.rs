@@ -21,6 +21,7 @@ impl WanSim {
         Ok(match wan_sim::cli::run(&self.command) {
             wan_sim::cli::EXIT_GOOD => Exit::Good,
             wan_sim::cli::EXIT_USAGE => Exit::Usage,
+            wan_sim::cli::EXIT_UNAVAILABLE => Exit::Skipped,
             wan_sim::cli::EXIT_INTERRUPTED => Exit::Interrupted,
             _ => Exit::CheckFailed,
         })

@@ -33,6 +33,9 @@ pub struct GatewayConfig {
     pub socket: PathBuf,
     /// Where its lanes bind when that is not the fabric's address: behind NAT or a relay.
     pub listen: Option<LaneAddresses>,
+    /// Whether packets may be handed to the system many at once. A qdisc such as netem takes those
+    /// for one, and loses them as one.
+    pub segmentation_offload: bool,
     /// Where `/metrics`, `/status`, `/healthz` and `/readyz` are served.
     pub status: SocketAddr,
     /// Its certificate chain, PEM.
@@ -228,6 +231,7 @@ fn read_gateway(
     let (socket, certificate, key, ca) =
         (path("socket"), path("certificate"), path("key"), path("ca"));
     let listen = section.optional::<LaneBind>("listen").map(|bind| bind.0);
+    let segmentation_offload = section.optional("segmentation_offload").unwrap_or(true);
     let status = section.required::<Bind>("status");
     let memory = section.required::<Budget>("memory");
     let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_MAX_BYTES;
@@ -246,6 +250,7 @@ fn read_gateway(
         name: name.to_owned(),
         socket: socket?,
         listen,
+        segmentation_offload,
         status: status?.0,
         certificate: certificate?,
         key: key?,

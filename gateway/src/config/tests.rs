@@ -327,6 +327,21 @@ fn a_region_file_fits_its_fabric_and_the_system() {
 }
 
 #[test]
+fn packets_are_joined_unless_told_otherwise() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let offload = |line: &str| {
+        let text = EAST.replace("memory = \"1 GiB\"", &format!("{line}\nmemory = \"1 GiB\""));
+        let region = region_in(directory.path(), &text);
+        region.map(|region| region.gateways().next().expect("one").segmentation_offload)
+    };
+    assert!(offload("").expect("valid"));
+    assert!(!offload("segmentation_offload = false").expect("valid"));
+    let faults: Vec<_> =
+        offload("segmentation_offload = 0").expect_err("no truth").into_iter().collect();
+    assert_eq!(keys(&faults), ["gateway.east-0.segmentation_offload"]);
+}
+
+#[test]
 fn a_gateway_without_a_wan_port_listens_nowhere() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let fabric = "name = \"one\"\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n";

@@ -70,6 +70,13 @@ impl FromValue for NonZeroU32 {
     }
 }
 
+impl FromValue for bool {
+    const ACCEPTED: &'static str = "true or false";
+    fn read(value: &DeValue<'_>) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
 impl FromValue for u16 {
     const ACCEPTED: &'static str = "a whole number of bytes, such as 1500";
     fn read(value: &DeValue<'_>) -> Option<Self> {

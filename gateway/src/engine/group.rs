@@ -7,6 +7,7 @@ use super::pace::Watch;
 use super::peers::Peers;
 use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
+use crate::crowd::Seldom;
 use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
@@ -41,6 +42,8 @@ pub(super) struct Group {
     awaited: BTreeSet<RankId>,
     /// The collective whose waiting is being told, and when to tell of it next.
     waiting: Option<(Sequence, TimeNs)>,
+    /// A job may fail as many collectives as it likes.
+    failures: Seldom,
 }
 
 /// A wait is logged once it is this long, and again each time it has doubled.
@@ -55,17 +58,19 @@ pub(super) struct Shared {
 
 impl Group {
     pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
+        let memory = Memory::new(metrics.mapped.clone());
         Self {
             id: GroupId::of(&name),
             name,
             session,
             metrics,
             watch,
-            memory: Memory::default(),
+            memory,
             ranks: Ranks::default(),
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
             waiting: None,
+            failures: Seldom::default(),
         }
     }
 
@@ -248,7 +253,7 @@ impl Group {
         let oldest = seen.commits.iter().map(|commit| commit.begun).min();
         let waited = oldest.map_or(0.0, |begun| now.since(begun).as_secs_f64());
         self.metrics.commit_awaited_seconds.set(waited);
-        let posting = |c: &&CollectiveStatus| matches!(c.state, "waiting" | "running");
+        let posting = |c: &&CollectiveStatus| c.state != "failed";
         // Ranks post in order, so whoever is late is late for the oldest.
         let oldest = seen.collectives.iter().filter(posting).find_map(|c| {
             let ranks = awaited(c);
@@ -344,7 +349,11 @@ impl Group {
                 let disagreed = failure.code == FailureCode::Disagreement;
                 let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
                 self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
-                warn!("job {name}: collective {sequence} failed: {failure}");
+                if let Some(unsaid) = self.failures.now(now) {
+                    warn!("job {name}: collective {sequence} failed: {failure}{unsaid}");
+                } else {
+                    debug!("job {name}: collective {sequence} failed: {failure}");
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Names of buffers, and the memory they stand for.
 
-use crate::local::arena::{Arena, MemSlice};
+use crate::local::arena::{Arena, Mapped, MemSlice};
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, ScratchId, View};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,9 +20,16 @@ pub(super) struct Memory {
     bytes: u64,
     /// The most that they ever were.
     bytes_max: u64,
+    /// Where its mappings are counted, also those that QUIC still reads.
+    mapped: Mapped,
 }
 
 impl Memory {
+    /// None yet; its mappings are to be counted there.
+    pub fn new(mapped: Mapped) -> Self {
+        Self { mapped, ..Self::default() }
+    }
+
     /// Bytes of scratch in use: partials, and segments that landed before they were added.
     pub fn scratch_bytes(&self) -> u64 {
         self.bytes
@@ -86,7 +93,8 @@ impl Memory {
         while self.held_bytes() > self.bytes_max && self.spare.pop_front().is_some() {}
         // The session's budgets bound what is asked for; a machine without that much memory
         // cannot serve its config.
-        let arena = Arena::anonymous(bytes.max(1)).expect("memory within the configured budget");
+        let arena = Arena::counted(bytes.max(1), &self.mapped);
+        let arena = arena.expect("memory within the configured budget");
         arena.whole().slice(0..bytes)
     }
 }

@@ -228,9 +228,11 @@ impl Peers {
     /// Control goes over one lane at a time, so that it arrives in order; to the neighbour that
     /// is nearer to the receiver, if there is no connection to itself.
     pub fn send(&self, envelope: Envelope, message: &Message) {
-        let next = self.peers.get(&self.routes.next(envelope.to));
-        if let Some(handle) = next.and_then(Peer::control) {
-            handle.send(envelope, message);
+        let Some(next) = self.peers.get(&self.routes.next(envelope.to)) else { return };
+        if let Some(handle) = next.control() {
+            let bytes = handle.send(envelope, message);
+            next.link.rate.limit().charge(bytes);
+            next.link.outbox.charge(envelope.group, bytes);
         }
     }
 

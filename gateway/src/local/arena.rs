@@ -7,7 +7,9 @@
 
 use bytes::Bytes;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::mutant::{self, Mutant};
 use hier_collectives::reduce;
+use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -16,6 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Slots start at multiples of this many bytes.
 pub const ALIGN_BYTES: u64 = 64;
@@ -25,6 +28,17 @@ pub const ALIGN_BYTES: u64 = 64;
 pub struct Arena {
     start: NonNull<c_void>,
     bytes: usize,
+    /// Where it is counted.
+    mapped: Option<Mapped>,
+}
+
+/// What is mapped for somebody, counted as it is mapped and unmapped, in bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Mapped {
+    /// Now.
+    pub bytes: Gauge,
+    /// The most that it ever was.
+    pub most: Gauge,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through raw pointers, whose
@@ -88,7 +102,20 @@ impl Arena {
     /// # Errors
     /// There is not that much.
     pub fn anonymous(bytes: u64) -> Result<Arc<Self>, ArenaError> {
-        Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE)
+        Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
+    }
+
+    /// As [`Arena::anonymous`], counted for as long as it is mapped.
+    ///
+    /// # Errors
+    /// There is not that much.
+    pub fn counted(bytes: u64, mapped: &Mapped) -> Result<Arc<Self>, ArenaError> {
+        let mut arena = Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        let bytes = i64::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
+        let now = mapped.bytes.inc_by(bytes) + bytes;
+        mapped.most.inner().fetch_max(now, Ordering::Relaxed);
+        arena.mapped = Some(mapped.clone());
+        Ok(Arc::new(arena))
     }
 
     /// Zeroed memory of this process in which the same pages come again and again: it takes a
@@ -98,7 +125,7 @@ impl Arena {
     /// There is not that much, or `bytes` is zero.
     pub fn folded(bytes: u64) -> Result<Arc<Self>, ArenaError> {
         use rustix::fs::MemfdFlags;
-        let whole = Self::of_this_process(bytes, ProtFlags::empty())?;
+        let whole = Arc::new(Self::of_this_process(bytes, ProtFlags::empty())?);
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let fold = bytes.div_ceil(FOLDS_MAX).max(FOLD_BYTES_MIN).next_multiple_of(page);
         let memory = rustix::fs::memfd_create("landbridge-folded", MemfdFlags::CLOEXEC);
@@ -179,7 +206,7 @@ impl Arena {
         MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
     }
 
-    fn of_this_process(bytes: u64, protection: ProtFlags) -> Result<Arc<Self>, ArenaError> {
+    fn of_this_process(bytes: u64, protection: ProtFlags) -> Result<Self, ArenaError> {
         let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
         if length == 0 {
             return Err(ArenaError::BadSize(bytes));
@@ -199,12 +226,12 @@ impl Arena {
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
-        Self::mapped(start.map_err(io::Error::from)?, length)
+        Self::mapped(start.map_err(io::Error::from)?, length).map(Arc::new)
     }
 
-    fn mapped(start: *mut c_void, bytes: usize) -> Result<Arc<Self>, ArenaError> {
+    fn mapped(start: *mut c_void, bytes: usize) -> Result<Self, ArenaError> {
         let start = NonNull::new(start).ok_or(ArenaError::BadSize(bytes as u64))?;
-        Ok(Arc::new(Self { start, bytes }))
+        Ok(Self { start, bytes, mapped: None })
     }
 }
 
@@ -213,6 +240,10 @@ impl Drop for Arena {
         // SAFETY: the mapping is ours, and nothing refers to it any more. A failure could
         // only leak it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes) };
+        if let Some(mapped) = &self.mapped {
+            // It was counted in the same type.
+            mapped.bytes.dec_by(self.bytes as i64);
+        }
     }
 }
 
@@ -288,7 +319,7 @@ impl MemSlice {
         let pointer = |operand: &Operand<'_>| match operand {
             Operand::Memory(slice, weight) => {
                 assert_eq!(slice.len(), self.len());
-                assert!(!slice.overlaps(self) || reduce::IN_PLACE);
+                assert!(!slice.overlaps(self) || mutant::is(Mutant::Accumulate));
                 reduce::Operand { bytes: slice.pointer(), weight: *weight }
             }
             Operand::Bytes(bytes, weight) => {

@@ -229,6 +229,13 @@ pub async fn serve(
     }
 }
 
+/// A trainer that may attach, and the memory that it brings.
+struct Admitted {
+    place: Place,
+    memory: Memory,
+    arena_bytes: u64,
+}
+
 /// A trainer that was let in.
 struct Attached {
     place: Place,
@@ -252,11 +259,21 @@ impl Server {
                 return debug!("a visitor did not attach in time");
             }
         };
+        // It has a place of its own from here on: what follows takes as long as it takes.
         drop(seat);
-        match let_in {
-            Ok(Some((attached, stream))) => self.attend(attached, stream).await,
-            Ok(None) => {}
-            Err(error) => debug!("a connection ended before it attached: {error}"),
+        let attended = match let_in {
+            Ok(Some((admitted, mut stream))) => match self.open(admitted).await {
+                Ok(attached) => {
+                    self.attend(attached, stream).await;
+                    return;
+                }
+                Err(why) => self.refuse(&mut stream, why).await,
+            },
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = attended {
+            debug!("a connection ended before it attached: {error}");
         }
     }
 
@@ -265,7 +282,7 @@ impl Server {
         &self,
         user: u32,
         visit: BoxFuture<std::io::Result<Visit>>,
-    ) -> std::io::Result<Option<(Attached, Box<dyn Duplex>)>> {
+    ) -> std::io::Result<Option<(Admitted, Box<dyn Duplex>)>> {
         let Visit { mut stream, memory } = visit.await?;
         let Some(memory) = memory else {
             let answer = self.operate(user, &read_message(&mut stream).await?).await;
@@ -279,15 +296,16 @@ impl Server {
             Err(error) => Err(error.to_string()),
         };
         match admitted {
-            Ok(attached) => Ok(Some((attached, stream))),
-            Err(why) => {
-                if let Some(unsaid) = self.refusals.now(self.host.now()) {
-                    warn!("a trainer was refused: {why}{unsaid}");
-                }
-                write_message(&mut stream, &Response::Refused(why).encode()).await?;
-                Ok(None)
-            }
+            Ok(admitted) => Ok(Some((admitted, stream))),
+            Err(why) => self.refuse(&mut stream, why).await.map(|()| None),
         }
+    }
+
+    async fn refuse(&self, stream: &mut Box<dyn Duplex>, why: String) -> std::io::Result<()> {
+        if let Some(unsaid) = self.refusals.now(self.host.now()) {
+            warn!("a trainer was refused: {why}{unsaid}");
+        }
+        write_message(stream, &Response::Refused(why).encode()).await
     }
 
     /// Trainers of other users may be let in by the socket's mode; rates are for this user.
@@ -309,7 +327,7 @@ impl Server {
         }
     }
 
-    async fn admit(&self, request: Request, memory: Memory) -> Result<Attached, String> {
+    async fn admit(&self, request: Request, memory: Memory) -> Result<Admitted, String> {
         let Request::Attach(attach) = request else {
             return Err("the first request must be an attach".to_owned());
         };
@@ -326,7 +344,12 @@ impl Server {
         }
         self.wait_for_predecessor(job.group(), attach.rank).await;
         let place = self.places.take(job, attach.rank, attach.arena_bytes)?;
-        let arena = self.map(memory, attach.arena_bytes).await?;
+        Ok(Admitted { place, memory, arena_bytes: attach.arena_bytes })
+    }
+
+    async fn open(&self, admitted: Admitted) -> Result<Attached, String> {
+        let Admitted { place, memory, arena_bytes } = admitted;
+        let arena = self.map(memory, arena_bytes).await?;
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
         Ok(Attached { place, id, arena })
     }

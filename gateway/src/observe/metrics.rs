@@ -1,6 +1,7 @@
 //! The one table of metric names. A handle is an atomic: take it once, then count with it.
 
 use super::status::StragglerStatus;
+use crate::local::arena::Mapped;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -100,6 +101,8 @@ pub struct Metrics {
     epoch: Family<JobLabel, Gauge>,
     scratch_bytes: Family<JobLabel, Gauge>,
     scratch_bytes_max: Family<JobLabel, Gauge>,
+    mapped_bytes: Family<JobLabel, Gauge>,
+    mapped_bytes_max: Family<JobLabel, Gauge>,
     awaited_seconds: Family<RankLabel, RealGauge>,
     straggler_seconds: Family<StragglerLabel, RealGauge>,
     waiting_commits: Family<JobLabel, Gauge>,
@@ -132,6 +135,9 @@ pub struct JobMetrics {
     pub scratch_bytes: Gauge,
     /// The most that it ever was.
     pub scratch_bytes_max: Gauge,
+    /// Memory of the gateway that is mapped for the job: in use, kept for what comes next, or
+    /// still read by QUIC.
+    pub mapped: Mapped,
     awaited_seconds: Family<RankLabel, RealGauge>,
     straggler_seconds: Family<StragglerLabel, RealGauge>,
     /// Commits of local ranks that wait.
@@ -187,6 +193,8 @@ impl Metrics {
             epoch: Family::default(),
             scratch_bytes: Family::default(),
             scratch_bytes_max: Family::default(),
+            mapped_bytes: Family::default(),
+            mapped_bytes_max: Family::default(),
             awaited_seconds: Family::default(),
             straggler_seconds: Family::default(),
             waiting_commits: Family::default(),
@@ -220,6 +228,10 @@ impl Metrics {
             epoch: self.epoch.get_or_create_owned(&label),
             scratch_bytes: self.scratch_bytes.get_or_create_owned(&label),
             scratch_bytes_max: self.scratch_bytes_max.get_or_create_owned(&label),
+            mapped: Mapped {
+                bytes: self.mapped_bytes.get_or_create_owned(&label),
+                most: self.mapped_bytes_max.get_or_create_owned(&label),
+            },
             awaited_seconds: self.awaited_seconds.clone(),
             straggler_seconds: self.straggler_seconds.clone(),
             waiting_commits: self.waiting_commits.get_or_create_owned(&label),
@@ -274,6 +286,11 @@ impl Metrics {
         let help = "The most memory of the gateway that was ever in use for a job";
         let most = self.scratch_bytes_max.clone();
         registry.register_with_unit("scratch_max", help, Unit::Bytes, most);
+        let help = "Memory of the gateway mapped for a job: in use, kept, or still read by QUIC";
+        registry.register_with_unit("mapped", help, Unit::Bytes, self.mapped_bytes.clone());
+        let help = "The most memory of the gateway that was ever mapped for a job";
+        let most = self.mapped_bytes_max.clone();
+        registry.register_with_unit("mapped_max", help, Unit::Bytes, most);
         let help = "How long the post of a rank has been awaited";
         let awaited = self.awaited_seconds.clone();
         registry.register_with_unit("awaited", help, Unit::Seconds, awaited);

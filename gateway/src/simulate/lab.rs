@@ -71,7 +71,11 @@ pub fn gateway_spec(setup: &Setup, me: GatewayId, papers: Papers) -> GatewaySpec
         fabric: Arc::clone(&setup.fabric),
         identity: papers.identity,
         me,
-        listen: Listen { wan: has_port(me).then(|| at(me)), lan: Some(lan_address(me).into()) },
+        listen: Listen {
+            wan: has_port(me).then(|| at(me)),
+            lan: Some(lan_address(me).into()),
+            one_by_one: false,
+        },
         addresses: ports.map(|id| (id, at(id))).collect(),
         lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
         mtu_pinned: true,

@@ -21,9 +21,14 @@ struct Capped {
     segments_max: usize,
 }
 
-/// `socket`, sending at most as many packets of `packet_bytes` at once as fit.
-pub(super) fn cap(socket: Arc<dyn AsyncUdpSocket>, packet_bytes: u16) -> Arc<dyn AsyncUdpSocket> {
-    let segments_max = segments_max(socket.max_transmit_segments(), packet_bytes);
+/// `socket`, sending at most as many packets of `packet_bytes` at once as fit, or one by one.
+pub(super) fn cap(
+    socket: Arc<dyn AsyncUdpSocket>,
+    packet_bytes: u16,
+    one_by_one: bool,
+) -> Arc<dyn AsyncUdpSocket> {
+    let offered = if one_by_one { 1 } else { socket.max_transmit_segments() };
+    let segments_max = segments_max(offered, packet_bytes);
     Arc::new(Capped { socket, segments_max })
 }
 
@@ -78,5 +83,13 @@ mod tests {
         for bytes in 1200..=65_507 {
             assert!(segments_max(64, bytes) * usize::from(bytes) <= DATAGRAM_MAX);
         }
+    }
+
+    #[tokio::test]
+    async fn packets_go_one_by_one_where_told() {
+        let net = wan_sim::VirtualNet::new();
+        let socket = net.bind("10.0.0.1:1".parse().expect("an address")).expect("free");
+        assert!(cap(Arc::clone(&socket), 1472, false).max_transmit_segments() > 1);
+        assert_eq!(cap(socket, 1472, true).max_transmit_segments(), 1);
     }
 }

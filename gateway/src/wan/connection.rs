@@ -90,9 +90,12 @@ enum Refusal {
 }
 
 impl LaneHandle {
-    /// Queues a control message. A lane whose queue is full is closed: its peer reads nothing.
-    pub fn send(&self, envelope: Envelope, message: &Message) {
-        self.queue([&envelope.encode(), &*message.encode()].concat());
+    /// Queues a control message and says how long it is. A lane whose queue is full is closed: its peer reads nothing.
+    pub fn send(&self, envelope: Envelope, message: &Message) -> u64 {
+        let bytes = [&envelope.encode(), &*message.encode()].concat();
+        let length = bytes.len() as u64;
+        self.queue(bytes);
+        length
     }
 
     /// Queues a word on a link or lane.

@@ -76,6 +76,8 @@ pub struct LaneSpec {
     pub boot: BootId,
     /// Where lanes listen.
     pub listen: LaneAddresses,
+    /// Whether each packet is handed to the system by itself.
+    pub one_by_one: bool,
     /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
     pub mtu_pinned: bool,
     /// The plan's segments.
@@ -153,7 +155,7 @@ fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
     let bind = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
     let datagram = transport::datagram_bytes(&spec.fabric, address.ip());
-    let socket = capped::cap(socket, datagram);
+    let socket = capped::cap(socket, datagram, spec.one_by_one);
     let mut config = quinn::EndpointConfig::default();
     config.rng_seed(Some(spec.host.random()));
     config.max_udp_payload_size(datagram.max(1472)).expect("at most 65,507");

@@ -5,7 +5,7 @@ use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
@@ -28,8 +28,8 @@ pub struct Outgoing {
     pub payload: MemSlice,
     /// How far into its tree's part it is: of one collective, what is less far goes first.
     pub depth: u32,
-    /// Its place among the segments under way: small ones are first, others in the order in
-    /// which they were pulled.
+    /// Its place among the segments under way: [`FIRST`] if small, or the order in which they were
+    /// pulled.
     pub order: u64,
     /// Whether it was handed to a lane before.
     pub again: bool,
@@ -66,6 +66,9 @@ struct State {
     weights: BTreeMap<GroupId, NonZeroU32>,
     small: Fair,
     bulk: Fair,
+    /// Bytes that went ahead of other groups' bulk, paid back with turns; below zero what turns
+    /// left to small segments that wait.
+    ahead: BTreeMap<GroupId, i64>,
     flights: BTreeMap<Key, Flight>,
     /// Segments handed to lanes so far.
     pulled: u64,
@@ -76,7 +79,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Fair {
     queues: BTreeMap<GroupId, BTreeMap<Turn, Outgoing>>,
-    /// Groups with something queued, the next first, and what each may still send.
+    /// Groups with something queued or to pay back, the next first, and what each may still send.
     turns: VecDeque<(GroupId, u64)>,
 }
 
@@ -95,7 +98,8 @@ impl Outbox {
     /// An empty outbox for groups of these weights.
     pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
         let (small, bulk) = (Fair::default(), Fair::default());
-        let state = State { weights, small, bulk, flights: BTreeMap::new(), pulled: 0 };
+        let (ahead, flights) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { weights, small, bulk, ahead, flights, pulled: 0 };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
@@ -115,6 +119,11 @@ impl Outbox {
         self.arrived.notify_waiters();
     }
 
+    /// A group's control messages took so many bytes: a part of its share.
+    pub fn charge(&self, group: GroupId, bytes: u64) {
+        self.lock().went_ahead(group, bytes);
+    }
+
     /// Waits until there is a segment of a class.
     pub async fn ready(&self, class: Class) {
         loop {
@@ -131,7 +140,14 @@ impl Outbox {
     /// The next segment of a class, if there is one. Its bytes are this connection's to send
     /// until the receipt.
     pub fn pull(&self, class: Class, connection: ConnectionId) -> Option<Outgoing> {
-        self.lock().take(class, connection)
+        let mut state = self.lock();
+        let taken = state.take(class, connection);
+        drop(state);
+        if class == Class::Bulk {
+            // It may have paid for small ones.
+            self.arrived.notify_waiters();
+        }
+        taken
     }
 
     /// The segment's stream is written whole.
@@ -157,8 +173,11 @@ impl Outbox {
     pub fn receipted(&self, key: Key) {
         let mut state = self.lock();
         let flight = state.flights.remove(&key);
-        state.forget(key.0, |queued| *queued == key.1);
+        let forgot = state.forget(key.0, |queued| *queued == key.1);
         drop(state);
+        if forgot {
+            self.arrived.notify_waiters();
+        }
         // What the receiver restored need not be sent again.
         if let Some(flight) = flight.filter(|flight| flight.outgoing.header.parity > 0) {
             flight.stop();
@@ -173,6 +192,7 @@ impl Outbox {
         let of_it = |key: &Key| key.0 == group && key.1.sequence == sequence;
         let ended: Vec<_> = state.flights.extract_if(.., |key, _| of_it(key)).collect();
         drop(state);
+        self.arrived.notify_waiters();
         let writing = ended.iter().filter(|(_, flight)| flight.stream.is_none());
         let writing = writing.map(|(_, flight)| flight.outgoing.released.clone()).collect();
         for (_, flight) in ended {
@@ -218,13 +238,28 @@ impl State {
     }
 
     fn has(&self, class: Class) -> bool {
-        let fair = if class == Class::Small { &self.small } else { &self.bulk };
-        fair.queues.values().any(|queue| !queue.is_empty())
+        match class {
+            Class::Small => self.small.waiting().any(|group| !self.is_held_back(group)),
+            Class::Bulk => self.bulk.waiting().next().is_some(),
+        }
+    }
+
+    /// Whether a group's small segments went so far ahead of its share, by a turn, that they wait
+    /// for others' bulk: a job of many small operations could starve all others.
+    fn is_held_back(&self, group: GroupId) -> bool {
+        let ahead = self.ahead.get(&group).copied().unwrap_or(0);
+        ahead >= quantum(&self.weights, group) as i64 && self.others_have_bulk(group)
+    }
+
+    fn others_have_bulk(&self, group: GroupId) -> bool {
+        self.bulk.waiting().any(|other| other != group)
     }
 
     fn take(&mut self, class: Class, connection: ConnectionId) -> Option<Outgoing> {
-        let fair = if class == Class::Small { &mut self.small } else { &mut self.bulk };
-        let mut outgoing = fair.take(&self.weights)?;
+        let mut outgoing = match class {
+            Class::Small => self.take_small()?,
+            Class::Bulk => self.take_bulk()?,
+        };
         self.pulled += 1;
         outgoing.order = if class == Class::Small { FIRST } else { self.pulled };
         let flight = Flight { connection, outgoing: outgoing.clone(), stream: None };
@@ -232,40 +267,107 @@ impl State {
         Some(outgoing)
     }
 
-    fn forget(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) {
-        for fair in [&mut self.small, &mut self.bulk] {
-            if let Some(queue) = fair.queues.get_mut(&group) {
-                queue.retain(|(_, _, key), _| !which(key));
-            }
+    fn take_bulk(&mut self) -> Option<Outgoing> {
+        if !self.has(Class::Bulk) {
+            return None;
+        }
+        let small: BTreeSet<_> = self.small.waiting().collect();
+        let mut turn = |group, waits: bool| {
+            let quantum = quantum(&self.weights, group);
+            let ahead = self.ahead.entry(group).or_default();
+            let paid = match waits {
+                true => (*ahead).clamp(0, quantum as i64),
+                false if small.contains(&group) => quantum as i64,
+                false if *ahead <= 0 => {
+                    self.ahead.remove(&group);
+                    return None;
+                }
+                false => (*ahead).min(quantum as i64),
+            };
+            *ahead -= paid;
+            Some(quantum - paid as u64)
+        };
+        self.bulk.take(&mut turn)
+    }
+
+    fn take_small(&mut self) -> Option<Outgoing> {
+        if !self.has(Class::Small) {
+            return None;
+        }
+        let held: Vec<_> = self.small.waiting().filter(|group| self.is_held_back(*group)).collect();
+        let outgoing = self.small.take(&mut |group, waits| {
+            let quantum = if held.contains(&group) { 0 } else { quantum(&self.weights, group) };
+            waits.then_some(quantum)
+        })?;
+        self.went_ahead(outgoing.group, outgoing.payload.len());
+        Some(outgoing)
+    }
+
+    fn went_ahead(&mut self, group: GroupId, bytes: u64) {
+        if self.others_have_bulk(group) {
+            *self.ahead.entry(group).or_default() += bytes as i64;
+            self.bulk.enlist(group);
         }
     }
+
+    /// Whether there was such a one in a queue.
+    fn forget(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
+        let mut forgot = false;
+        for fair in [&mut self.small, &mut self.bulk] {
+            if let Some(queue) = fair.queues.get_mut(&group) {
+                let before = queue.len();
+                queue.retain(|(_, _, key), _| !which(key));
+                forgot |= queue.len() < before;
+            }
+        }
+        forgot
+    }
+}
+
+/// What a group may send each time its turn comes round.
+fn quantum(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
+    QUANTUM_BYTES * u64::from(weights.get(&group).map_or(1, |weight| weight.get()))
 }
 
 impl Fair {
     fn put(&mut self, outgoing: Outgoing) {
         let group = outgoing.group;
-        if self.turns.iter().all(|(waiting, _)| *waiting != group) {
-            self.turns.push_back((group, 0));
-        }
+        self.enlist(group);
         let key = outgoing.header.key;
         let turn = (key.sequence, outgoing.depth, key);
         self.queues.entry(group).or_default().insert(turn, outgoing);
     }
 
-    fn take(&mut self, weights: &BTreeMap<GroupId, NonZeroU32>) -> Option<Outgoing> {
+    fn enlist(&mut self, group: GroupId) {
+        if self.turns.iter().all(|(waiting, _)| *waiting != group) {
+            self.turns.push_back((group, 0));
+        }
+    }
+
+    /// Groups with something queued.
+    fn waiting(&self) -> impl Iterator<Item = GroupId> {
+        self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(group, _)| *group)
+    }
+
+    /// The next segment. `turn` says what a group may send more when its turn has come, with
+    /// something queued here or not; `None` ends its turns.
+    fn take(&mut self, turn: &mut dyn FnMut(GroupId, bool) -> Option<u64>) -> Option<Outgoing> {
         while let Some((group, deficit)) = self.turns.front_mut() {
             let first = self.queues.get_mut(group).and_then(BTreeMap::first_entry);
-            let Some(first) = first else {
-                self.turns.pop_front();
-                continue;
-            };
-            let bytes = first.get().payload.len();
-            if *deficit >= bytes {
-                *deficit -= bytes;
+            let waits = first.is_some();
+            if let Some(first) = first.filter(|first| *deficit >= first.get().payload.len()) {
+                *deficit -= first.get().payload.len();
                 return Some(first.remove());
             }
-            let weight = weights.get(group).map_or(1, |weight| weight.get());
-            *deficit += QUANTUM_BYTES * u64::from(weight);
+            match turn(*group, waits) {
+                Some(more) if waits => *deficit += more,
+                // Nothing is saved up.
+                Some(_) => *deficit = 0,
+                None => {
+                    self.turns.pop_front();
+                    continue;
+                }
+            }
             self.turns.rotate_left(1);
         }
         None
@@ -287,6 +389,7 @@ mod tests {
     use super::*;
     use crate::local::arena::Arena;
     use hier_collectives::ids::{Epoch, SegmentIndex, TreeIndex};
+    use std::task::{Context, Waker};
 
     const MIB: u32 = 1 << 20;
 
@@ -346,6 +449,55 @@ mod tests {
         }
         let pulls = pulled(&outbox, 20);
         assert!((9..=11).contains(&(share(&pulls, 8) >> 20)), "{pulls:?}");
+    }
+
+    /// Group 7 posts small operations without end, group 8 bulk.
+    #[test]
+    fn small_segments_of_one_group_do_not_starve_the_bulk_of_another() {
+        for weights in [(1, 1), (3, 1), (1, 3)] {
+            let outbox = outbox(&[(7, weights.0), (8, weights.1)]);
+            (0..3500).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+            (0..100).for_each(|segment| push(&outbox, 8, segment, MIB));
+            let mut pulls = Vec::new();
+            while share(&pulls, 8) < 60 << 20 {
+                // As lanes do: small ones as long as there are any that may go.
+                let next = outbox.pull(Class::Small, 1).or_else(|| outbox.pull(Class::Bulk, 1));
+                let next = next.expect("queued");
+                assert_eq!(next.order == FIRST, next.group == GroupId(7));
+                pulls.push((next.group.0, next.payload.len()));
+            }
+            let (small, bulk) = (share(&pulls, 7) as f64, share(&pulls, 8) as f64);
+            let (expected, actual) = (f64::from(weights.0) / f64::from(weights.1), small / bulk);
+            let off = (actual / expected - 1.0).abs();
+            assert!(off < 0.08, "{weights:?}: {actual}, {expected} expected");
+        }
+    }
+
+    #[test]
+    fn small_segments_of_a_group_alone_go_before_all_its_bulk() {
+        let outbox = outbox(&[(7, 1), (8, 1)]);
+        (0..100).for_each(|segment| push(&outbox, 7, segment, MIB));
+        (100..1100).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        for _ in 0..1000 {
+            outbox.pull(Class::Small, 1).expect("a small one");
+        }
+        // And what another has to send finds no debt.
+        push(&outbox, 8, 0, MIB);
+        push(&outbox, 7, 2000, SMALL_BYTES);
+        outbox.pull(Class::Small, 1).expect("a small one");
+    }
+
+    #[test]
+    fn who_waits_for_a_small_one_wakes_once_bulk_has_paid() {
+        let mut context = Context::from_waker(Waker::noop());
+        let outbox = outbox(&[(7, 1), (8, 1)]);
+        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        (0..10).for_each(|segment| push(&outbox, 8, segment, MIB));
+        while outbox.pull(Class::Small, 1).is_some() {}
+        let mut waits = Box::pin(outbox.ready(Class::Small));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        outbox.pull(Class::Bulk, 1).expect("queued");
+        assert!(waits.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::engine::{Event, Placement};
 use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::session::{LeaseId, MOVING_EVERY};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream, SendStream};
 use std::sync::Arc;
@@ -172,7 +173,7 @@ async fn receive(
             let _ = stream.stop(CANCELLED.into());
             Ok(Received::CutOff)
         }
-        received = pump(&mut stream, &mut assembler, &header) => received,
+        received = pump(spec, &mut stream, &mut assembler, (group, lease, &header)) => received,
     };
     let received = match received {
         Ok(Received::Restorable(arrived)) => match restore(spec, assembler, arrived).await {
@@ -214,11 +215,13 @@ enum Received {
 
 /// Reads the payload as it comes, in any order.
 async fn pump(
+    spec: &LaneSpec,
     stream: &mut RecvStream,
     assembler: &mut Assembler,
-    header: &SegmentHeader,
+    (group, lease, header): (GroupId, LeaseId, &SegmentHeader),
 ) -> Result<Received, String> {
     let bytes = u64::from(header.bytes);
+    let mut tell_at = spec.host.now() + MOVING_EVERY;
     let mut arrived = (header.parity > 0).then(|| Arrived::new(bytes, header.parity));
     let mut received = 0;
     loop {
@@ -238,6 +241,10 @@ async fn pump(
                     return Err("a segment longer than its header says".to_owned());
                 }
                 received += chunk.bytes.len() as u64;
+                if spec.host.now() >= tell_at {
+                    tell_at = spec.host.now() + MOVING_EVERY;
+                    let _ = spec.events.send(Event::Moving { group, lease }).await;
+                }
                 match arrived.take() {
                     Some(seen) if seen.is_whole() => {
                         return Ok(Received::Whole { restored: false });

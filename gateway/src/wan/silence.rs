@@ -7,10 +7,16 @@
 //! acknowledgement of any of them lets QUIC see all that was lost at once.
 //!
 //! A lane that hears nothing while others to the same peer do is on a path that has died: it is
-//! given up long before QUIC would, so that its segments go over the others.
+//! given up long before QUIC would, so that its segments go over the others. These may have nothing
+//! to do without them: while a lane is silent, the others probe too.
+//!
+//! QUIC gives nobody up before three of its probe timeouts have passed, and after a pause of ten
+//! seconds on either side it takes one for half a minute. Here a peer is lost once nothing has come
+//! from it for QUIC's idle timeout, whatever the round trip seems to be.
 
 use super::link_share::{Limits, LinkShare};
 use super::policy::ControllerKind;
+use super::transport::IDLE;
 use super::windows::Path;
 use crate::host::Host;
 use bytes::Bytes;
@@ -34,41 +40,67 @@ const ACK_DELAY: Span = Span::from_ms(25);
 /// the oldest goes when the room is full.
 pub(super) const DATAGRAM_BYTES: usize = 1024;
 
-/// Others must have been heard for this long since a lane was, in round trips,
+/// A lane looks, and probes, at least this often: a round trip that was measured across a pause
+/// says nothing of the next one.
+const LOOK_MAX: Span = Span::from_secs(1);
+/// Others must have been heard for this long while a lane was silent, in looks,
 const GIVE_UP_ROUNDS: u64 = 6;
 /// and for at least this long.
 const GIVE_UP_MIN: Span = Span::from_ms(500);
 
-/// When any lane to a peer was last heard.
+/// What the lanes to a peer know of each other.
 #[derive(Debug, Default)]
-pub struct Heard(AtomicU64);
+pub struct Heard {
+    /// When any was last heard.
+    last_ns: AtomicU64,
+    /// When any last heard nothing of what it had in flight.
+    missed_ns: AtomicU64,
+}
 
 /// Probes a connection until it ends, or until its path has died; returns why.
 pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard) -> String {
     let mut acked_before = 0;
-    let mut heard = host.now();
+    let mut peer_heard = peer.last_ns.load(Ordering::Relaxed);
+    let (mut alone, mut mute, mut datagrams) = (Span::ZERO, Span::ZERO, 0);
     loop {
-        let round = round_trip(connection) + ACK_DELAY;
-        host.sleep_until(host.now() + round).await;
+        let look = (round_trip(connection) + ACK_DELAY).min(LOOK_MAX);
+        host.sleep_until(host.now() + look).await;
         // Asked for each time: a connection that moves to another path has a new one.
         let Some(watch) = watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
         let acked = watch.acked.load(Ordering::Relaxed);
-        let silent = acked == acked_before && watch.in_flight.load(Ordering::Relaxed) > 0;
+        let (heard, idle) = (acked != acked_before, watch.in_flight.load(Ordering::Relaxed) == 0);
+        let silent = !heard && !idle;
         acked_before = acked;
-        if !silent {
-            heard = host.now();
-            if watch.in_flight.load(Ordering::Relaxed) > 0 {
-                peer.0.fetch_max(heard.ns(), Ordering::Relaxed);
-            }
-        }
-        let others = TimeNs::from_ns(peer.0.load(Ordering::Relaxed)).since(heard);
-        let patience = Span::from_ns(round.ns().saturating_mul(GIVE_UP_ROUNDS)).max(GIVE_UP_MIN);
-        if silent && others > patience {
-            return format!("silent for {others} while other lanes to the same gateway are heard");
+        let now = host.now();
+        if heard {
+            peer.last_ns.fetch_max(now.ns(), Ordering::Relaxed);
         }
         if silent {
+            peer.missed_ns.fetch_max(now.ns(), Ordering::Relaxed);
+        }
+        let missed = TimeNs::from_ns(peer.missed_ns.load(Ordering::Relaxed));
+        let others = peer.last_ns.load(Ordering::Relaxed);
+        // Round by round: when all were silent, the first that is heard again accuses nobody.
+        alone = match silent {
+            true if others > peer_heard => alone + look,
+            true => alone,
+            false => Span::ZERO,
+        };
+        peer_heard = others;
+        let patience = Span::from_ns(look.ns().saturating_mul(GIVE_UP_ROUNDS)).max(GIVE_UP_MIN);
+        if alone > patience {
+            return format!("silent for {alone} while other lanes to the same gateway are heard");
+        }
+        let came = connection.stats().udp_rx.datagrams;
+        // Look by look: while this process was stopped, nobody was silent.
+        mute = if came == datagrams { mute + look } else { Span::ZERO };
+        datagrams = came;
+        if mute.duration() >= IDLE {
+            return format!("silent for {mute}");
+        }
+        if silent || idle && now.since(missed) < look + look {
             watch.slack.store(2 * watch.mtu.load(Ordering::Relaxed), Ordering::Relaxed);
             if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
                 return error.to_string();

@@ -1,5 +1,6 @@
 //! Trainers and strangers that break every rule, while another job's ranks all-reduce: theirs
-//! go on, none fails, and their epoch does not end. How fast they go on is printed, not judged.
+//! go on, none fails, and their epoch does not end. How fast they go on is measured only when the
+//! environment asks for it, by `cargo xtask bench hostile`.
 
 #[path = "../processes/deployment.rs"]
 mod deployment;
@@ -18,53 +19,110 @@ use std::time::{Duration, Instant};
 
 /// `train` is honest, `other` is not.
 const LAYOUT: Layout<'static> =
-    Layout { east: 2, west: 1, jobs: &["train", "other"], west_seen_at: None };
+    Layout { east: 2, west: 1, jobs: &["train", "other"], rate: RATE, west_seen_at: None };
+/// Well below what this takes of a processor, so that the link is what the honest job waits for.
+const RATE: &str = "200 Mbit/s";
+/// Set to measure.
+const MEASURE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
+/// 4 MiB: what is measured is an exchange of bulk.
+const BULK_ELEMENTS: usize = 1 << 19;
+/// How long each rate is measured, at least.
+const MEASURED_FOR: Duration = Duration::from_secs(4);
+/// Rates of each kind, one after the other; the medians are told.
+const TURNS: usize = 3;
 /// 256 KiB: several datagrams, and some hundred all-reduces a second.
 const ELEMENTS: usize = 1 << 15;
-/// All-reduces of the honest job before an attack, and after it.
-const ROUNDS: u32 = 100;
+/// All-reduces of the honest job after an attack.
+const ROUNDS_AFTER: u32 = 100;
 /// Nothing here takes long; what does is a hang.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// One attack at a time, so that each is measured alone.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs the honest job alone, then beside an attack, then with what the attack leaves behind.
-fn beside<T>(what: &str, attack: impl AsyncFnOnce(&mut Deployment) -> T) {
+/// Runs the honest job beside an attack, and then with what the attack leaves behind.
+fn beside<T>(what: &str, attack: impl AsyncFn(&mut Deployment) -> T) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut deployment = Deployment::new(&LAYOUT);
-    deployment.run_gateways();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    if std::env::var_os(MEASURE).is_some() {
+        return println!("{}", runtime.block_on(measure(what, attack)));
+    }
     let scene = async {
+        let mut deployment = running();
         let team = Team::attach(&deployment, &LAYOUT, "train").await;
         let epoch = team.epoch();
-        let alone = per_second(&team, |rounds| rounds < ROUNDS).await;
-        let over = AtomicBool::new(false);
-        let attacked = async {
-            let left_behind = attack(&mut deployment).await;
-            over.store(true, Ordering::Relaxed);
-            left_behind
-        };
-        let work = per_second(&team, |_| !over.load(Ordering::Relaxed));
-        let (left_behind, during) = tokio::join!(attacked, work);
-        let after = per_second(&team, |rounds| rounds < ROUNDS).await;
+        let (_, left_behind) = during(&team, ELEMENTS, attack(&mut deployment)).await;
+        for _ in 0..ROUNDS_AFTER {
+            round(&team, ELEMENTS).await;
+        }
         drop(left_behind);
-        let (during, after) = (during / alone, after / alone);
-        println!("{what}: {during:.2} of {alone:.0} a second in the attack, {after:.2} after it");
         assert_eq!(team.epoch(), epoch, "the honest job's epoch ended");
         lanes_are_up(&deployment);
     };
     runtime.block_on(async { tokio::time::timeout(PATIENCE, scene).await.expect("no hang") });
 }
 
-/// All-reduces as long as it is told to; each must succeed and be right.
-async fn per_second(team: &Team, mut go_on: impl FnMut(u32) -> bool) -> f64 {
-    let (begin, mut rounds) = (Instant::now(), 0);
-    while go_on(rounds) {
-        team.sum(&[1, 20, 300], ELEMENTS).await.expect("nothing fails");
-        rounds += 1;
+fn running() -> Deployment {
+    let mut deployment = Deployment::new(&LAYOUT);
+    deployment.run_gateways();
+    deployment
+}
+
+/// The honest job's bulk alone, while the attack is on other gateways of this machine, which takes
+/// as much of its processor, and while it is on its own. One line of JSON.
+async fn measure<T>(what: &str, attack: impl AsyncFn(&mut Deployment) -> T) -> String {
+    let (mut own, mut others) = (running(), running());
+    let team = Team::attach(&own, &LAYOUT, "train").await;
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    for _ in 0..TURNS {
+        let alone = during(&team, BULK_ELEMENTS, tokio::time::sleep(MEASURED_FOR)).await.0;
+        let elsewhere = during(&team, BULK_ELEMENTS, again(&attack, &mut others)).await.0;
+        let here = during(&team, BULK_ELEMENTS, again(&attack, &mut own)).await.0;
+        rates.iter_mut().zip([alone, elsewhere, here]).for_each(|(of, rate)| of.push(rate));
     }
-    f64::from(rounds) / begin.elapsed().as_secs_f64()
+    let [alone, elsewhere, here] = rates.map(|mut of| {
+        of.sort_by(f64::total_cmp);
+        of[TURNS / 2] * BULK_ELEMENTS as f64 * 64e-6
+    });
+    serde_json::json!({
+        "attack": what,
+        "alone_mbit_s": alone,
+        "attack_elsewhere_mbit_s": elsewhere,
+        "attack_here_mbit_s": here,
+    })
+    .to_string()
+}
+
+/// The attack, as often as there is time; what it leaves behind stays until the end.
+async fn again<T>(attack: &impl AsyncFn(&mut Deployment) -> T, deployment: &mut Deployment) {
+    let begin = Instant::now();
+    while begin.elapsed() < MEASURED_FOR {
+        drop(attack(deployment).await);
+    }
+}
+
+/// All-reduces of the honest job a second while something else goes on, and what that ends with.
+async fn during<T>(team: &Team, elements: usize, other: impl Future<Output = T>) -> (f64, T) {
+    let over = AtomicBool::new(false);
+    let other = async {
+        let ended = other.await;
+        over.store(true, Ordering::Relaxed);
+        ended
+    };
+    let work = async {
+        let (begin, mut rounds) = (Instant::now(), 0);
+        while !over.load(Ordering::Relaxed) {
+            round(team, elements).await;
+            rounds += 1;
+        }
+        f64::from(rounds) / begin.elapsed().as_secs_f64()
+    };
+    tokio::join!(work, other)
+}
+
+/// One all-reduce, which must succeed and be right.
+async fn round(team: &Team, elements: usize) {
+    team.sum(&[1, 20, 300], elements).await.expect("nothing fails");
 }
 
 fn lanes_are_up(deployment: &Deployment) {

@@ -42,6 +42,8 @@ pub struct Layout<'a> {
     pub east: u32,
     pub west: u32,
     pub jobs: &'a [&'a str],
+    /// Of the link between them.
+    pub rate: &'a str,
     /// Where east finds west, when that is not where west listens.
     pub west_seen_at: Option<u16>,
 }
@@ -172,10 +174,11 @@ impl Deployment {
             )
         };
         let fabric = format!(
-            "name = \"two\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"1 Gbit/s\"\n\
+            "name = \"two\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"{}\"\n\
              rtt = \"2 ms\"\n",
             region("east", layout.east, a),
             region("west", layout.west, layout.west_seen_at.unwrap_or(b)),
+            layout.rate,
         );
         let mut files = vec![("fabric.toml".to_owned(), fabric)];
         let job = |name: &&str| {

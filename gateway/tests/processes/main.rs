@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 fn deployment(east: u32, west: u32) -> Deployment {
-    Deployment::new(&Layout { east, west, jobs: &["train"], west_seen_at: None })
+    Deployment::new(&Layout { east, west, jobs: &["train"], rate: "1 Gbit/s", west_seen_at: None })
 }
 
 impl Deployment {

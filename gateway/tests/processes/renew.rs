@@ -3,7 +3,8 @@
 use super::deployment::{Deployment, Layout, Team};
 use rustix::process::{Pid, Signal, kill_process};
 
-const LAYOUT: Layout<'static> = Layout { east: 1, west: 1, jobs: &["train"], west_seen_at: None };
+const LAYOUT: Layout<'static> =
+    Layout { east: 1, west: 1, jobs: &["train"], rate: "1 Gbit/s", west_seen_at: None };
 
 impl Deployment {
     /// Puts a gateway's files in place and tells it so, then waits until it says `answer`.

@@ -1,6 +1,9 @@
 //! What somebody sees who reads the gateways' logs, or their packets between the regions.
 
 use super::deployment::{Deployment, Layout, Team, free_block};
+use gateway::client::{Attach, AttachError, Client, Way};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::post::FailureCode;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -58,7 +61,44 @@ const ELEMENTS: usize = 1 << 17;
 const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
 
 fn layout(west_seen_at: u16) -> Layout<'static> {
-    Layout { east: 1, west: 1, jobs: &["unspoken"], west_seen_at: Some(west_seen_at) }
+    Layout {
+        east: 1,
+        west: 1,
+        jobs: &["unspoken"],
+        rate: "1 Gbit/s",
+        west_seen_at: Some(west_seen_at),
+    }
+}
+
+async fn attach(
+    deployment: &Deployment,
+    rank: u32,
+    token: [u8; 32],
+) -> Result<Client, AttachError> {
+    let way = Way::Socket(deployment.path(["east.sock", "west.sock"][rank as usize]));
+    Client::attach(&way, Attach::new("unspoken", token, rank, 16 << 20)).await
+}
+
+/// A disagreement, and a rank that goes away while another waits for it.
+async fn what_fails(deployment: &Deployment, token: [u8; 32]) {
+    let east = attach(deployment, 0, token).await.expect("attaches");
+    let west = attach(deployment, 1, token).await.expect("attaches");
+    let post = async |client: &Client, value: i64, elements: usize| {
+        let mut tensor = client.allocate(Dtype::I64, elements as u64).expect("room");
+        tensor.write(&value.to_le_bytes().repeat(elements));
+        client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted")
+    };
+    let mut ours = post(&east, VALUES[0], ELEMENTS).await;
+    let mut theirs = post(&west, VALUES[1], ELEMENTS / 2).await;
+    for operation in [&mut ours, &mut theirs] {
+        assert_eq!(
+            operation.ready().await.expect_err("they disagree").code,
+            FailureCode::Disagreement
+        );
+    }
+    let mut alone = post(&east, VALUES[0], ELEMENTS).await;
+    drop(west);
+    assert_eq!(alone.ready().await.expect_err("nobody else").code, FailureCode::RankLost);
 }
 
 #[test]
@@ -75,11 +115,17 @@ fn neither_packets_nor_debug_logs_tell_secrets() {
     }
     deployment.run_gateways();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let token = deployment.token("unspoken").0;
+    let mut guessed = token;
+    guessed[31] ^= 1;
     runtime.block_on(async {
         let team = Team::attach(&deployment, &layout, "unspoken").await;
         team.sum(&VALUES, ELEMENTS).await.expect("a sum");
+        drop(team);
+        let refused = attach(&deployment, 0, guessed).await.expect_err("a wrong token");
+        assert!(!refused.to_string().contains(&hex(&guessed)), "{refused}");
+        what_fails(&deployment, token).await;
     });
-    let token = deployment.token("unspoken").0;
     let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
     let sum = VALUES.iter().sum::<i64>();
     let values = [VALUES[0], VALUES[1], sum];
@@ -96,9 +142,11 @@ fn neither_packets_nor_debug_logs_tell_secrets() {
     }
     for gateway in &deployment.gateways {
         let log = gateway.log.text();
-        assert!(log.contains("DEBUG") && log.contains("completed"), "{log}");
+        for told in ["DEBUG", "completed", "ranks disagree", "went away"] {
+            assert!(log.contains(told), "no `{told}` in {log}");
+        }
         let listed = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-        let mut secrets = vec![hex(&token), listed(&token[..4])];
+        let mut secrets = vec![hex(&token), hex(&guessed), listed(&token[..4])];
         for value in values {
             let bytes = value.to_le_bytes();
             secrets.extend([hex(&bytes), format!("{value:x}"), format!("{value}")]);

@@ -157,10 +157,12 @@ impl Session {
             (Some(part), Some(local), Some((_, descriptor)))
                 if incoming.landed_in.is_none() && !incoming.parity =>
             {
-                #[cfg(mutant = "accumulate")]
+                #[cfg(feature = "mutants")]
                 let sum = Input { view: result(part), weight: local.weight };
-                #[cfg(mutant = "accumulate")]
-                let local = if std::mem::replace(&mut incoming.tried, true) { &sum } else { local };
+                #[cfg(feature = "mutants")]
+                let again = std::mem::replace(&mut incoming.tried, true);
+                #[cfg(feature = "mutants")]
+                let local = if again && mutant::is(Mutant::Accumulate) { &sum } else { local };
                 Arrival::Combine {
                     lease,
                     op: descriptor.op,

@@ -142,6 +142,14 @@ impl Collective {
         outs.into_iter().any(|out| out.receipted.len() < out.next as usize)
     }
 
+    /// What the buffers of local ranks hold if it ends now, in words.
+    pub fn buffers(&self) -> &'static str {
+        match self.phase {
+            Phase::Ready | Phase::Leaving => "result ready here",
+            _ => "contributions intact",
+        }
+    }
+
     pub fn receipts_due(&self) -> bool {
         let due = |part: &PartState| part.segments.iter().any(|s| s.receipts_due > 0);
         self.parts.iter().any(due)

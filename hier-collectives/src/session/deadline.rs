@@ -11,6 +11,9 @@ const STALL_MIN: Span = Span::from_secs(10);
 /// Round trips and segments at the link's rate that must fit.
 const STALL_ROUND_TRIPS: u64 = 10;
 const STALL_SEGMENTS: u64 = 20;
+/// How often to say that bytes of a segment still arrive, where that takes longer: well within
+/// the least that nothing may move for, and too seldom to cost anything.
+pub const MOVING_EVERY: Span = Span::from_secs(1);
 
 impl Session {
     /// When to call [`Session::handle_timeout`] next.
@@ -31,23 +34,35 @@ impl Session {
         let late: Vec<Sequence> = self.live.iter().filter_map(due).collect();
         for sequence in late {
             let Some(collective) = self.live.get(&sequence) else { continue };
-            let moved = collective.complete.is_some();
+            let failure = match collective.complete {
+                None => self.expiry_failure(sequence, collective),
+                Some(_) => self.stall_failure(sequence, collective),
+            };
             match collective.phase {
-                Phase::Waiting | Phase::Running if !moved => {
-                    let failure = self.expiry_failure(sequence, collective);
-                    self.fail(sequence, failure, None, now);
-                }
-                Phase::Waiting | Phase::Running => {
-                    let failure = self.stall_failure(sequence, collective);
-                    self.fail(sequence, failure, None, now);
-                }
+                Phase::Waiting | Phase::Running => self.fail(sequence, failure, None, now),
                 // The result stands here, so it cannot fail here any more.
-                Phase::Ready => {
-                    let failure = self.stall_failure(sequence, collective);
-                    self.end_epoch(failure, None, now);
-                }
+                Phase::Ready => self.end_epoch(failure, None, now),
                 Phase::Leaving | Phase::Failing | Phase::Failed => {}
             }
+        }
+    }
+
+    /// Bytes of a segment have arrived, [`MOVING_EVERY`] after it began or after this was last
+    /// said of it. On a link that became slow a segment may take longer than nothing may move for,
+    /// here and wherever its bytes are waited for.
+    pub fn handle_moving(&mut self, lease: LeaseId, now: TimeNs) {
+        if !self.core.leases.contains_key(&lease) {
+            return;
+        }
+        self.core.progress = now;
+        if self.core.told_moving.is_some_and(|told| now < told + MOVING_EVERY) {
+            return;
+        }
+        self.core.told_moving = Some(now);
+        let epoch = self.epoch;
+        for to in self.ready_peers() {
+            let message = Message::Moving { epoch };
+            self.core.actions.push_back(Action::Message { to, message });
         }
     }
 
@@ -68,8 +83,6 @@ impl Session {
         match (collective.phase, collective.complete) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
             (_, Some(complete)) => Some(self.core.progress.max(complete) + self.stall_span()),
-            // It waits for posts elsewhere, which end by their own timeouts.
-            (Phase::Ready, None) => None,
             (_, None) => collective.expiry,
         }
     }
@@ -95,13 +108,7 @@ impl Session {
         if missing.is_empty() {
             missing.push("work of this gateway itself".to_owned());
         }
-        let (text, state) = (
-            missing.join("; "),
-            match collective.phase {
-                Phase::Ready => "result ready here",
-                _ => "contributions intact",
-            },
-        );
+        let (text, state) = (missing.join("; "), collective.buffers());
         let text = format!(
             "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
              ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments, at least \
@@ -135,8 +142,9 @@ impl Session {
 
     fn expiry_failure(&self, sequence: Sequence, collective: &Collective) -> Failure {
         let text = format!(
-            "collective {sequence}: the timeout passed waiting for {}; contributions intact",
-            self.awaited_names(collective).join(", ")
+            "collective {sequence}: the timeout passed waiting for {}; {}",
+            self.awaited_names(collective).join(", "),
+            collective.buffers()
         );
         Failure::new(FailureCode::TimedOut, text)
     }

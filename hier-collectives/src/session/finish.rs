@@ -28,6 +28,7 @@ impl Session {
             let part = |part: &PartState| part.phases.up && !part.only_hands_up();
             if collective.parts.iter().all(part) {
                 // Everybody's part is in the result.
+                collective.posted.extend(self.peers.keys());
                 collective.complete.get_or_insert(now);
             }
             let timing = &mut collective.timing;
@@ -55,7 +56,7 @@ impl Session {
             self.note_done(sequence);
             self.weigh_links(now);
         }
-        let receipted = |c: &Collective| !c.receipts_due() || cfg!(mutant = "reuse_slot");
+        let receipted = |c: &Collective| !c.receipts_due() || mutant::is(Mutant::ReuseSlot);
         let done = |c: &Collective| c.phase == Phase::Ready && receipted(c);
         if self.live.get(&sequence).is_some_and(done) {
             self.free_contributions(sequence);
@@ -75,7 +76,9 @@ impl Session {
     pub fn handle_cancelled(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(collective) = self.live.get_mut(&sequence) {
             collective.cancelling = false;
-            self.settle(sequence, now);
+            if !mutant::is(Mutant::WakeNobody) {
+                self.settle(sequence, now);
+            }
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) struct Incoming {
     pub weight: f64,
     /// Its payload may be restored from parity, so that it must land as it is.
     pub parity: bool,
-    #[cfg(mutant = "accumulate")]
+    #[cfg(feature = "mutants")]
     pub tried: bool,
 }
 

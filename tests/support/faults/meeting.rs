@@ -4,6 +4,7 @@ use super::timeline::Timeline;
 use hier_collectives::ids::Epoch;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use units::{Span, TimeNs};
 
 /// One try at a round: it is good once every rank has all results of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,10 @@ pub enum Order {
 pub struct Over {
     /// Every rank has all results.
     pub good: bool,
-    /// It was the last one.
-    pub probe: bool,
+    /// When it began.
+    pub begun: TimeNs,
+    /// It was the first good one after the last fault, which was over for so long.
+    pub recovered: Option<Span>,
 }
 
 /// How far the job has come.
@@ -63,9 +66,17 @@ pub struct Meeting {
 struct State {
     phase: Phase,
     rounds_done: u32,
+    /// All faults have begun: until then there is something for them to strike.
+    struck: bool,
+    /// When the last fault was over.
+    healed: Option<TimeNs>,
+    /// Since then an attempt was good.
+    recovered: bool,
     /// Who is here, and the epoch that each believes in.
     here: BTreeMap<u32, Epoch>,
     attempt: Option<Attempt>,
+    /// When it began.
+    begun: TimeNs,
     /// The epoch of the attempt is over: nobody may begin it any more.
     void: bool,
     /// Who has begun the attempt, and whether it was good for whoever has ended it.
@@ -78,8 +89,12 @@ impl Meeting {
         let state = State {
             phase: Phase::Rounds,
             rounds_done: 0,
+            struck: false,
+            healed: None,
+            recovered: false,
             here: BTreeMap::new(),
             attempt: None,
+            begun: TimeNs::default(),
             void: false,
             part: BTreeMap::new(),
         };
@@ -87,7 +102,7 @@ impl Meeting {
     }
 
     /// A rank asks what to do; ask again after a while when it is to wait.
-    pub fn ask(&self, rank: u32, epoch: Epoch) -> Order {
+    pub fn ask(&self, rank: u32, epoch: Epoch, now: TimeNs) -> Order {
         let mut state = self.lock();
         if state.phase == Phase::Ended {
             return Order::End;
@@ -104,6 +119,7 @@ impl Meeting {
             }
             let number = state.attempt.map_or(1, |attempt| attempt.number + 1);
             state.attempt = Some(Attempt { number, epoch });
+            state.begun = now;
             state.void = false;
             state.here.clear();
             state.part.clear();
@@ -115,7 +131,7 @@ impl Meeting {
     }
 
     /// A rank has ended its part of an attempt; says more when it was the last one.
-    pub fn ended(&self, rank: u32, attempt: Attempt, good: bool) -> Option<Over> {
+    pub fn ended(&self, rank: u32, attempt: Attempt, good: bool, now: TimeNs) -> Option<Over> {
         let mut state = self.lock();
         if state.attempt != Some(attempt) {
             return None;
@@ -126,18 +142,22 @@ impl Meeting {
             return None;
         }
         let good = state.part.values().all(|good| *good == Some(true));
-        let probe = state.phase == Phase::Probing;
         state.rounds_done += u32::from(good);
+        let healed = state.healed.filter(|healed| good && state.begun >= *healed);
+        let recovered = healed.filter(|_| !state.recovered).map(|healed| now.since(healed));
+        state.recovered |= recovered.is_some();
+        let calm = state.struck && (state.healed.is_none() || state.recovered);
         state.phase = match state.phase {
             Phase::Probing => Phase::Ended,
-            Phase::Rounds if state.rounds_done >= self.rounds => Phase::Held,
+            Phase::Rounds if state.rounds_done >= self.rounds && calm => Phase::Held,
             phase => phase,
         };
+        let begun = state.begun;
         let verdict = if good { "good" } else { "failed" };
         self.timeline.say(format_args!("job {}", self.job), || {
             format!("attempt {} is over: {verdict}", attempt.number)
         });
-        Some(Over { good, probe })
+        Some(Over { good, begun, recovered })
     }
 
     /// A rank's process is gone; the next one has done nothing yet.
@@ -153,6 +173,20 @@ impl Meeting {
         let mut state = self.lock();
         state.void = true;
         state.here.clear();
+    }
+
+    /// All faults have begun.
+    pub fn struck(&self) {
+        self.lock().struck = true;
+    }
+
+    /// All faults are over: one more attempt must be good.
+    pub fn healed(&self, now: TimeNs) {
+        let mut state = self.lock();
+        state.healed = Some(now);
+        if state.phase == Phase::Held {
+            state.phase = Phase::Rounds;
+        }
     }
 
     /// The next attempt is the last one, and must be good.
@@ -173,9 +207,19 @@ impl Meeting {
         matches!(self.lock().phase, Phase::Probing | Phase::Ended)
     }
 
+    /// Whether an attempt has begun.
+    pub fn has_begun(&self) -> bool {
+        self.lock().attempt.is_some()
+    }
+
+    /// Whether an attempt was good after the last fault.
+    pub fn has_recovered(&self) -> bool {
+        self.lock().recovered
+    }
+
     /// Whether enough rounds are done.
     pub fn has_done_its_rounds(&self) -> bool {
-        self.lock().rounds_done >= self.rounds
+        !matches!(self.lock().phase, Phase::Rounds)
     }
 
     /// Who is here and who is not, in words.

@@ -1,20 +1,17 @@
 //! One scenario from beginning to end.
 
 use super::Fault;
+use super::limits::Limits;
 use super::meeting::Meeting;
-use super::oracle::{Told, VERDICT_WITHIN};
 use super::scenario::Scenario;
 use super::timeline::Timeline;
+use super::told::Told;
 use super::world::World;
 use crate::simulate;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
 use units::{Span, TimeNs};
-
-/// After the last fault everybody must have met again by then: a silent peer is noticed within
-/// 15 s, a dial in vain takes 10 s, the next one comes within 5 s, a trainer's within 2 s.
-pub const HEALED_WITHIN: Span = Span::from_secs(15 + 10 + 5 + 2 + 13);
 
 /// Rounds that no fault holds up take at most this long.
 const QUIET: Span = Span::from_secs(120);
@@ -64,24 +61,28 @@ async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
     let _logs = recording.then(|| timeline.listen());
     let world = World::start(scenario, timeline.clone()).await;
     world.start_ranks();
+    let all = |which: fn(&Meeting) -> bool| move |world: &World| world.meetings.iter().all(which);
+    // A fault before anybody works is a late start.
+    wait_until(&world, all(Meeting::has_begun), world.now() + QUIET).await;
     let begin = world.now();
     go_wrong(&world, &scenario.faults, begin).await;
-    let healed = begin + scenario.healed();
-    let all = |which: fn(&Meeting) -> bool| move |world: &World| world.meetings.iter().all(which);
-    let quiet_by = healed + HEALED_WITHIN + QUIET;
-    wait_until(&world, all(Meeting::has_done_its_rounds), quiet_by).await;
+    let recovered_by = begin + scenario.healed() + Limits::of_the_page().recovery;
+    world.heal(recovered_by);
+    wait_until(&world, all(Meeting::has_recovered), recovered_by).await;
+    blame(&world, Meeting::has_recovered, "does not work again");
+    wait_until(&world, all(Meeting::has_done_its_rounds), recovered_by + QUIET).await;
     blame(&world, Meeting::has_done_its_rounds, "makes no headway");
-    world.sleep_until(healed + HEALED_WITHIN).await;
+    world.sleep_until(recovered_by).await;
     world.meetings.iter().for_each(Meeting::probe);
     if all(Meeting::has_done_its_rounds)(&world) {
         wait_until(&world, all(Meeting::is_probing), world.now() + BEGUN_WITHIN).await;
         blame(&world, Meeting::is_probing, "has not met again");
     }
-    let horizon = world.now() + scenario.load.timeout + VERDICT_WITHIN + QUIET;
+    let horizon = world.now() + scenario.load.timeout + QUIET;
     wait_until(&world, all(Meeting::is_over), horizon).await;
     blame(&world, Meeting::is_over, "hangs");
     if all(Meeting::is_over)(&world) {
-        world.judge_memory();
+        world.judge_memory().await;
     }
     timeline.say("END", || "");
     (world.oracle.told(), timeline.text())
@@ -102,6 +103,10 @@ async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
         instants.push((fault.end(), true, index));
     }
     instants.sort_unstable();
+    let mut to_come = faults.len();
+    if to_come == 0 {
+        world.meetings.iter().for_each(Meeting::struck);
+    }
     let mut active: Vec<usize> = Vec::new();
     for (at, ends, index) in instants {
         world.sleep_until(begin + at).await;
@@ -116,7 +121,11 @@ async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
             active.retain(|other| *other != index);
         } else {
             active.push(index);
+            to_come -= 1;
             world.strike(&fault).await;
+            if to_come == 0 {
+                world.meetings.iter().for_each(Meeting::struck);
+            }
         }
         let now: Vec<Fault> = active.iter().map(|index| faults[*index]).collect();
         world.disturb(&now, text).await;

@@ -139,13 +139,14 @@ impl Scenario {
             jobs: JOBS.iter().map(|job| (*job, 1)).collect(),
             ..Shape::new(ranks.0, ranks.1)
         };
-        // Longer segments are of the other class of traffic.
-        let (segment, segments_max) = if pick(&[0, 0, 0, 1]) == 0 { (16, 10) } else { (96, 3) };
+        // Longer segments are of the other class of traffic; odd ones end in an odd place.
+        let cut = [(4 << 10, 24), (16 << 10, 10), (16 << 10, 10), (20_544, 7), (96 << 10, 3)];
+        let (segment, segments_max) = cut[pick(&[0, 1, 2, 3, 4]) as usize];
         let load = Load {
             rounds: pick(&[2, 3, 4]) as u32,
             in_flight: pick(&[1, 2, 3, 4]) as u32,
             timeout: Span::from_secs(pick(&[20, 40, 60])),
-            segment: ByteCount::new(segment << 10),
+            segment: ByteCount::new(segment),
             segments_max,
         };
         Self { name: name.to_owned(), seed, shape, load, faults: vec![], unharmed: false }
@@ -154,6 +155,18 @@ impl Scenario {
     /// When the last fault is over, counted from when the ranks begin to work.
     pub fn healed(&self) -> Span {
         self.faults.iter().map(Fault::end).max().unwrap_or(Span::ZERO)
+    }
+
+    /// What the collectives of all jobs that may be under way at once take on the link: their
+    /// bytes at its rate, and a round trip for each segment where memory lets no more pass.
+    pub fn link_time(&self) -> Span {
+        let (shape, load) = (&self.shape, &self.load);
+        let segments = u64::from(load.in_flight) * load.segments_max;
+        let bits = shape.jobs.len() as u64 * segments * load.segment.get() * 8;
+        let sending = bits.saturating_mul(1_000_000_000) / shape.rate.bits_per_second();
+        let in_turn =
+            (load.segment.get() * segments / shape.memory.get().max(load.segment.get())).max(4);
+        Span::from_ns(sending + in_turn * shape.rtt.ns())
     }
 
     /// The command that repeats it.

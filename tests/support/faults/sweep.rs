@@ -1,10 +1,16 @@
 //! Many scenarios, spread over threads.
 
-use super::oracle::Told;
 use super::run::{THREAD, run};
 use super::scenario::Scenario;
+use super::told::Told;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Of all faults of random runs, at least this share strikes while something is under way that
+/// it can touch: others prove little,
+pub const IN_FLIGHT_MIN: f64 = 0.8;
+/// and so many seeds are enough to tell.
+pub const IN_FLIGHT_SEEDS: u64 = 100;
 
 /// Runs them all; `heed` hears what came of each, in any order, and says whether to go on.
 pub fn sweep(

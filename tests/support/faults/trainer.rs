@@ -1,8 +1,8 @@
 //! A trainer: attaches, posts what the rendezvous says, checks what it gets, starts again when
 //! its gateway is gone.
 
+use super::collective::Tag;
 use super::meeting::{Attempt, Order};
-use super::oracle::Tag;
 use super::world::World;
 use crate::TOKEN;
 use crate::data::Dice;
@@ -60,7 +60,12 @@ impl Trainer {
         );
         let arena = self.world.scenario.load.arena().get();
         let job = self.world.scenario.shape.jobs[self.job].0;
-        let attach = Attach { patience: PATIENCE, ..Attach::new(job, TOKEN, self.rank, arena) };
+        // A door leads to one life of a gateway: there is nobody to try again with behind it.
+        let attach = Attach {
+            patience: PATIENCE,
+            gateway_patience: Span::ZERO,
+            ..Attach::new(job, TOKEN, self.rank, arena)
+        };
         let attached = Client::attach(&way, attach).await.map_err(|error| error.to_string())?;
         self.say(|| format!("attached, epoch {}", attached.epoch()));
         Ok(attached)
@@ -70,9 +75,10 @@ impl Trainer {
     async fn work(&mut self, client: &Client) {
         loop {
             if let Some(why) = client.lost() {
+                self.world.oracle.detached((self.job, self.rank), &why, self.host.now());
                 return self.say(|| why);
             }
-            match self.meeting().ask(self.rank, client.epoch()) {
+            match self.meeting().ask(self.rank, client.epoch(), self.host.now()) {
                 Order::End => return,
                 Order::Wait => self.sleep(ASK_EVERY).await,
                 Order::Go(attempt) => {
@@ -150,11 +156,9 @@ impl Trainer {
         tensor.write(&contribution);
         oracle.posted(tag, self.rank, self.host.now());
         let timeout = self.world.scenario.load.timeout;
-        let operation = client.all_reduce_with(tensor, shape.op, 1.0, timeout).await?;
-        self.say(|| {
-            let (op, bytes) = (shape.op, contribution.len());
-            format!("posts collective {}: {op} of {bytes} bytes", operation.sequence())
-        });
+        let (what, weight) = ((shape.pattern, shape.op), oracle.weight(tag, self.rank));
+        let operation = client.post(tensor, what, weight, timeout).await?;
+        self.say(|| format!("posts collective {}: {shape}", operation.sequence()));
         Ok((operation, contribution))
     }
 

@@ -23,7 +23,7 @@ use hier_collectives::{plan, repair};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 use wan_sim::{LinkSpec, QueueSize, Reorder, VirtualNet};
@@ -41,8 +41,8 @@ pub struct World {
     ranks: Mutex<BTreeMap<(usize, u32), Process>>,
     /// Between each rank and its gateway.
     gates: BTreeMap<(usize, u32), Arc<Gate>>,
-    /// Some fault has begun.
-    disturbed: AtomicBool,
+    /// From then on every attempt that begins must be good.
+    calm_from: AtomicU64,
 }
 
 /// Where a gateway runs, or does not.
@@ -90,6 +90,8 @@ const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);
 const DRAINED_WITHIN: Span = Span::from_secs(25);
 /// and what it then says to peers and trainers takes no more than this.
 const SHUT_DOWN_WITHIN: Span = Span::from_secs(1);
+/// The tasks of a process that was killed are gone within this.
+const GONE_WITHIN: Span = Span::from_ms(10);
 
 impl World {
     /// Starts the gateways, and no rank.
@@ -112,7 +114,7 @@ impl World {
             seats: Mutex::new(GATEWAYS.iter().map(|_| Seat::default()).collect()),
             ranks: Mutex::default(),
             gates: who(shape.jobs.len(), ranks).map(|who| (who, Arc::default())).collect(),
-            disturbed: AtomicBool::new(false),
+            calm_from: AtomicU64::new(u64::MAX),
         });
         for id in world.fabric.gateway_ids() {
             world.start_gateway(id).await;
@@ -140,8 +142,6 @@ impl World {
     /// A fault begins or ends; `active` are those that last.
     pub async fn disturb(self: &Arc<Self>, active: &[Fault], text: String) {
         self.timeline.say("FAULT", || text);
-        self.disturbed.store(true, Ordering::Relaxed);
-        self.oracle.disturbed(self.now());
         self.shape_link(active);
         for id in self.fabric.gateway_ids() {
             self.bring_gateway(id, wanted(active, Place::Gateway(id))).await;
@@ -153,9 +153,15 @@ impl World {
         }
     }
 
+    /// The last fault is over; from `calm_from` on every attempt that begins must be good.
+    pub fn heal(&self, calm_from: TimeNs) {
+        self.calm_from.store(calm_from.ns(), Ordering::Relaxed);
+        self.meetings.iter().for_each(|meeting| meeting.healed(self.now()));
+    }
+
     /// What happens once, when a fault begins.
     pub async fn strike(self: &Arc<Self>, fault: &Fault) {
-        self.oracle.struck(fault);
+        self.oracle.struck(fault, self.now());
         match (fault.what, fault.place) {
             (What::Kill, Place::Lane(lane)) => {
                 let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
@@ -202,7 +208,7 @@ impl World {
     /// A gateway that drained has ended.
     fn drained(&self, index: usize, process: &Process, begun: TimeNs) {
         let (now, late) = (self.now(), DRAINED_WITHIN + SHUT_DOWN_WITHIN);
-        if now.since(begun) > late && self.oracle.last_disturbance() <= begun {
+        if now.since(begun) > late && !self.oracle.was_stopped(index, begun) {
             let took = now.since(begun);
             self.oracle.wrong(format!("{}: drained for {took}, {late} at most", GATEWAYS[index]));
         }
@@ -219,17 +225,22 @@ impl World {
 
     /// A rank has ended its part of an attempt.
     pub(super) fn ended(&self, (job, rank): (usize, u32), attempt: Attempt, good: bool) {
-        let Some(over) = self.meetings[job].ended(rank, attempt, good) else { return };
+        let now = self.now();
+        let Some(over) = self.meetings[job].ended(rank, attempt, good, now) else { return };
         self.oracle.forget(job, attempt.number + 1);
-        if !over.good && over.probe {
+        if let Some(after) = over.recovered {
+            self.oracle.recovered(after);
+        }
+        if over.good {
+            return;
+        }
+        if over.begun.ns() >= self.calm_from.load(Ordering::Relaxed) {
             self.oracle.wrong(format!(
                 "job {job}: attempt {} failed though all faults were long over",
                 attempt.number
             ));
-        } else if !over.good && !self.disturbed.load(Ordering::Relaxed) {
-            self.oracle
-                .wrong(format!("job {job}: attempt {} failed without a fault", attempt.number));
         }
+        self.oracle.attempt_failed(job, attempt.number, over.begun, now);
     }
 
     /// Says something of a rank.
@@ -246,8 +257,9 @@ impl World {
     }
 
     /// Holds the gateways' memory against what they may use: what the fabric file gives for
-    /// partials, and room for what may land before it is added. At the end all is free.
-    pub fn judge_memory(&self) {
+    /// partials, and room for what may land before it is added. At the end all is free, and when
+    /// the processes are gone nothing of any of their lives is left.
+    pub async fn judge_memory(&self) {
         let (shape, load) = (&self.scenario.shape, &self.scenario.load);
         let segment = load.segment.get();
         let link = &self.fabric.links()[0];
@@ -259,12 +271,30 @@ impl World {
             for (life, metrics) in seat.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
                     let of_job = metrics.job(job);
-                    let most = u64::try_from(of_job.scratch_bytes_max.get()).unwrap_or(0);
+                    let most = u64::try_from(of_job.mapped.most.get()).unwrap_or(u64::MAX);
                     self.oracle.used(name, job, (most, limit));
                     let left = of_job.scratch_bytes.get();
                     if life + 1 == seat.metrics.len() && left != 0 {
                         self.oracle
                             .wrong(format!("{name}: {left} bytes for job {job} never freed"));
+                    }
+                }
+            }
+        }
+        lock(&self.ranks).values().for_each(|process| process.host.kill());
+        for seat in lock(&self.seats).iter_mut() {
+            seat.running.take().into_iter().for_each(|running| running.process.host.kill());
+        }
+        self.sleep_until(self.now() + GONE_WITHIN).await;
+        for (name, seat) in GATEWAYS.iter().zip(lock(&self.seats).iter()) {
+            for (life, metrics) in (1..).zip(&seat.metrics) {
+                for (job, _) in &shape.jobs {
+                    let left = metrics.job(job).mapped.bytes.get();
+                    if left != 0 {
+                        self.oracle.wrong(format!(
+                            "{name}, life {life}: {left} bytes for job {job} are mapped though \
+                             it is gone"
+                        ));
                     }
                 }
             }
@@ -340,6 +370,7 @@ impl World {
         };
         if was != State::Dead && wanted == State::Dead {
             self.meetings[job].lost(rank);
+            self.oracle.died(job, rank);
         }
         if was == State::Dead && wanted != State::Dead {
             self.start_rank(job, rank);

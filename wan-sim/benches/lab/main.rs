@@ -5,11 +5,14 @@
 
 mod accuracy;
 mod honesty;
+mod readme;
 mod site;
 mod speed;
-#[path = "../spread.rs"]
+#[path = "../support/spread.rs"]
 mod spread;
 mod udp;
+#[path = "../support/verdict.rs"]
+mod verdict;
 
 use std::process::Command;
 
@@ -28,7 +31,8 @@ fn main() {
         return;
     }
     let only = std::env::args().nth(1).unwrap_or_default();
-    let parts: [(&str, fn()); 4] = [
+    let parts: [(&str, fn()); 5] = [
+        ("readme", readme::measure),
         ("delay", accuracy::delay),
         ("goodput", accuracy::goodput),
         ("speed", speed::measure),

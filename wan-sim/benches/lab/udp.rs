@@ -52,21 +52,53 @@ pub fn goodput(world: &World, offered_mbits: f64, seconds: u64) -> f64 {
     })
 }
 
+/// So many full packets, ready to be sent at once, in buffers of many.
+pub struct Burst<'a> {
+    socket: &'a UdpSocket,
+    state: UdpSocketState,
+    contents: Vec<u8>,
+    bytes: usize,
+}
+
+impl<'a> Burst<'a> {
+    /// By this socket.
+    pub fn of(socket: &'a UdpSocket, packets: u32) -> Self {
+        let state = UdpSocketState::new(socket.into()).expect("a socket");
+        socket.set_nonblocking(false).expect("set");
+        let contents = vec![7; PAYLOAD_BYTES * SEGMENTS as usize];
+        Self { socket, state, contents, bytes: packets as usize * PAYLOAD_BYTES }
+    }
+
+    /// Sends it.
+    pub fn send(&self) {
+        let mut left = self.bytes;
+        while left > 0 {
+            let now = left.min(self.contents.len());
+            let transmit = transmit(&self.contents[..now]);
+            self.state.try_send(self.socket.into(), &transmit).expect("sent");
+            left -= now;
+        }
+    }
+}
+
+fn transmit(contents: &[u8]) -> Transmit<'_> {
+    Transmit {
+        destination: SocketAddr::new(B.parse().expect("an address"), PORT),
+        ecn: None,
+        contents,
+        segment_size: Some(PAYLOAD_BYTES),
+        src_ip: None,
+    }
+}
+
 fn send(socket: &UdpSocket, offered_mbits: f64, ended: &AtomicBool) {
     let state = UdpSocketState::new(socket.into()).expect("a socket");
     socket.set_nonblocking(false).expect("set");
     let contents = vec![7; PAYLOAD_BYTES * SEGMENTS as usize];
-    let transmit = Transmit {
-        destination: SocketAddr::new(B.parse().expect("an address"), PORT),
-        ecn: None,
-        contents: &contents,
-        segment_size: Some(PAYLOAD_BYTES),
-        src_ip: None,
-    };
     let every = Duration::from_secs_f64(contents.len() as f64 * 8.0 / offered_mbits / 1e6);
     let mut due = Instant::now();
     while !ended.load(Ordering::Relaxed) {
-        let _ = state.try_send(socket.into(), &transmit);
+        let _ = state.try_send(socket.into(), &transmit(&contents));
         due += every;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }

@@ -55,6 +55,10 @@ pub struct UpArgs {
     /// Stay in the foreground until interrupted, and show the links at work.
     #[arg(long)]
     pub foreground: bool,
+    /// At the end print what the links have seen and the fidelity report as JSON; in the
+    /// background `lab down --json` does.
+    #[arg(long, requires = "foreground")]
+    pub json: bool,
 }
 
 /// Why a command on a lab failed.
@@ -137,7 +141,7 @@ fn status(file: &Path) -> Result<u8, Failure> {
     if !home.is_up() {
         return Err(Failure::Down);
     }
-    print!("{}", home.status()?);
+    say!("{}", home.status()?.trim_end());
     Ok(EXIT_GOOD)
 }
 
@@ -146,7 +150,12 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
     let was_up = home.is_up();
     if was_up {
         home.end()?;
-        print!("{}", if json { home.status()? } else { home.report() });
+    }
+    let report = home.report();
+    // One that ended by itself leaves its report, too; one that was killed does not.
+    if was_up || !report.is_empty() {
+        let status = if json { home.status()? } else { report };
+        say!("{}", status.trim_end());
     }
     // Whoever brings it up again meanwhile has it.
     let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };
@@ -156,7 +165,7 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
         if json {
             eprintln!("removed {name}, which was left behind");
         } else {
-            println!("removed {name}, which was left behind");
+            say!("removed {name}, which was left behind");
         }
     }
     home.remove();

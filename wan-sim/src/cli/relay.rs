@@ -290,14 +290,15 @@ fn report(args: &RelayArgs, counters: &RelayCounters, fidelity: &FidelityReport)
         writeln!(
             out,
             "{from} to {to}: {} packets, {}; dropped: {} by loss, {} by the queue, {} by the \
-             limit, {} by a cut; {} marked, {} copied, {} corrupted",
+             limit, {} by a cut; {} marked for loss, {} for the queue; {} copied, {} corrupted",
             seen.packets,
             ByteCount::new(seen.ip_bytes),
             seen.drops_loss,
             seen.drops_queue,
             seen.drops_limit,
             seen.drops_blackhole,
-            seen.marked,
+            seen.marked_loss,
+            seen.marked_queue,
             seen.duplicated,
             seen.corrupted,
         )?;

@@ -22,6 +22,7 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
         },
         "own_drops": report.own_drops,
         "late_reads": report.late_reads,
+        "stalled_ns": { "all": report.stalled.ns(), "max": report.stall_max.ns() },
         "cpu_permille": report.cpu_permille,
         "machine_permille": report.machine_permille,
         "void": report.void,
@@ -38,7 +39,8 @@ pub(super) fn counters_json(seen: &Counters) -> Value {
         "drops_queue": seen.drops_queue,
         "drops_limit": seen.drops_limit,
         "drops_blackhole": seen.drops_blackhole,
-        "marked": seen.marked,
+        "marked_loss": seen.marked_loss,
+        "marked_queue": seen.marked_queue,
         "duplicated": seen.duplicated,
         "corrupted": seen.corrupted,
     })
@@ -50,7 +52,7 @@ pub(super) fn replayed(file: &Path) -> u8 {
         Ok(replayed) => {
             for (name, seen) in replayed.links {
                 let (packets, drops) = (seen.packets, seen.drops());
-                println!("{name}: {packets} packets, {drops} dropped, every fate as recorded");
+                say!("{name}: {packets} packets, {drops} dropped, every fate as recorded");
             }
             EXIT_GOOD
         }
@@ -73,14 +75,14 @@ pub(super) fn topology(file: &Path) -> u8 {
                     (a, b, link.a_to_b, &link.a_to_b_script),
                     (b, a, link.b_to_a, &link.b_to_a_script),
                 ] {
-                    println!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                    say!("{from} to {to}: {}", Netem { link: spec, seed: None });
                     foreseen(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
                 for (way, spec) in [("egress", port.egress), ("ingress", port.ingress)] {
                     let words = spec.map(|link| Netem { link, seed: None });
-                    words.inspect(|words| println!("{site} {way}: {words}"));
+                    words.inspect(|words| say!("{site} {way}: {words}"));
                 }
             }
             EXIT_GOOD
@@ -97,21 +99,21 @@ fn foreseen(script: &Script) {
     for (at, change) in script.changes() {
         let at = Span::from_ns(at.ns());
         match change {
-            Change::Spec(link) => println!("    at {at}: {}", Netem { link, seed: None }),
-            Change::Cut => println!("    at {at}: cut"),
-            Change::Join => println!("    at {at}: joined"),
+            Change::Spec(link) => say!("    at {at}: {}", Netem { link, seed: None }),
+            Change::Cut => say!("    at {at}: cut"),
+            Change::Join => say!("    at {at}: joined"),
         }
     }
     let dropped: Vec<_> = script.dropped().map(|number| number.to_string()).collect();
     if !dropped.is_empty() {
-        println!("    drops packets {}", dropped.join(", "));
+        say!("    drops packets {}", dropped.join(", "));
     }
 }
 
 pub(super) fn presets() -> u8 {
     for preset in all_presets() {
         let words = Netem { link: preset.link, seed: None };
-        println!("{}: {words}\n    {}", preset.name, preset.provenance);
+        say!("{}: {words}\n    {}", preset.name, preset.provenance);
     }
     EXIT_GOOD
 }

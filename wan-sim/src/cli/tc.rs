@@ -1,7 +1,10 @@
 //! `wan-sim tc`.
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
-use crate::tc::{HostCommands, TcError, VerifyError, applied, render, verify};
+use crate::tc::{
+    HostCommands, SEGMENTS_MOST, TcError, VerifyError, applied, most_segments, render, segments,
+    set_segments, verify,
+};
 use crate::topology::{FileError, Topology};
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +48,8 @@ enum Failure {
     Unavailable(String),
     #[error("`{command}` failed: {said}")]
     Command { command: String, said: String },
+    #[error("{failed}; then undoing what was done: {undoing}")]
+    Left { failed: Box<Failure>, undoing: Box<Failure> },
 }
 
 /// Prints or runs the commands. Returns the exit code.
@@ -56,9 +61,10 @@ pub(super) fn run(args: &TcArgs) -> u8 {
             match error {
                 Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } => EXIT_USAGE,
                 Failure::Unavailable(_) => EXIT_UNAVAILABLE,
-                Failure::Verify(_) | Failure::NotApplied(_) | Failure::Command { .. } => {
-                    EXIT_FAILED
-                }
+                Failure::Verify(_)
+                | Failure::NotApplied(_)
+                | Failure::Command { .. }
+                | Failure::Left { .. } => EXIT_FAILED,
             }
         }
     }
@@ -81,8 +87,9 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
         } else if args.remove {
             remove(host).map_err(or_unavailable)?;
         } else if args.verify {
-            verify(host, &shown(host)?).map_err(|error| or_unavailable(error.into()))?;
-            println!("{}: {} shapes as the file says", host.site, host.device);
+            let verified = verify(host, &shown(host)?, &link(host)?);
+            verified.map_err(|error| or_unavailable(error.into()))?;
+            say!("{}: {} shapes as the file says", host.site, host.device);
         } else {
             print(host);
         }
@@ -91,24 +98,35 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
 }
 
 fn print(host: &HostCommands) {
-    println!("# On {}:", host.site);
-    host.apply.iter().for_each(|command| println!("{command}"));
-    println!("# To undo it:");
-    host.remove.iter().for_each(|command| println!("#   {command}"));
+    say!("# On {}:", host.site);
+    host.apply.iter().for_each(|command| say!("{command}"));
+    say!("# To undo it:");
+    host.remove.iter().for_each(|command| say!("#   {command}"));
 }
 
-/// All of the commands or none: what was there before is never removed.
+/// All of the commands or none: where one fails, the device is as it was.
 fn apply(host: &HostCommands) -> Result<(), Failure> {
+    let before = segments(&link(host)?);
     for (done, command) in host.apply.iter().enumerate() {
-        if let Err(error) = execute(command) {
-            // The first two make no queue of ours; the rest goes with its root.
-            if done >= 2 {
-                execute(&host.remove[0])?;
-            }
-            return Err(error);
-        }
+        let Err(failed) = execute(command) else { continue };
+        // The first makes the root that all others hang below.
+        return Err(match if done == 0 { Ok(()) } else { undo(host, before) } {
+            Ok(()) => failed,
+            Err(undoing) => Failure::Left { failed: Box::new(failed), undoing: Box::new(undoing) },
+        });
     }
     Ok(())
+}
+
+/// Takes the root away with all that hangs below it, and lets TCP make buffers of so many
+/// segments.
+fn undo(host: &HostCommands, segments: Option<u32>) -> Result<(), Failure> {
+    let whole = set_segments(&host.device, segments.unwrap_or(SEGMENTS_MOST));
+    execute(&host.remove[0]).and(execute(&whole)).map(drop)
+}
+
+fn link(host: &HostCommands) -> Result<String, Failure> {
+    execute(&format!("ip -d link show dev {}", host.device))
 }
 
 fn shown(host: &HostCommands) -> Result<String, Failure> {
@@ -120,7 +138,7 @@ fn remove(host: &HostCommands) -> Result<(), Failure> {
     if !applied(&shown(host)?) {
         return Err(Failure::NotApplied(host.device.clone()));
     }
-    host.remove.iter().try_for_each(|command| execute(command).map(drop))
+    undo(host, most_segments(&link(host)?))
 }
 
 /// Why the kernel has nothing of ours: it may be that it cannot.

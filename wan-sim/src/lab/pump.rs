@@ -127,12 +127,12 @@ impl Pump {
                 accounted = now;
             }
             for _ in 0..READS_MAX {
+                // Shorter only after it was kept: zeros for each small packet would cost more than it.
                 buffer.resize(BUFFER_BYTES, 0);
                 let Some(len) = self.tuns[self.site].read(&mut buffer)? else {
                     break;
                 };
-                buffer.truncate(len);
-                self.accept(&mut buffer);
+                self.accept(&mut buffer, len);
             }
         }
     }
@@ -183,15 +183,16 @@ impl Pump {
         Ok((!life).then_some(tun))
     }
 
-    /// Offers each segment of a buffer to its port and its link, and keeps those that will
-    /// arrive.
-    fn accept(&mut self, buffer: &mut Vec<u8>) {
-        // Neighbour discovery and the like have no place between sites.
-        let Some(frame) = Frame::parse(buffer) else {
-            return;
-        };
+    /// Offers each segment of what was read into a buffer to its port and its link, and keeps
+    /// those that will arrive.
+    fn accept(&mut self, buffer: &mut Vec<u8>, len: usize) {
         let state = Arc::clone(&self.state);
         let mut state = lock(&state);
+        let Some(frame) = Frame::parse(&buffer[..len]) else {
+            // Whatever a site sent, it met no link.
+            state.fidelity.dropped(1);
+            return;
+        };
         let SiteState { links, egress, unreachable, .. } = &mut *state;
         let to = site_of(frame.destination()).filter(|to| *to < self.tuns.len());
         let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
@@ -209,11 +210,12 @@ impl Pump {
             runs.add(segment, link.offer(at, packet, &self.recorder));
         }
         drop(state);
-        if buffer.len() >= ADOPTED_BYTES_MIN
+        if len >= ADOPTED_BYTES_MIN
             && let Some(run) = runs.whole(frame.segments())
         {
             let empty = self.spare.pop().unwrap_or_default();
-            let buffer = std::mem::replace(buffer, empty);
+            let mut buffer = std::mem::replace(buffer, empty);
+            buffer.truncate(len);
             self.send(to, run, buffer);
         } else {
             self.keep(&frame, to, runs);
@@ -291,7 +293,7 @@ impl Runs {
 
     fn add(&mut self, segment: usize, offered: Offered) {
         for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
-            let damage = Damage { marked, corrupt_bit };
+            let damage = Damage { marked: marked.is_some(), corrupt_bit };
             let at_port = if self.before_port { vec![at] } else { Vec::new() };
             match &mut self.last {
                 Some(run) if !name.copy && run.takes(segment, damage, at) => {

@@ -2,13 +2,13 @@
 
 use super::LabError;
 use super::tun::Tun;
+use crate::topology::addresses;
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -127,13 +127,6 @@ fn programs_in(namespace: (u64, u64)) -> Vec<Pid> {
     let inside =
         others.filter(|number| identity(&format!("/proc/{number}/ns/net")) == Some(namespace));
     inside.filter_map(|number| Pid::from_raw(number.cast_signed())).collect()
-}
-
-/// A site's addresses, by its number.
-pub(super) fn addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
-    let number = site as u16 + 1;
-    let [high, low] = number.to_be_bytes();
-    (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
 }
 
 fn create_in(namespace: &str) -> io::Result<Tun> {

@@ -200,10 +200,13 @@ fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
     }
     let transport = match header.gso_type & !GSO_ECN {
         GSO_UDP => UDP_BYTES,
-        GSO_TCP4 | GSO_TCP6 => usize::from(*packet.get(start + 12)? >> 4) * 4,
+        GSO_TCP4 | GSO_TCP6 => match usize::from(*packet.get(start + 12)? >> 4) * 4 {
+            bytes if bytes >= TCP_BYTES => bytes,
+            _ => return None,
+        },
         _ => return None,
     };
-    let headers_bytes = start + transport.max(UDP_BYTES);
+    let headers_bytes = start + transport;
     let payload_bytes = usize::from(header.segment_bytes);
     let checksum_end = start + usize::from(header.checksum_offset) + 2;
     let payload = packet.len().checked_sub(headers_bytes)?;
@@ -286,6 +289,7 @@ pub(super) const HEADER_BYTES: usize = 10;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
+const TCP_BYTES: usize = 20;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const TCP_FIN: u8 = 1;

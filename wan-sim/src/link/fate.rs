@@ -86,10 +86,29 @@ impl Fate {
 pub struct Delivery {
     /// When its last bit arrives.
     pub at: TimeNs,
-    /// The link marked it: congestion experienced.
-    pub marked: bool,
+    /// Why the link marked it, if it did: congestion experienced.
+    pub marked: Option<Mark>,
     /// One bit is flipped: the payload's bit with this number, modulo its length in bits.
     pub corrupt_bit: Option<u32>,
+}
+
+/// Why a packet was marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Instead of losing it at random.
+    Loss,
+    /// The queue was long.
+    Queue,
+}
+
+impl Mark {
+    /// One word, as traces spell it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Queue => "queue",
+        }
+    }
 }
 
 /// Why a packet was dropped.
@@ -138,8 +157,10 @@ pub struct Counters {
     pub drops_limit: u64,
     /// Packets dropped because the link was cut.
     pub drops_blackhole: u64,
-    /// Packets delivered with a congestion mark of this link.
-    pub marked: u64,
+    /// Packets delivered with a congestion mark of this link instead of lost at random.
+    pub marked_loss: u64,
+    /// Packets delivered with one because the queue was long.
+    pub marked_queue: u64,
     /// Packets delivered with a flipped bit.
     pub corrupted: u64,
     /// Packets of which a copy was made.
@@ -150,7 +171,8 @@ impl Counters {
     pub(super) fn count(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {
-                self.marked += u64::from(delivery.marked);
+                self.marked_loss += u64::from(delivery.marked == Some(Mark::Loss));
+                self.marked_queue += u64::from(delivery.marked == Some(Mark::Queue));
                 self.corrupted += u64::from(delivery.corrupt_bit.is_some());
             }
             Fate::Drop(Reason::Loss) => self.drops_loss += 1,

@@ -19,7 +19,7 @@ fn ns(ns: u64) -> TimeNs {
 }
 
 fn at(ns: u64) -> Fate {
-    Fate::Deliver(Delivery { at: TimeNs::from_ns(ns), marked: false, corrupt_bit: None })
+    Fate::Deliver(Delivery { at: TimeNs::from_ns(ns), marked: None, corrupt_bit: None })
 }
 
 impl Link {
@@ -119,6 +119,20 @@ fn a_scripted_rate_change_reaches_packets_already_waiting() {
 }
 
 #[test]
+fn a_surprise_comes_after_what_was_foreseen_before_it() {
+    let (slow, lossy) =
+        (spec("8 Mbit/s", "0 ns"), spec("16 Mbit/s", "0 ns").with_loss(percent(100)));
+    let script = Script::new([(ns(1_000_000), Change::Spec(slow))], []);
+    let mut link = Link::scripted(spec("80 Mbit/s", "0 ns"), script, 1);
+    // One packet half sent when the rate falls to a tenth: another 5 ms, of which 4 are left.
+    assert_eq!(link.fate(500_000, 10_000), at(1_000_000 + 5_000_000));
+    let moved = link.set_spec(ns(2_000_000), lossy);
+    assert_eq!(moved.iter().map(|moved| moved.at).collect::<Vec<_>>(), [ns(4_000_000)]);
+    assert_eq!(link.fate(3_000_000, 1000), Fate::Drop(Reason::Loss));
+    assert_eq!(*link.spec(), lossy);
+}
+
+#[test]
 fn a_script_cuts_joins_and_drops_what_it_names() {
     let script = Script::new([(ns(20), Change::Join), (ns(10), Change::Cut)], [3, 1, 3]);
     let mut link = Link::scripted(LinkSpec::unlimited(Span::ZERO).unwrap(), script, 1);
@@ -175,16 +189,20 @@ fn a_long_queue_marks_what_can_be_marked() {
         offered.fate.delivery().unwrap().marked
     };
     let capable = Packet::ecn_capable(1000);
-    assert_eq!([marked(capable), marked(capable), marked(capable)], [false, false, true]);
-    assert!(!marked(Packet::new(1000)));
-    assert_eq!(link.counters().marked, 1);
+    assert_eq!(
+        [marked(capable), marked(capable), marked(capable)],
+        [None, None, Some(Mark::Queue)]
+    );
+    assert_eq!(marked(Packet::new(1000)), None);
+    assert_eq!((link.counters().marked_queue, link.counters().marked_loss), (1, 0));
 }
 
 #[test]
 fn losses_become_marks_where_packets_allow() {
     let marking = spec("1 Gbit/s", "1 ms").with_loss(percent(100)).with_losses_marked();
     let mut link = Link::new(marking, 1);
-    assert!(link.offer(ns(0), Packet::ecn_capable(100)).fate.delivery().unwrap().marked);
+    let marked = link.offer(ns(0), Packet::ecn_capable(100)).fate.delivery().unwrap().marked;
+    assert_eq!((marked, link.counters().marked_loss), (Some(Mark::Loss), 1));
     assert_eq!(link.fate(0, 100), Fate::Drop(Reason::Loss));
 }
 

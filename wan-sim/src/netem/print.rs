@@ -18,7 +18,7 @@ impl fmt::Display for Netem {
             write!(f, " {}ns distribution {shape} order {order}", jitter.spread.ns())?;
         }
         match link.loss() {
-            Loss::Random(chance) if chance.ppb() == 0 && !link.losses_marked() => {}
+            Loss::Random(chance) if chance.ppb() == 0 => {}
             Loss::Random(chance) => write!(f, " loss {}", p(chance))?,
             Loss::GilbertElliott(chain) => {
                 let (to_bad, to_good) = (p(chain.to_bad), p(chain.to_good));
@@ -26,7 +26,7 @@ impl fmt::Display for Netem {
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
-        if link.losses_marked() {
+        if link.losses_marked() && link.loss() != Loss::Random(Fraction::default()) {
             write!(f, " ecn")?;
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
@@ -34,7 +34,7 @@ impl fmt::Display for Netem {
                 write!(f, " {word} {}", p(chance))?;
             }
         }
-        if let Some(reorder) = link.reorder() {
+        if let Some(reorder) = link.reorder().filter(|reorder| reorder.probability.ppb() > 0) {
             write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {

@@ -116,6 +116,9 @@ fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
         ("delay 40ms 2", "`2`", "2ms"),
         ("loss gemodel 1% 101%", "`101%`", "0.1%"),
         ("loss 1% drop 2%", "`loss`", "give one"),
+        ("loss 0% ecn", "`ecn`", "without loss"),
+        ("delay 1ms reorder 0% gap 5", "`gap`", "without reorder"),
+        ("delay 1ms 0ms distribution normal", "`distribution`", "without a jitter"),
         ("delay 1ms latency 2ms", "`delay`", "give one"),
     ] {
         let error = parse(text).unwrap_err().to_string();
@@ -157,7 +160,8 @@ prop_compose! {
                 to_bad: a, to_good: b, loss_in_bad: c, loss_in_good: d,
             }));
         }
-        if marks {
+        // Without a loss there is nothing to mark, and nothing is printed.
+        if marks && (burst || a.ppb() > 0) {
             link = link.with_losses_marked();
         }
         if let Some(limit) = limit {
@@ -166,7 +170,7 @@ prop_compose! {
         if let (Some(bytes), Some(_)) = (mark, rate) {
             link = link.with_marking_above(ByteCount::new(bytes));
         }
-        if let (Some(gap), true) = (gap, delay > 0) {
+        if let (Some(gap), true) = (gap, delay > 0 && d.ppb() > 0) {
             link = link.with_reorder(Reorder { probability: d, gap: gap.try_into().unwrap() });
         }
         link

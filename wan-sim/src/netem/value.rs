@@ -26,7 +26,7 @@ pub(super) fn limit(word: &str) -> Option<Limit> {
 }
 
 /// `40ms`, `40msec`; without a unit it is refused, though `tc` takes microseconds.
-pub(super) fn span(word: &str) -> Option<Span> {
+pub(crate) fn span(word: &str) -> Option<Span> {
     let (number, unit) = split(word);
     let unit = match unit.strip_suffix("ecs").or(unit.strip_suffix("ec")).unwrap_or(&unit) {
         unit @ ("s" | "ms" | "us" | "ns") => unit,
@@ -36,7 +36,7 @@ pub(super) fn span(word: &str) -> Option<Span> {
 }
 
 /// `1gbit`, or `125mbps` in bytes a second.
-pub(super) fn rate(word: &str) -> Option<BitRate> {
+pub(crate) fn rate(word: &str) -> Option<BitRate> {
     let (number, unit) = split(word);
     let bits = |unit| format!("{number} {unit}").parse().ok();
     let bytes = |unit| {

@@ -4,7 +4,7 @@ use super::{HEADER, MovedLine, PacketLine};
 use crate::netem::Netem;
 use crate::{Change, Counters, Link, LinkSpec, Packet, Script};
 use std::collections::VecDeque;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 use units::TimeNs;
 
 /// A recording that replayed to the same fates.
@@ -48,7 +48,8 @@ pub enum ReplayError {
 /// [`ReplayError`], at the first line that does not replay.
 pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
     let mut links: Vec<Replayed> = Vec::new();
-    let mut lines = input.lines().zip(1..);
+    let mut input = input;
+    let mut lines = std::iter::from_fn(|| next_line(&mut input).transpose()).zip(1..);
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
     let first = first?;
     if first != HEADER {
@@ -70,6 +71,22 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
     let links = links.into_iter().map(|known| (known.name, known.link.counters())).collect();
     Ok(Replay { links })
 }
+
+/// The next line, without its end.
+fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    let taken = input.take(LINE_BYTES_MAX + 1).read_line(&mut line)?;
+    if line.len() as u64 > LINE_BYTES_MAX {
+        return Err(io::Error::other(format!("a line is longer than {LINE_BYTES_MAX} bytes")));
+    }
+    if line.ends_with('\n') {
+        line.pop();
+    }
+    Ok((taken > 0).then_some(line))
+}
+
+/// Many times the longest line that a recording has.
+const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, made anew with each line that says more about it.
 struct Replayed {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Link;
 use proptest::prelude::*;
+use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Default)]
@@ -60,8 +61,16 @@ fn record() -> String {
 #[test]
 fn a_recording_replays_byte_for_byte() {
     let text = record();
-    for part in ["marked", "bit:", "copy", "drop:loss", "drop:limit", "drop:blackhole", "0 moved "]
-    {
+    for part in [
+        "marked:loss",
+        "marked:queue",
+        "bit:",
+        "copy",
+        "drop:loss",
+        "drop:limit",
+        "drop:blackhole",
+        "0 moved ",
+    ] {
         assert!(text.contains(part), "{part} is not in the recording");
     }
     let replayed = replay(text.as_bytes()).unwrap();
@@ -135,4 +144,11 @@ proptest! {
     fn no_recording_panics(lines in "(link 0 a delay 1ms seed 1\n)?([0-2] [0-9a-z ]{0,30}\n){0,9}") {
         let _ = replay(format!("{HEADER}\n{lines}").as_bytes());
     }
+}
+
+#[test]
+fn an_endless_line_is_refused_before_memory_is_full() {
+    let endless = BufReader::new(io::Cursor::new(HEADER).chain(io::repeat(b' ')));
+    let error = replay(endless).unwrap_err().to_string();
+    assert!(error.contains("longer than 4096 bytes"), "{error}");
 }

@@ -51,7 +51,7 @@ impl Pipe {
         (name, delivery): (PacketName, Delivery),
     ) -> bool {
         let at = delivery.at;
-        let ecn = if delivery.marked { Some(EcnCodepoint::Ce) } else { ecn };
+        let ecn = if delivery.marked.is_some() { Some(EcnCodepoint::Ce) } else { ecn };
         let bit = delivery.corrupt_bit;
         if let Some(last) = self.batches.back_mut()
             && last.takes(flow, ecn, datagram.len(), at)
@@ -94,7 +94,7 @@ impl Pipe {
             && latest.at.since(first.at) <= BATCH_SPAN_MAX
             && arrivals.is_sorted_by_key(|(_, delivery)| delivery.at)
             && arrivals.iter().all(|(name, delivery)| {
-                !name.copy && !delivery.marked && delivery.corrupt_bit.is_none()
+                !name.copy && delivery.marked.is_none() && delivery.corrupt_bit.is_none()
             });
         if !whole {
             return false;
@@ -199,11 +199,12 @@ const SPARE_MAX: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mark;
 
     const US: u64 = 1000;
 
     fn delivery(at: u64) -> Delivery {
-        Delivery { at: TimeNs::from_ns(at), marked: false, corrupt_bit: None }
+        Delivery { at: TimeNs::from_ns(at), marked: None, corrupt_bit: None }
     }
 
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
@@ -251,7 +252,7 @@ mod tests {
         assert!(push(&mut pipe, 2, 10, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
-        let marked = Delivery { marked: true, ..delivery(0) };
+        let marked = Delivery { marked: Some(Mark::Loss), ..delivery(0) };
         assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], (name(0), marked)));
         assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
     }
@@ -284,7 +285,7 @@ mod tests {
         let mut late = arrivals.clone();
         late[19].1 = delivery(101 * US);
         let mut marked = arrivals.clone();
-        marked[2].1.marked = true;
+        marked[2].1.marked = Some(Mark::Queue);
         let mut swapped = arrivals.clone();
         swapped.swap(1, 2);
         for other in [lost, late, marked, swapped, Vec::new()] {

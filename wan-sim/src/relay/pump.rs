@@ -152,7 +152,9 @@ impl Pump {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let target = Destination { address: flow.target, from: None };
-                sent.push((batch.due(), flow.upstream.send(&target, &batch.outgoing())));
+                // Those before it took their time.
+                let late = self.clock.now().since(batch.due());
+                sent.push((late, flow.upstream.send(&target, &batch.outgoing())));
             }
             self.forward.recycle(batch);
         }
@@ -160,7 +162,8 @@ impl Pump {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
                 let (listener, _) = &self.listeners[flow.listener];
-                sent.push((batch.due(), listener.send(&flow.client, &batch.outgoing())));
+                let late = self.clock.now().since(batch.due());
+                sent.push((late, listener.send(&flow.client, &batch.outgoing())));
             }
             self.backward.recycle(batch);
         }
@@ -168,8 +171,8 @@ impl Pump {
             return;
         }
         let mut shared = lock(&self.shared);
-        for (due, refused) in sent {
-            shared.fidelity.delivered(now.since(due));
+        for (late, refused) in sent {
+            shared.fidelity.delivered(late);
             shared.fidelity.dropped(refused);
             shared.own.send_errors += refused;
         }

@@ -124,11 +124,28 @@ struct Region {
 
 #[derive(Deserialize)]
 struct Gateway {
-    wan: Option<SocketAddr>,
+    wan: Option<Addresses>,
     #[serde(default, deserialize_with = "spelled")]
     egress: Option<BitRate>,
     #[serde(default, deserialize_with = "spelled")]
     ingress: Option<BitRate>,
+}
+
+/// Where a gateway is on the WAN.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Addresses {
+    One(SocketAddr),
+    Several(Vec<SocketAddr>),
+}
+
+impl Addresses {
+    fn all(&self) -> &[SocketAddr] {
+        match self {
+            Self::One(address) => std::slice::from_ref(address),
+            Self::Several(addresses) => addresses,
+        }
+    }
 }
 
 /// A site of either file.
@@ -150,7 +167,8 @@ impl From<(String, Region)> for RawSite {
     fn from((name, region): (String, Region)) -> Self {
         let on_wan: Vec<_> =
             region.gateway.values().filter(|gateway| gateway.wan.is_some()).collect();
-        let wans = on_wan.iter().filter_map(|gateway| gateway.wan);
+        let wans = on_wan.iter().filter_map(|gateway| gateway.wan.as_ref());
+        let wans = wans.flat_map(Addresses::all);
         let host = Host { addresses: wans.map(|wan| wan.ip()).collect(), device: None };
         let sum = |rate: fn(&Gateway) -> Option<BitRate>| {
             let mut rates = on_wan.iter().map(|gateway| rate(gateway));
@@ -194,6 +212,13 @@ impl Topology {
         let lab: LabFile = parse(path, text)?;
         let mut sites: Vec<_> = raw_sites(lab.site).collect();
         let mut links = lab.link;
+        for (name, link) in &links {
+            if let Some(key) = link.of_gateways() {
+                let key = format!("link.{name}.{key}");
+                let message = "is how gateways use a link: accepted in a fabric only".to_owned();
+                return Err(FileError::Impossible { path: path.to_owned(), key, message });
+            }
+        }
         let mut mtu = lab.mtu;
         if let Some(fabric) = lab.fabric {
             let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);

@@ -4,7 +4,7 @@ use super::schedule::RawChange;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ pub(super) struct RawLink {
     pub(super) rate: Option<BitRate>,
     overhead_bytes: Option<u16>,
     #[serde(deserialize_with = "spelled")]
-    queue: Option<QueueSize>,
+    pub(super) queue: Option<QueueSize>,
     #[serde(deserialize_with = "spelled")]
     mark_above: Option<ByteCount>,
     limit_packets: Option<NonZeroU32>,
@@ -47,6 +47,9 @@ pub(super) struct RawLink {
     pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
+    /// How gateways use the link, which changes nothing of the link: in a fabric only.
+    schedule: Option<IgnoredAny>,
+    controller: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -89,6 +92,12 @@ pub(super) enum LinkError {
 }
 
 impl RawLink {
+    /// A key that only a fabric's link may have.
+    pub(super) fn of_gateways(&self) -> Option<&'static str> {
+        let own = [("schedule", self.schedule), ("controller", self.controller)];
+        own.into_iter().find_map(|(key, given)| given.map(|_| key))
+    }
+
     /// These keys, and those of `base` where there are none.
     pub(super) fn over(self, base: &Self) -> Self {
         if self.netem.is_some() {
@@ -128,6 +137,8 @@ impl RawLink {
             drops: self.drops.or_else(|| base.drops.clone()),
             forward: self.forward.or_else(|| base.forward.clone()),
             backward: self.backward.or_else(|| base.backward.clone()),
+            schedule: self.schedule.or(base.schedule),
+            controller: self.controller.or(base.controller),
         }
     }
 
@@ -139,6 +150,11 @@ impl RawLink {
     /// The link in one direction.
     pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
         self.check()?;
+        self.changed()
+    }
+
+    /// The same after a change, which may leave a key without what it needs.
+    pub(super) fn changed(&self) -> Result<LinkSpec, LinkError> {
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;
             return if words.seed.is_some() { Err(LinkError::Seed) } else { Ok(words.link) };
@@ -224,15 +240,17 @@ impl RawLink {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
-        let losses = self.loss.is_some() || self.bursts.is_some();
+        let losses = self.loss.is_some_and(above_zero) || self.bursts.is_some();
+        let jitters = self.jitter.is_some_and(|spread| spread > Span::ZERO);
+        let reorders = self.reorder.is_some_and(above_zero);
         for (given, key, present, needed) in [
-            (self.distribution.is_some(), "distribution", self.jitter.is_some(), "jitter"),
-            (self.reordering.is_some(), "reordering", self.jitter.is_some(), "jitter"),
+            (self.distribution.is_some(), "distribution", jitters, "jitter"),
+            (self.reordering.is_some(), "reordering", jitters, "jitter"),
             (self.queue.is_some(), "queue", self.rate.is_some(), "rate"),
             (self.mark_above.is_some(), "mark_above", self.rate.is_some(), "rate"),
             (self.overhead_bytes.is_some(), "overhead_bytes", self.rate.is_some(), "rate"),
             (self.mark_losses.is_some(), "mark_losses", losses, "loss"),
-            (self.gap.is_some(), "gap", self.reorder.is_some(), "reorder"),
+            (self.gap.is_some(), "gap", reorders, "reorder"),
             (self.reorder.is_some(), "reorder", delays, "delay"),
         ] {
             if given && !present {
@@ -241,6 +259,10 @@ impl RawLink {
         }
         Ok(())
     }
+}
+
+fn above_zero(chance: Fraction) -> bool {
+    chance.ppb() > 0
 }
 
 pub(super) fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>

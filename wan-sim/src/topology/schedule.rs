@@ -32,14 +32,21 @@ pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
             if keys.is_words() {
                 return Err(LinkError::Both { one: "changes", other: "netem" });
             }
-            keys.rate = rate.or(keys.rate);
+            if let Some(rate) = rate {
+                // Memory does not change with the rate.
+                let before = keys.changed()?;
+                if before.rate().is_some() {
+                    keys.queue = Some(before.queue().into());
+                }
+                keys.rate = Some(rate);
+            }
             if delay.is_some() {
                 (keys.delay, keys.rtt) = (delay, None);
             }
             if loss.is_some() {
                 (keys.loss, keys.bursts) = (loss, None);
             }
-            script.push((time, Change::Spec(keys.build()?)));
+            script.push((time, Change::Spec(keys.changed()?)));
         } else if cut.is_none() {
             return Err(LinkError::NoChange { at });
         }

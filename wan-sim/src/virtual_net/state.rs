@@ -53,10 +53,10 @@ impl fmt::Debug for Trace {
 }
 
 /// What all links of one address share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Port {
-    pub(super) egress: Link,
-    pub(super) ingress: Link,
+    pub(super) egress: Option<Link>,
+    pub(super) ingress: Option<Link>,
 }
 
 /// A socket's datagrams, by delivery time and then by order of sending.
@@ -81,7 +81,7 @@ impl Datagram {
     /// With what the link did to it.
     fn after(mut self, name: PacketName, delivery: Delivery) -> Self {
         self.on_link = Some(name);
-        if delivery.marked {
+        if delivery.marked.is_some() {
             self.ecn = Some(EcnCodepoint::Ce);
         }
         if let Some(bit) = delivery.corrupt_bit
@@ -111,13 +111,14 @@ impl State {
             self.undelivered.no_link += 1;
             return;
         };
-        let sent = match self.ports.get_mut(&from) {
-            Some(port) => pass(&mut port.egress, &mut self.trace, destination, (now, datagram)),
+        let egress = self.ports.get_mut(&from).and_then(|port| port.egress.as_mut());
+        let sent = match egress {
+            Some(egress) => pass(egress, &mut self.trace, destination, (now, datagram)),
             None => [Some((now, datagram)), None],
         };
         let arrived =
             sent.map(|sent| sent.map(|sent| pass(link, &mut self.trace, destination, sent)));
-        let to_port = self.ports.contains_key(&to);
+        let to_port = self.ports.get(&to).is_some_and(|port| port.ingress.is_some());
         for (at, datagram) in arrived.into_iter().flatten().flatten().flatten() {
             if to_port {
                 self.sent += 1;
@@ -156,8 +157,9 @@ impl State {
             && entry.key().0 <= now
         {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
-            let came = match self.ports.get_mut(&ip) {
-                Some(port) => pass(&mut port.ingress, &mut self.trace, destination, (at, datagram)),
+            let ingress = self.ports.get_mut(&ip).and_then(|port| port.ingress.as_mut());
+            let came = match ingress {
+                Some(ingress) => pass(ingress, &mut self.trace, destination, (at, datagram)),
                 None => [Some((at, datagram)), None],
             };
             for (at, mut datagram) in came.into_iter().flatten() {

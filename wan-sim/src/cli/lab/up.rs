@@ -35,7 +35,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
     }
     if line.starts_with("ready") {
         starting.succeeded()?;
-        print!("{line}");
+        say!("{}", line.trim_end());
         return Ok(EXIT_GOOD);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
@@ -98,13 +98,17 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
     if let Some(progress) = progress {
         progress.end();
     }
+    let last = status(&lab, &lab.status());
     // Whoever waits for the report reads it from standard error.
     eprintln!("{}", lab.fidelity());
-    let last = status(&lab, &lab.status());
-    lab.stop()?;
+    if args.json {
+        writeln!(out, "{}", last.trim_end())?;
+    }
     if lock.inherited {
         home.write_status(&last)?;
-    } else {
+    }
+    lab.stop()?;
+    if !lock.inherited {
         home.remove();
     }
     Ok(code)

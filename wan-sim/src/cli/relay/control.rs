@@ -68,6 +68,11 @@ impl Settings {
                 .and_then(|rest| rest.trim().split_once(' '))
                 .ok_or_else(|| format!("`{line}` is none of counters, cut, join, set KEY VALUE"))?;
         let mut changed = *self;
+        if let (Self::Flags { queue, .. }, "rate" | "rtt") = (&mut changed, key) {
+            // Memory does not change with the link, unless told.
+            let (there, _) = self.links().map_err(|error| error.to_string())?;
+            *queue = Some(there.queue().into());
+        }
         match (&mut changed, key) {
             (changed, "netem") => {
                 let link = one_way(value)?;

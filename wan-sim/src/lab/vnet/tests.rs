@@ -154,3 +154,13 @@ proptest! {
         }
     }
 }
+
+/// Its flags would lie behind what a segment of it holds.
+#[test]
+fn a_tcp_header_shorter_than_the_least_is_refused() {
+    for words in 0..16u8 {
+        let mut buffer = buffer(false, false, &[0; 100], 1);
+        buffer[HEADER_BYTES + 20 + 12] = words << 4;
+        assert_eq!(Frame::parse(&buffer).is_some(), words >= 5, "{words} words");
+    }
+}

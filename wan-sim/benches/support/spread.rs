@@ -1,5 +1,7 @@
 //! Repeated measurements, of which a busy machine makes a range.
 
+#![allow(dead_code, reason = "not every bench asks for all of it")]
+
 use std::fmt;
 
 /// Least, median and most.
@@ -15,9 +17,18 @@ impl Spread {
     }
 
     /// The middle one.
-    #[allow(dead_code, reason = "not every bench compares medians")]
     pub fn median(&self) -> f64 {
         self.0[self.0.len() / 2]
+    }
+
+    /// The least.
+    pub fn least(&self) -> f64 {
+        self.0[0]
+    }
+
+    /// Whether it is from the least to the most.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.least()..=self.0[self.0.len() - 1]).contains(&value)
     }
 }
 

@@ -1,0 +1,248 @@
+//! Which fault may do what to whom, and until when.
+
+use super::limits::Limits;
+use super::{Direction, Fault, Place, What};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
+use units::{Span, TimeNs};
+
+/// A fault that has begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Strike {
+    /// What and where.
+    pub fault: Fault,
+    /// When it began.
+    pub begin: TimeNs,
+    /// When it is over.
+    pub end: TimeNs,
+}
+
+/// Somebody who waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Who {
+    /// The job, by number.
+    pub job: usize,
+    /// The rank.
+    pub rank: u32,
+    /// Its gateway.
+    pub gateway: GatewayId,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// Who.
+    pub who: Who,
+    /// Since when.
+    pub since: TimeNs,
+    /// When all was there that it takes.
+    pub complete: Option<TimeNs>,
+    /// When something was posted last that may move with it.
+    pub last_post: TimeNs,
+    /// When the first poster's time is up.
+    pub expiry: TimeNs,
+    /// When its own time is up.
+    pub own_expiry: TimeNs,
+}
+
+/// All faults of a run that have begun, in order.
+#[derive(Debug)]
+pub struct Harm {
+    limits: Limits,
+    /// What all bytes that may be under way take on the link.
+    link_time: Span,
+    strikes: Vec<Strike>,
+}
+
+impl Harm {
+    /// None yet.
+    pub fn new(link_time: Span) -> Self {
+        Self { limits: Limits::of_the_page(), link_time, strikes: vec![] }
+    }
+
+    /// A fault begins.
+    pub fn begins(&mut self, fault: Fault, now: TimeNs) {
+        self.strikes.push(Strike { fault, begin: now, end: now + fault.lasting });
+    }
+
+    /// Whether a fault that was in force since then can have made a job's attempt fail.
+    pub fn reaches(&self, job: usize, since: TimeNs, now: TimeNs) -> bool {
+        FailureCode::ALL.into_iter().any(|code| {
+            let whos = [0, 1].map(|id| Who { job, rank: u32::MAX, gateway: GatewayId(id) });
+            whos.iter().any(|who| self.causes(who, code, since, now).next().is_some())
+        })
+    }
+
+    /// Whether a gateway's process was stopped since then.
+    pub fn stops(&self, gateway: usize, since: TimeNs) -> bool {
+        self.strikes.iter().any(|Strike { fault, end, .. }| {
+            let here = matches!(fault.place, Place::Gateway(id) if usize::from(id.0) == gateway);
+            here && fault.what == What::Stop && *end >= since
+        })
+    }
+
+    /// The faults since then that can have brought somebody this failure.
+    pub fn causes<'a>(
+        &'a self,
+        who: &'a Who,
+        code: FailureCode,
+        since: TimeNs,
+        now: TimeNs,
+    ) -> impl Iterator<Item = &'a Strike> + 'a {
+        let lately = move |strike: &&Strike| {
+            strike.begin <= now && strike.end + self.limits.recovery >= since
+        };
+        self.strikes.iter().filter(lately).filter(move |strike| self.may(strike, who, code))
+    }
+
+    /// By when somebody who heard this must have heard it at the latest.
+    pub fn deadline(&self, wait: &Wait, heard: Option<FailureCode>, now: TimeNs) -> TimeNs {
+        let Wait { who, since, complete, .. } = wait;
+        let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
+        let touching = |strike: &Strike| touches(strike, who.job);
+        match heard {
+            None => {
+                // What still is in the way may be so until now.
+                let cleared = self.latest_end(wait, now, touching);
+                complete.unwrap_or(*since).max(*since).max(cleared)
+                    + self.limits.result
+                    + self.link_time
+            }
+            Some(code @ FailureCode::TimedOut) => {
+                let over = self.latest_over(wait, now, touching);
+                let in_force = self.strikes.iter().any(|strike| {
+                    touching(strike) && strike.begin <= now && strike.end >= wait.expiry
+                });
+                let expiry = if in_force { wait.own_expiry } else { wait.expiry };
+                expiry.max(frozen).max(over) + self.limits.of(code)
+            }
+            Some(code) => {
+                let causes = || self.causes(who, code, *since, now);
+                let begun = causes().map(|strike| strike.begin).max().unwrap_or(*since);
+                let mut from = begun.max(*since);
+                if code == FailureCode::Stalled {
+                    // Something may have moved until then.
+                    let late = self.latest_end(wait, now, is_slow);
+                    let moved = self.latest_over(wait, now, touching).max(late);
+                    from = from.max(wait.last_post).max(moved) + self.link_time;
+                }
+                if code == FailureCode::EpochEnded {
+                    // What comes back ends it too.
+                    let ends = causes().map(|strike| strike.end).filter(|end| *end <= now);
+                    from = from.max(ends.max().unwrap_or(*since));
+                }
+                let over = self.latest_over(wait, now, touching).max(frozen);
+                (from + self.limits.of(code)).max(over + self.limits.news)
+            }
+        }
+    }
+
+    /// By when a wait must have ended, however, because some gateway died.
+    pub fn must_end(&self, wait: &Wait, now: TimeNs) -> Option<TimeNs> {
+        let Wait { who, since, .. } = wait;
+        let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
+        let deaths = self.strikes.iter().filter_map(|strike| match strike.fault {
+            Fault { what: What::Kill, place: Place::Gateway(id), .. } => {
+                (strike.begin <= now && strike.end > *since).then_some((id, strike.begin))
+            }
+            _ => None,
+        });
+        let ends = deaths.map(|(id, begin)| {
+            let own = id == who.gateway;
+            let code = if own { FailureCode::GatewayLost } else { FailureCode::RegionLost };
+            let news = if own { Span::ZERO } else { self.limits.news };
+            begin.max(*since).max(frozen) + self.limits.of(code) + news
+        });
+        ends.min()
+    }
+
+    /// When the last of these that was in force during a wait was over, now at the latest.
+    fn latest_end(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
+        let during = |strike: &&Strike| strike.begin <= now && strike.end >= wait.since;
+        let ends = self.strikes.iter().filter(during).filter(|strike| which(strike));
+        ends.map(|strike| strike.end.min(now)).max().unwrap_or(wait.since)
+    }
+
+    /// When the last of these that is over was so.
+    fn latest_over(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
+        self.latest_end(wait, now, |strike| strike.end <= now && which(strike))
+    }
+
+    fn may(&self, strike: &Strike, who: &Who, code: FailureCode) -> bool {
+        use FailureCode::*;
+        let broken = matches!(code, RegionLost | EpochEnded | Stalled | TimedOut);
+        match (strike.fault.what, strike.fault.place) {
+            // Another job's ranks are nothing to this one.
+            (_, Place::Rank(job, _)) if job != who.job => false,
+            (What::Kill, Place::Rank(..)) => matches!(code, RankLost | EpochEnded | TimedOut),
+            (_, Place::Rank(..)) => code == TimedOut,
+            (What::Stop, Place::Gateway(_)) => broken && self.is_long(strike),
+            (what, Place::Gateway(id)) => {
+                let drains = what == What::Drain && code == ShuttingDown;
+                broken || drains || code == GatewayLost && id == who.gateway
+            }
+            // Others carry what it carried.
+            (_, Place::Lane(_)) => false,
+            (_, Place::Link(_)) => broken && is_quiet(strike) && self.is_long(strike),
+        }
+    }
+
+    /// Whether it, with others of its kind that came before it had passed, was more than must do
+    /// no harm.
+    fn is_long(&self, strike: &Strike) -> bool {
+        let harmless = self.limits.harmless;
+        let mut chain: Option<(TimeNs, TimeNs)> = None;
+        let mut holds = false;
+        for next in self.strikes.iter().filter(|strike| is_quiet(strike)) {
+            chain = match chain {
+                Some((begin, end)) if next.begin <= end + harmless => {
+                    Some((begin, end.max(silent_until(next))))
+                }
+                _ if holds => break,
+                _ => Some((next.begin, silent_until(next))),
+            };
+            holds |= next.begin == strike.begin && next.fault == strike.fault;
+        }
+        chain.is_some_and(|(begin, end)| holds && end.since(begin) > harmless)
+    }
+}
+
+/// Whether it can hold up a job's collectives.
+fn touches(strike: &Strike, job: usize) -> bool {
+    !matches!(strike.fault.place, Place::Rank(other, _) if other != job)
+}
+
+/// Whether somebody could hear nothing meanwhile.
+fn freezes(strike: &Strike, who: &Who) -> bool {
+    let here = match strike.fault.place {
+        Place::Rank(job, rank) => (job, rank) == (who.job, who.rank),
+        Place::Gateway(id) => id == who.gateway,
+        Place::Lane(_) | Place::Link(_) => false,
+    };
+    here && matches!(strike.fault.what, What::Stop | What::Drain)
+}
+
+/// Whether something arrives meanwhile, though late.
+fn is_slow(strike: &Strike) -> bool {
+    matches!(strike.fault.what, What::Delay(_))
+}
+
+/// Whether a gateway, or the link, may be silent for a while.
+fn is_quiet(strike: &Strike) -> bool {
+    match (strike.fault.what, strike.fault.place) {
+        (What::Stop, Place::Gateway(_)) => true,
+        (What::Disorder, _) => false,
+        (_, Place::Link(_)) => true,
+        _ => false,
+    }
+}
+
+/// Until when: what is late by so much is silent for so long, there and back.
+fn silent_until(strike: &Strike) -> TimeNs {
+    let end = match (strike.fault.what, strike.fault.place) {
+        (What::Delay(by), Place::Link(Direction::Both)) => strike.begin + by + by,
+        (What::Delay(by), _) => strike.begin + by,
+        _ => strike.end,
+    };
+    end.min(strike.end)
+}

@@ -1,0 +1,85 @@
+//! Every direction of every link and every port, as all front ends number and seed them.
+
+use super::{SiteLink, Topology};
+use crate::{Link, LinkSpec, Script};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What a packet meets by itself: one direction of a link, or a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// Where it is.
+    pub place: Place,
+    /// `a_b`, `a_egress` or `a_ingress`.
+    pub name: String,
+    /// Decides its random draws.
+    pub seed: u64,
+    /// What it is like at first.
+    pub spec: LinkSpec,
+    /// What happens to it.
+    pub script: Script,
+}
+
+/// Where packets meet a [`Path`]; sites by index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Between two sites.
+    Link {
+        /// The sending site.
+        from: usize,
+        /// The receiving one.
+        to: usize,
+    },
+    /// Before all links from a site.
+    Egress(usize),
+    /// After all links to a site.
+    Ingress(usize),
+}
+
+impl Path {
+    /// It, idle.
+    pub fn link(&self) -> Link {
+        Link::scripted(self.spec, self.script.clone(), self.seed)
+    }
+}
+
+impl Topology {
+    /// All of them: links first, then each site's port. Equal arrivals meet equal fates in every
+    /// front end that takes its links from here.
+    pub fn paths(&self) -> Vec<Path> {
+        let mut paths = Vec::new();
+        let mut add = |place, name, spec, script| {
+            // Every direction draws for itself.
+            let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(paths.len() as u64);
+            paths.push(Path { place, name, seed, spec, script });
+        };
+        for SiteLink { a, b, a_to_b, a_to_b_script, b_to_a, b_to_a_script } in &self.links {
+            for (from, to, spec, script) in
+                [(*a, *b, *a_to_b, a_to_b_script), (*b, *a, *b_to_a, b_to_a_script)]
+            {
+                let name = format!("{}_{}", self.sites[from], self.sites[to]);
+                add(Place::Link { from, to }, name, spec, script.clone());
+            }
+        }
+        for (site, (name, port)) in self.sites.iter().zip(&self.ports).enumerate() {
+            for (place, way, spec) in [
+                (Place::Egress(site), "egress", port.egress),
+                (Place::Ingress(site), "ingress", port.ingress),
+            ] {
+                if let Some(spec) = spec {
+                    add(place, format!("{name}_{way}"), spec, Script::default());
+                }
+            }
+        }
+        paths
+    }
+}
+
+/// A site's addresses in a lab and on a virtual network, by its index below [`SITES_MAX`].
+pub fn addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
+    let number = site as u16 + 1;
+    let [high, low] = number.to_be_bytes();
+    (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
+}
+
+/// Most sites with addresses: each has one byte pair, none of them all ones.
+pub const SITES_MAX: usize = 1000;
