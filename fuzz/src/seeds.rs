@@ -337,7 +337,7 @@ pub fn recording() -> Vec<Vec<u8>> {
         limit 40 seed 3\nlink 1 west_east delay 5ms loss 10% seed 4\n\
         0 0 1500 ect 10000000\n0 0 1500 ect 10000000\n1 170001 137 not 5170001\n\
         0 340002 174 not drop:loss\n0 set 340002 delay 7ms rate 5mbit queue 1bdp\n1 cut\n\
-        1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked bit:3 copy 10\n";
+        1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked:queue bit:3 copy 10\n";
     let scripted = "wan-sim recording 1\nlink 0 a delay 1ms rate 1mbit seed 1\n\
         0 at 5000000 set delay 2ms rate 2mbit\n0 at 6000000 cut\n0 at 7000000 join\n0 drops 1\n\
         0 0 1500 not 13000000\n0 0 1500 not drop:script\n0 0 1500 not 15000000\n\

@@ -1,6 +1,6 @@
 //! Who holds the others up is named.
 
-use gateway::client::Client;
+use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::{Lab, Shape, simulate};
@@ -64,5 +64,59 @@ fn speeds_are_measured_between_a_result_and_the_next_post() {
             let speed = rank.samples_per_second.expect("measured");
             assert!((speed / due - 1.0).abs() < 0.15, "{rank:?}, {due} expected");
         }
+    });
+}
+
+/// What `steps` steps take, each rank computing its samples at its speed, in samples per second.
+async fn train(lab: &Lab, shares: &mut [BatchShare], speeds: &[f64], steps: u32) -> (f64, u32) {
+    let (begin, mut changes) = (lab.host.now(), 0);
+    for _ in 0..steps {
+        let computed: Vec<Span> = shares
+            .iter()
+            .zip(speeds)
+            .map(|(share, speed)| Span::from_secs_f64(share.samples() as f64 / speed))
+            .collect();
+        let longest = computed.iter().copied().max().expect("a rank");
+        lab.sleep(longest).await;
+        let ends = shares.iter_mut().zip(computed).map(|(share, span)| share.end_step(span));
+        let told: Vec<bool> =
+            join_all(ends).await.into_iter().map(|told| told.expect("exchanged")).collect();
+        assert!(told.iter().all(|one| *one == told[0]), "ranks differ: {told:?}");
+        assert!(shares.iter().all(|share| share.shares() == shares[0].shares()));
+        assert_eq!(shares[0].shares().iter().sum::<u64>(), BATCH);
+        changes += u32::from(told[0]);
+    }
+    (lab.host.now().since(begin).as_secs_f64() / f64::from(steps), changes)
+}
+
+const BATCH: u64 = 4096;
+
+/// Eight fast ranks and three slow ones: what the speeds predict; then one becomes slow.
+#[test]
+fn a_batch_follows_speeds_at_step_boundaries_on_all_ranks_alike() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(8, 3), 1).await;
+        let clients = lab.clients(16 << 20).await;
+        let mut speeds = [[400.0; 8].as_slice(), &[100.0; 3]].concat();
+        let of = |speeds: &[f64]| -> Vec<BatchShare> {
+            let share = |client: &Client| client.batch_share(BATCH, speeds, &[u64::MAX; 11]);
+            clients.iter().map(|client| share(client).expect("splits")).collect()
+        };
+        let (mut even, mut uneven) = (of(&[1.0; 11]), of(&speeds));
+        let (slow, changes) = train(&lab, &mut even, &speeds, 4).await;
+        assert_eq!(changes, 0);
+        let (fast, _) = train(&lab, &mut uneven, &speeds, 4).await;
+        let (predicted, got) = (BATCH as f64 / 11.0 / 100.0 / (BATCH as f64 / 3500.0), slow / fast);
+        assert!((got / predicted - 1.0).abs() < 0.1, "{got} times as fast, {predicted} predicted");
+        // What was split evenly is so no more after five steps.
+        let (_, changes) = train(&lab, &mut even, &speeds, 1).await;
+        assert_eq!((changes, even[0].shares()), (1, uneven[0].shares()));
+        speeds[2] = 200.0;
+        let (_, changes) = train(&lab, &mut even, &speeds, 20).await;
+        assert_eq!(changes, 1);
+        let (last, _) = train(&lab, &mut even, &speeds, 4).await;
+        let best = BATCH as f64 / speeds.iter().sum::<f64>();
+        // An exchange of speeds takes two delays.
+        assert!(last <= 1.02 * best + 0.2, "{last} s a step, {best} s at best");
     });
 }

@@ -4,6 +4,7 @@ mod faults;
 mod fuzz;
 mod hostile;
 mod quickstart;
+mod reduce;
 mod shape;
 mod simulate;
 mod train;
@@ -28,6 +29,7 @@ const BENCHES: [Bench; 9] = [
     ("fuzz", fuzz::measure),
     ("hostile", hostile::measure),
     ("quickstart", quickstart::measure),
+    ("reduce", reduce::measure),
     ("shape", shape::measure),
     ("simulate", simulate::measure),
     ("train", train::measure),

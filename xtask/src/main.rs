@@ -59,6 +59,7 @@ Commands:
   bench hostile     Measures an honest job beside trainers and strangers that break the rules,
                     writes docs/results/hostile.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
+  bench reduce      The reduction kernels beside a plain loop, writes docs/results/reduce.md.
   bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
                     writes docs/results/shape.md.
   bench simulate    Simulates 10,000 seeds and the broken variants, writes
