@@ -4,6 +4,7 @@ use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::{Lab, Shape, simulate};
+use std::sync::Arc;
 use units::Span;
 
 /// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
@@ -67,24 +68,37 @@ fn speeds_are_measured_between_a_result_and_the_next_post() {
     });
 }
 
-/// What `steps` steps take, each rank computing its samples at its speed, in samples per second.
-async fn train(lab: &Lab, shares: &mut [BatchShare], speeds: &[f64], steps: u32) -> (f64, u32) {
+/// What a step takes, each rank computing its samples at its speed, in samples per second, and how
+/// often the split changes in so many.
+async fn train(
+    lab: &Lab,
+    shares: &mut Vec<BatchShare>,
+    speeds: &[f64],
+    steps: u32,
+) -> (f64, usize) {
     let (begin, mut changes) = (lab.host.now(), 0);
     for _ in 0..steps {
-        let computed: Vec<Span> = shares
-            .iter()
-            .zip(speeds)
-            .map(|(share, speed)| Span::from_secs_f64(share.samples() as f64 / speed))
-            .collect();
-        let longest = computed.iter().copied().max().expect("a rank");
-        lab.sleep(longest).await;
-        let ends = shares.iter_mut().zip(computed).map(|(share, span)| share.end_step(span));
-        let told: Vec<bool> =
-            join_all(ends).await.into_iter().map(|told| told.expect("exchanged")).collect();
+        let mut ends = Vec::new();
+        for (mut share, speed) in shares.drain(..).zip(speeds) {
+            let computed = Span::from_ns((share.samples() as f64 / speed * 1e9) as u64);
+            let until = lab.host.now() + computed;
+            let host = Arc::clone(&lab.host);
+            ends.push(tokio::spawn(async move {
+                host.sleep_until(until).await;
+                let told = share.end_step(computed).await.expect("exchanged");
+                (share, told)
+            }));
+        }
+        let mut told = Vec::new();
+        for end in ends {
+            let (share, changed) = end.await.expect("no panic");
+            shares.push(share);
+            told.push(changed);
+        }
         assert!(told.iter().all(|one| *one == told[0]), "ranks differ: {told:?}");
         assert!(shares.iter().all(|share| share.shares() == shares[0].shares()));
         assert_eq!(shares[0].shares().iter().sum::<u64>(), BATCH);
-        changes += u32::from(told[0]);
+        changes += usize::from(told[0]);
     }
     (lab.host.now().since(begin).as_secs_f64() / f64::from(steps), changes)
 }

@@ -67,7 +67,7 @@ impl BatchShare {
     /// # Errors
     /// [`StepError`].
     pub async fn end_step(&mut self, computed: Span) -> Result<bool, StepError> {
-        if self.samples() > 0 && !computed.is_zero() {
+        if self.samples() > 0 && computed > Span::ZERO {
             self.speed = self.samples() as f64 / computed.as_secs_f64();
         }
         let ranks = self.client.world_size();
