@@ -1,6 +1,7 @@
 //! Real encodings for the decoders to begin from: every kind of message, the example files,
 //! and the spellings that the documents show.
 
+use gateway::local::operator::Wish;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::wan::word::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
@@ -193,6 +194,13 @@ pub fn local_request() -> Vec<Vec<u8>> {
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(Request::Commit(Commit { epoch, step, timeout }));
     requests.iter().map(Request::encode).collect()
+}
+
+/// A link that is held, and one that is not any more.
+pub fn operator_wish() -> Vec<Vec<u8>> {
+    let wish = |bits_per_second| Wish::Hold { link: "east-west".to_owned(), bits_per_second };
+    let json = |wish| serde_json::to_vec(&wish).expect("keys are strings");
+    vec![json(wish(Some(800_000_000))), json(wish(None))]
 }
 
 /// Every kind of response.

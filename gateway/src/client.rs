@@ -15,9 +15,11 @@
 //! ```
 
 mod attach;
+mod batch;
 mod slots;
 
 pub use attach::{Attach, AttachError, GATEWAY_PATIENCE, Way};
+pub use batch::{BatchShare, StepError};
 
 use crate::local::arena::{Arena, MemSlice};
 use crate::local::protocol::Request;

@@ -2,18 +2,26 @@
 //!
 //! `cargo bench -p hier-collectives --bench reduce [-- FILTER]`. One thread. GB/s counts every
 //! byte read and written. `ratio` is the speed relative to a plain f32 sum over as many buffers
-//! of the same size, aligned and in safe Rust, run in turn with the kernel.
+//! of the same size, aligned and in safe Rust, run in turn with the kernel. The f32 sum of eight
+//! operands must reach [`RATIO_MIN`]; otherwise the program fails.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(unsafe_code, reason = "the plain loop is compiled for AVX2 too, to be no straw man")]
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::reduce::{Operand, reduce};
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const LEAST_TIME: Duration = Duration::from_millis(100);
 
-fn main() {
+/// What the local reduction of eight ranks must reach of a loop that reads eight buffers and writes
+/// one, for buffers from [`JUDGED_BYTES_MIN`] on.
+const RATIO_MIN: f64 = 0.7;
+const JUDGED_BYTES_MIN: usize = 1 << 20;
+
+fn main() -> ExitCode {
+    let mut good = true;
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let filter = filter.unwrap_or_default();
     for bytes in [1_400, 1 << 20, 64 << 20] {
@@ -24,9 +32,15 @@ fn main() {
                 let [kernel, plain] = speeds(op, dtype, &inputs[..operands]);
                 let ratio = kernel / plain;
                 println!("{dtype:>5} {op:4} {kernel:7.2} GB/s   {plain:9.2} GB/s   {ratio:5.2}");
+                let judged = operands == 8 && bytes >= JUDGED_BYTES_MIN;
+                if judged && (dtype, op) == (Dtype::F32, ReduceOp::Sum) && ratio < RATIO_MIN {
+                    println!("TOO SLOW: {ratio:.2} where {RATIO_MIN} is the least");
+                    good = false;
+                }
             }
         }
     }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn cases() -> impl Iterator<Item = (Dtype, ReduceOp)> {

@@ -147,6 +147,7 @@ pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
         return Err(PlanError::TooManyRegions { regions });
     }
     let mut plan = choose::choose(fabric);
+    plan.segment = windows::segment_for_pairs(fabric, &plan);
     express::add(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= trees_max(fabric), "others would refuse it");
     let bytes = crate::wire::plan_bytes(&plan).len();

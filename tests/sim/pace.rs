@@ -1,9 +1,10 @@
 //! Who holds the others up is named.
 
-use gateway::client::Client;
+use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::{Lab, Shape, simulate};
+use std::sync::Arc;
 use units::Span;
 
 /// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
@@ -64,5 +65,72 @@ fn speeds_are_measured_between_a_result_and_the_next_post() {
             let speed = rank.samples_per_second.expect("measured");
             assert!((speed / due - 1.0).abs() < 0.15, "{rank:?}, {due} expected");
         }
+    });
+}
+
+/// What a step takes, each rank computing its samples at its speed, in samples per second, and how
+/// often the split changes in so many.
+async fn train(
+    lab: &Lab,
+    shares: &mut Vec<BatchShare>,
+    speeds: &[f64],
+    steps: u32,
+) -> (f64, usize) {
+    let (begin, mut changes) = (lab.host.now(), 0);
+    for _ in 0..steps {
+        let mut ends = Vec::new();
+        for (mut share, speed) in shares.drain(..).zip(speeds) {
+            let computed = Span::from_ns((share.samples() as f64 / speed * 1e9) as u64);
+            let until = lab.host.now() + computed;
+            let host = Arc::clone(&lab.host);
+            ends.push(tokio::spawn(async move {
+                host.sleep_until(until).await;
+                let told = share.end_step(computed).await.expect("exchanged");
+                (share, told)
+            }));
+        }
+        let mut told = Vec::new();
+        for end in ends {
+            let (share, changed) = end.await.expect("no panic");
+            shares.push(share);
+            told.push(changed);
+        }
+        assert!(told.iter().all(|one| *one == told[0]), "ranks differ: {told:?}");
+        assert!(shares.iter().all(|share| share.shares() == shares[0].shares()));
+        assert_eq!(shares[0].shares().iter().sum::<u64>(), BATCH);
+        changes += usize::from(told[0]);
+    }
+    (lab.host.now().since(begin).as_secs_f64() / f64::from(steps), changes)
+}
+
+const BATCH: u64 = 4096;
+
+/// Eight fast ranks and three slow ones: what the speeds predict; then one becomes slow.
+#[test]
+fn a_batch_follows_speeds_at_step_boundaries_on_all_ranks_alike() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(8, 3), 1).await;
+        let clients = lab.clients(16 << 20).await;
+        let mut speeds = [[400.0; 8].as_slice(), &[100.0; 3]].concat();
+        let of = |speeds: &[f64]| -> Vec<BatchShare> {
+            let share = |client: &Client| client.batch_share(BATCH, speeds, &[u64::MAX; 11]);
+            clients.iter().map(|client| share(client).expect("splits")).collect()
+        };
+        let (mut even, mut uneven) = (of(&[1.0; 11]), of(&speeds));
+        let (slow, changes) = train(&lab, &mut even, &speeds, 4).await;
+        assert_eq!(changes, 0);
+        let (fast, _) = train(&lab, &mut uneven, &speeds, 4).await;
+        let (predicted, got) = (BATCH as f64 / 11.0 / 100.0 / (BATCH as f64 / 3500.0), slow / fast);
+        assert!((got / predicted - 1.0).abs() < 0.1, "{got} times as fast, {predicted} predicted");
+        // What was split evenly is so no more after five steps.
+        let (_, changes) = train(&lab, &mut even, &speeds, 1).await;
+        assert_eq!((changes, even[0].shares()), (1, uneven[0].shares()));
+        speeds[2] = 200.0;
+        let (_, changes) = train(&lab, &mut even, &speeds, 20).await;
+        assert_eq!(changes, 1);
+        let (last, _) = train(&lab, &mut even, &speeds, 4).await;
+        let best = BATCH as f64 / speeds.iter().sum::<f64>();
+        // An exchange of speeds takes two delays.
+        assert!(last <= 1.02 * best + 0.2, "{last} s a step, {best} s at best");
     });
 }

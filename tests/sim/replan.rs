@@ -156,25 +156,21 @@ async fn hold_to_half(lab: &Lab) {
 
 #[test]
 fn a_link_whose_rate_halves_is_planned_for_within_ten_collectives() {
-    for (ranks, seeds) in [(&[1, 1, 1][..], 1..=4), (&[3, 1, 2, 1], 5..=6)] {
-        seeds.for_each(|seed| halved(ranks, 1, seed, respec_to_half));
-    }
+    (1..=3).for_each(|seed| halved(&[1, 1, 1], 1, seed, respec_to_half));
+    halved(&[3, 1, 2, 1], 1, 4, respec_to_half);
 }
 
 #[test]
 fn a_link_that_an_operator_halves_is_planned_for() {
-    for (ranks, seeds) in [(&[1, 1, 1][..], 7..=9), (&[3, 1, 2, 1], 10..=11)] {
-        seeds.for_each(|seed| halved(ranks, 1, seed, hold_to_half));
-    }
+    halved(&[1, 1, 1], 1, 5, hold_to_half);
+    halved(&[3, 1, 2, 1], 1, 6, hold_to_half);
 }
 
 /// There is no other way between two regions.
 #[test]
 fn the_only_link_keeps_its_plan_and_is_filled_at_half_its_rate() {
-    for seed in [12, 13] {
-        halved(&[2, 1], 0, seed, respec_to_half);
-        halved(&[2, 1], 0, seed, hold_to_half);
-    }
+    halved(&[2, 1], 0, 7, respec_to_half);
+    halved(&[2, 1], 0, 8, hold_to_half);
 }
 
 #[test]

@@ -151,8 +151,11 @@ fn ports_far_apart_are_filled_without_a_pair_and_with_unequal_ranks() {
 
 #[test]
 fn gateways_of_a_region_fill_their_ports_together() {
-    let regions = [vec![(2, 200), (1, 100)], vec![(1, 300)], vec![(1, 100), (3, 100)]];
-    for missing in [None, Some((1, 2))] {
+    let others = [vec![(1, 300)], vec![(1, 100), (3, 100)]];
+    // Without the last pair the first region passes on what the others exchange.
+    for (first, missing) in [([200, 100], None), ([300, 150], Some((1, 2)))] {
+        let first = vec![(2, first[0]), (1, first[1])];
+        let regions = [&[first][..], &others].concat();
         let fabric = mesh_of(&regions, 1000, missing);
         let plan = plan::plan(&fabric).expect("a plan");
         let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(200), 1);

@@ -248,7 +248,12 @@ impl Deployment {
     }
 
     pub fn run_gateway(&mut self, name: &str) {
-        let mut process = Command::new(BINARY)
+        self.run_gateway_by(name, Command::new(BINARY));
+    }
+
+    /// As above, by a command that ends in the binary.
+    pub fn run_gateway_by(&mut self, name: &str, mut binary: Command) {
+        let mut process = binary
             .args(["run", "--config"])
             .arg(self.path(&format!("{name}.toml")))
             .env("LANDBRIDGE_LOG", if self.debug { "debug" } else { "info" })

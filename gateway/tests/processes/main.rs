@@ -5,6 +5,8 @@ mod deployment;
 mod rate;
 mod renew;
 mod secrets;
+#[path = "../../../wan-sim/tests/skipping/mod.rs"]
+mod skipping;
 mod stop;
 mod three;
 

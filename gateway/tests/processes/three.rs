@@ -1,8 +1,9 @@
-//! Three regions of unequal size behind relays, two gateways and a sidecar in one of them, each
-//! gateway and each rank a process.
+//! Three regions of unequal size behind relays or in a lab, two gateways and a sidecar in one of
+//! them, each gateway and each rank a process.
 
 use super::deployment::{BINARY, Deployment, free_block, free_tcp};
 use super::outcome;
+use super::skipping::skip;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -17,10 +18,20 @@ const GATEWAYS: [(&str, &str, u32, bool); 5] = [
 ];
 const LANES: u16 = 4;
 
+/// What is between the regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    /// A relay before each gateway.
+    Relays,
+    /// Links of a lab, of which each region is a site.
+    Lab,
+}
+
 /// Relays end when their input does.
 struct Site {
-    deployment: Deployment,
     relays: Vec<Child>,
+    between: Between,
+    deployment: Deployment,
 }
 
 impl Drop for Site {
@@ -29,39 +40,41 @@ impl Drop for Site {
             let _ = relay.kill();
             let _ = relay.wait();
         }
+        if self.between == Between::Lab {
+            // Gateways end with it.
+            let _ = lab(&self.deployment, "down").output();
+        }
     }
 }
 
 impl Site {
-    fn start() -> Self {
-        let mut blocks = Vec::new();
-        while blocks.len() < 12 {
-            let block = free_block();
-            if !blocks.contains(&block) {
-                blocks.push(block);
-            }
-        }
+    /// `None` where there can be no lab.
+    fn start(between: Between) -> Option<Self> {
         let (mut fabric, mut relays) = ("name = \"three\"\nmtu = 1500\n".to_owned(), vec![]);
         let mut files: Vec<(String, String)> = Vec::new();
+        let mut blocks = Blocks::default();
         for (region, name, ranks, port) in GATEWAYS {
             if !fabric.contains(&format!("[region.{region}]")) {
                 let of_it = GATEWAYS.iter().filter(|gateway| gateway.0 == region);
                 let all: u32 = of_it.map(|gateway| gateway.2).sum();
                 fabric += &format!("[region.{region}]\nranks = {all}\n");
             }
-            let (own, seen, lan) = (blocks.pop(), blocks.pop(), free_lan(&mut blocks));
-            let (own, seen) = (own.expect("enough"), seen.expect("enough"));
             fabric += &format!("[region.{region}.gateway.{name}]\nranks = {ranks}\n");
             if region == "cairo" {
-                fabric += &format!("lan = \"127.0.0.1:{lan}\"\n");
+                fabric += &format!("lan = \"127.0.0.1:{}\"\n", blocks.another());
             }
             let mut listen = String::new();
             if port {
+                let (own, mut seen) = (blocks.another(), format!("127.0.0.1:{}", blocks.another()));
+                if between == Between::Relays {
+                    listen = format!("listen = \"127.0.0.1:{own}\"\n");
+                    relays.push((seen.clone(), own));
+                } else {
+                    seen = format!("{}:{own}", address_of(region));
+                }
                 fabric += &format!(
-                    "wan = \"127.0.0.1:{seen}\"\negress = \"200 Mbit/s\"\ningress = \"200 Mbit/s\"\n"
+                    "wan = \"{seen}\"\negress = \"200 Mbit/s\"\ningress = \"200 Mbit/s\"\n"
                 );
-                listen = format!("listen = \"127.0.0.1:{own}\"\n");
-                relays.push(relay(seen, own));
             }
             let text = format!(
                 "fabric = \"fabric.toml\"\n[gateway.{name}]\nsocket = \"{name}.sock\"\n{listen}\
@@ -76,11 +89,29 @@ impl Site {
             fabric += &format!("[link.{pair}]\nrate = \"200 Mbit/s\"\nrtt = \"20 ms\"\n");
         }
         files.push(("fabric.toml".to_owned(), fabric));
-        let mut deployment = Deployment::of_files(&files, &["train"]);
-        for (_, name, ..) in GATEWAYS {
-            deployment.run_gateway(name);
+        let deployment = Deployment::of_files(&files, &["train"]);
+        if between == Between::Lab && !lab_is_up(&deployment) {
+            return None;
         }
-        Self { deployment, relays }
+        let relays = relays.iter().map(|(seen, own)| relay(seen, *own)).collect();
+        let mut site = Self { relays, between, deployment };
+        for (region, name, ..) in GATEWAYS {
+            let command = site.at(region);
+            site.deployment.run_gateway_by(name, command);
+        }
+        Some(site)
+    }
+
+    /// The binary in a region.
+    fn at(&self, region: &str) -> Command {
+        match self.between {
+            Between::Relays => Command::new(BINARY),
+            Between::Lab => {
+                let mut command = lab(&self.deployment, "exec");
+                command.args([region, "--", BINARY]);
+                command
+            }
+        }
     }
 
     /// Every rank's process of one benchmark.
@@ -105,20 +136,56 @@ impl Site {
     }
 }
 
-/// One more block, for a gateway's LAN.
-fn free_lan(blocks: &mut Vec<u16>) -> u16 {
-    loop {
-        let block = free_block();
-        if !blocks.contains(&block) {
-            blocks.insert(0, block);
-            return blocks.remove(0);
+/// Blocks of free ports, each another.
+#[derive(Default)]
+struct Blocks(Vec<u16>);
+
+impl Blocks {
+    fn another(&mut self) -> u16 {
+        loop {
+            let block = free_block();
+            if !self.0.contains(&block) {
+                self.0.push(block);
+                return block;
+            }
         }
     }
 }
 
+/// A site's address in a lab: sites are numbered by name.
+fn address_of(region: &str) -> String {
+    let mut regions: Vec<&str> = GATEWAYS.iter().map(|gateway| gateway.0).collect();
+    regions.dedup();
+    let place = regions.iter().position(|known| *known == region).expect("known");
+    format!("10.77.0.{}", place + 1)
+}
+
+fn lab(deployment: &Deployment, what: &str) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(["wan-sim", "lab", what]).arg(deployment.path("fabric.toml"));
+    command
+}
+
+/// Whether the lab is up. Without the privilege for labs the calling test says that it is skipped.
+fn lab_is_up(deployment: &Deployment) -> bool {
+    let output = lab(deployment, "up").output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(UNPRIVILEGED) {
+        skip(said);
+        return false;
+    }
+    assert!(output.status.success(), "lab up: {said}");
+    true
+}
+
+/// The exit code of a lab that the system does not allow.
+const UNPRIVILEGED: i32 = 77;
+
 /// 10 ms each way, 200 Mbit/s, before a gateway.
-fn relay(seen: u16, own: u16) -> Child {
-    let forward = |lane| format!("--forward=127.0.0.1:{}=127.0.0.1:{}", seen + lane, own + lane);
+fn relay(seen: &str, own: u16) -> Child {
+    let (host, port) = seen.split_once(':').expect("an address");
+    let port: u16 = port.parse().expect("a port");
+    let forward = |lane| format!("--forward={host}:{}=127.0.0.1:{}", port + lane, own + lane);
     let mut relay = Command::new(BINARY)
         .args(["wan-sim", "--exit-with-parent", "relay", "--control"])
         .args(["--rtt", "20 ms", "--rate", "200 Mbit/s", "--queue", "100 ms"])
@@ -134,7 +201,17 @@ fn relay(seen: u16, own: u16) -> Child {
 
 #[test]
 fn unequal_regions_with_several_gateways_agree() {
-    let site = Site::start();
+    agree(&Site::start(Between::Relays).expect("relays need no privilege"));
+}
+
+#[test]
+fn unequal_regions_with_several_gateways_agree_in_a_lab() {
+    if let Some(site) = Site::start(Between::Lab) {
+        agree(&site);
+    }
+}
+
+fn agree(site: &Site) {
     for arguments in [
         &["all-reduce", "--size", "4 MiB"][..],
         &["all-reduce", "--size", "1003 B", "--dtype", "u8", "--op", "max"],

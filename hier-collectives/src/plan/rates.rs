@@ -14,7 +14,7 @@ pub struct PairRate {
     /// Its part of both ports, in IP bytes.
     ports: BitRate,
     /// What the plan sends over it,
-    flow: u64,
+    pub(super) flow: u64,
     /// and over all pairs of its link that way.
     of_link: u64,
 }

@@ -51,6 +51,25 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     ByteCount::new(1 << wanted.ilog2())
 }
 
+/// As [`segment_bytes`] has it, and less where the plan leaves a pair of gateways so little of their
+/// ports that one segment would take it more than 40 ms: it is the last of its tree for as long, at
+/// each hop.
+pub(super) fn segment_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
+    let rates = plan.pair_rates(fabric);
+    let shared = rates.iter().filter_map(|((from, to), rate)| {
+        let (from, to) = (fabric.gateway(*from), fabric.gateway(*to));
+        let link = fabric.link(from.region, to.region)?.rate;
+        let alone = link.min(from.wan?.egress).min(to.wan?.ingress);
+        let part = rate.over(link);
+        (rate.flow > 0 && part < alone).then(|| part.bytes_per_second())
+    });
+    let wanted = (shared.fold(f64::INFINITY, f64::min) * 0.040).clamp(SHARED_MIN, 1e9) as u64;
+    ByteCount::new(plan.segment.get().min(1 << wanted.ilog2()))
+}
+
+/// Of a pair that has little, in bytes.
+const SHARED_MIN: f64 = 65_536.0;
+
 /// Trees that a plan for this fabric has at most, whatever its rates. A packing has no more than
 /// what can be full in it (ports and pairs), or than are spread by load; a gateway of a region with
 /// several cuts one of them in two; and there is the express tree. One tree for each gateway, as
@@ -58,4 +77,48 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
 pub fn trees_max(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
     full.min(SPREAD_TREES) + fabric.gateways().len() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::plan;
+    use crate::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+    use units::{BitRate, Fraction, Span};
+
+    /// Regions whose gateways have ports of so many Mbit/s, all pairs linked.
+    fn segment_kib(regions: &[&[u64]]) -> u64 {
+        let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
+        let region = |(index, ports): (usize, &&[u64])| RegionSpec {
+            name: format!("r{index}"),
+            speeds: vec![1.0; ports.len()],
+            gateways: ports
+                .iter()
+                .enumerate()
+                .map(|(seat, port)| {
+                    let wan = WanPort { egress: mbit(*port), ingress: mbit(*port) };
+                    (format!("g{index}-{seat}"), 1, Some(wan))
+                })
+                .collect(),
+        };
+        let mut links = Vec::new();
+        for one in 0..regions.len() {
+            for other in one + 1..regions.len() {
+                let between = (format!("r{one}"), format!("r{other}"));
+                let (rate, rtt, loss) = (mbit(1000), Span::from_ms(60), Fraction::default());
+                links.push(LinkSpec { between, rate, rtt, loss });
+            }
+        }
+        let regions = regions.iter().enumerate().map(region).collect();
+        let fabric = Fabric::new("t", 1500, regions, links).expect("valid");
+        plan(&fabric).expect("a plan").segment.get() >> 10
+    }
+
+    #[test]
+    fn a_pair_that_has_little_of_its_ports_gets_short_segments() {
+        // Of the last port the first gateway has a seventh, 14 Mbit/s.
+        assert_eq!(segment_kib(&[&[300, 150], &[300], &[100, 100]]), 64);
+        assert_eq!(segment_kib(&[&[450], &[300], &[200]]), 256);
+        // A port that is narrow as a whole is no reason.
+        assert_eq!(segment_kib(&[&[100], &[100]]), 256);
+    }
 }

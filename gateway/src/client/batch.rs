@@ -1,0 +1,85 @@
+//! A global batch that all ranks split alike, and anew as their speeds drift.
+
+use super::{ArenaFull, Client, Failure};
+use hier_collectives::batch::{BatchError, Split};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use units::Span;
+
+/// This rank's part of a global batch, step by step. All ranks make one alike, and end the same
+/// steps. See [`Client::batch_share`].
+pub struct BatchShare {
+    client: Client,
+    split: Split,
+    /// This rank's speed when it last had samples, in samples per second.
+    speed: f64,
+}
+
+/// Why speeds could not be exchanged. The split is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// No room for a number of each rank. The caller's fault.
+    #[error(transparent)]
+    ArenaFull(#[from] ArenaFull),
+    /// The exchange failed, as any collective may; end the step again in the next epoch.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// A rank was told a time that gives no speed.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+}
+
+impl Client {
+    /// Splits a global batch in whole samples among all ranks: at first by `speeds`, such as the
+    /// fabric declares, in any unit, and within `limits`, such as what each rank's memory holds.
+    ///
+    /// # Errors
+    /// [`BatchError`], naming the first rank at fault.
+    pub fn batch_share(
+        &self,
+        global_batch: u64,
+        speeds: &[f64],
+        limits: &[u64],
+    ) -> Result<BatchShare, BatchError> {
+        let ranks = self.world_size() as usize;
+        if speeds.len() != ranks {
+            return Err(BatchError::Limits { limits: speeds.len(), ranks });
+        }
+        let split = Split::new(global_batch, speeds, limits)?;
+        Ok(BatchShare { client: self.clone(), split, speed: speeds[self.rank().0 as usize] })
+    }
+}
+
+impl BatchShare {
+    /// This rank's samples of the next step. An average of gradients is weighted by it.
+    pub fn samples(&self) -> u64 {
+        self.split.shares()[self.client.rank().0 as usize]
+    }
+
+    /// Every rank's samples of the next step.
+    pub fn shares(&self) -> &[u64] {
+        self.split.shares()
+    }
+
+    /// The step is over, and this rank computed for so long: a collective of one number for each
+    /// rank, which costs about what a barrier does. True if the next step is split in another way,
+    /// on all ranks alike.
+    ///
+    /// # Errors
+    /// [`StepError`].
+    pub async fn end_step(&mut self, computed: Span) -> Result<bool, StepError> {
+        if self.samples() > 0 && computed > Span::ZERO {
+            self.speed = self.samples() as f64 / computed.as_secs_f64();
+        }
+        let ranks = self.client.world_size();
+        let own = |rank: u32| if rank == self.client.rank().0 { self.speed } else { 0.0 };
+        let mine: Vec<f64> = (0..ranks).map(own).collect();
+        let mut tensor = self.client.allocate(Dtype::F64, u64::from(ranks))?;
+        tensor.write(bytemuck::cast_slice(&mine));
+        let posted = self.client.all_reduce(tensor, ReduceOp::Sum).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await?;
+        let speeds: Vec<f64> = bytemuck::pod_collect_to_vec(&operation.result());
+        operation.reclaim().await?;
+        Ok(self.split.handle_speeds(&speeds)?)
+    }
+}
