@@ -63,7 +63,7 @@ fn words(seeds: &[Vec<u8>]) -> Option<String> {
 }
 
 /// Every target, in the order of the programs in `Cargo.toml`.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "segment_header", check: wire::segment_header, seeds: seeds::segment_header },
     Target { name: "control_message", check: wire::control_message, seeds: seeds::control_message },
     Target { name: "link_word", check: wire::link_word, seeds: seeds::link_word },
@@ -71,6 +71,7 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "hello", check: wire::hello, seeds: seeds::hello },
     Target { name: "local_request", check: local::local_request, seeds: seeds::local_request },
     Target { name: "local_response", check: local::local_response, seeds: seeds::local_response },
+    Target { name: "operator_wish", check: local::operator_wish, seeds: seeds::operator_wish },
     Target { name: "fabric_config", check: config::fabric_config, seeds: seeds::fabric_config },
     Target { name: "region_config", check: config::region_config, seeds: seeds::region_config },
     Target { name: "quantities", check: links::quantities, seeds: seeds::quantities },

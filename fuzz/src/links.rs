@@ -117,7 +117,11 @@ pub fn recording(bytes: &[u8]) {
                 assert_eq!(lines[line - 1].trim_end_matches('\r'), text.trim_end_matches('\r'));
                 return;
             }
-            Err(ReplayError::Unreadable(error)) => panic!("text is readable: {error}"),
+            Err(ReplayError::Unreadable(error)) => {
+                let long = lines.iter().any(|line| line.len() >= 4096);
+                assert!(long, "text is readable: {error}");
+                return;
+            }
         }
     }
 }

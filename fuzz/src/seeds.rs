@@ -1,6 +1,7 @@
 //! Real encodings for the decoders to begin from: every kind of message, the example files,
 //! and the spellings that the documents show.
 
+use gateway::local::operator::Wish;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::wan::word::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
@@ -195,6 +196,13 @@ pub fn local_request() -> Vec<Vec<u8>> {
     requests.iter().map(Request::encode).collect()
 }
 
+/// A link that is held, and one that is not any more.
+pub fn operator_wish() -> Vec<Vec<u8>> {
+    let wish = |bits_per_second| Wish::Hold { link: "east-west".to_owned(), bits_per_second };
+    let json = |wish| serde_json::to_vec(&wish).expect("keys are strings");
+    vec![json(wish(Some(800_000_000))), json(wish(None))]
+}
+
 /// Every kind of response.
 pub fn local_response() -> Vec<Vec<u8>> {
     let sequence = Sequence(41);
@@ -329,7 +337,7 @@ pub fn recording() -> Vec<Vec<u8>> {
         limit 40 seed 3\nlink 1 west_east delay 5ms loss 10% seed 4\n\
         0 0 1500 ect 10000000\n0 0 1500 ect 10000000\n1 170001 137 not 5170001\n\
         0 340002 174 not drop:loss\n0 set 340002 delay 7ms rate 5mbit queue 1bdp\n1 cut\n\
-        1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked bit:3 copy 10\n";
+        1 510003 211 ect drop:blackhole\n1 join\n0 680004 248 ect 9 marked:queue bit:3 copy 10\n";
     let scripted = "wan-sim recording 1\nlink 0 a delay 1ms rate 1mbit seed 1\n\
         0 at 5000000 set delay 2ms rate 2mbit\n0 at 6000000 cut\n0 at 7000000 join\n0 drops 1\n\
         0 0 1500 not 13000000\n0 0 1500 not drop:script\n0 0 1500 not 15000000\n\

@@ -68,7 +68,7 @@ macro_rules! short_runs {
 
 short_runs! {
     segment_header control_message link_word parity_stream hello local_request local_response
-    fabric_config region_config quantities netem_words lab_file recording
+    operator_wish fabric_config region_config quantities netem_words lab_file recording
 }
 
 #[test]

@@ -158,13 +158,14 @@ async fn transfer(net: &VirtualNet, runtime: Arc<dyn Runtime>) {
     tokio::join!(send(), send(), send(), send(), receive(), receive(), receive(), receive());
 }
 
-/// Windows of four bandwidth-delay products.
+/// A window of a little more than the bandwidth-delay product, and packets as long as the link takes.
 fn transport() -> Arc<TransportConfig> {
-    let window = 250_000_000u32;
+    let window = 80_000_000u32;
     let mut congestion = CubicConfig::default();
-    congestion.initial_window(u64::from(window) / 4);
+    congestion.initial_window(62_500_000);
     let mut transport = TransportConfig::default();
     transport
+        .initial_mtu(1452)
         .stream_receive_window(VarInt::from_u32(window))
         .receive_window(VarInt::from_u32(window))
         .send_window(u64::from(window))

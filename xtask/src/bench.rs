@@ -40,12 +40,21 @@ const BENCHES: [Bench; 9] = [
 /// Runs a bench and writes its page; `None` when there is none of that name.
 pub fn run(name: &str) -> Option<ExitCode> {
     let (name, measure) = BENCHES.iter().find(|(known, _)| *known == name)?;
+    Some(write(name, measure))
+}
+
+/// Some fuzz targets anew.
+pub fn fuzz_some(targets: &[&str]) -> ExitCode {
+    write("fuzz", |root| fuzz::measure_some(root, targets))
+}
+
+fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     let page = match measure(root) {
         Ok(page) => page,
         Err(failure) => {
             eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
-            return Some(ExitCode::FAILURE);
+            return ExitCode::FAILURE;
         }
     };
     let text = format!(
@@ -60,10 +69,10 @@ pub fn run(name: &str) -> Option<ExitCode> {
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, &text));
     if let Err(error) = written {
         eprintln!("{}: {error}", file.display());
-        return Some(ExitCode::FAILURE);
+        return ExitCode::FAILURE;
     }
     println!("{text}");
-    Some(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 /// A short run of `train`, shown and not written.

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["python"] => test::run_only("python"),
         ["bench", "train", "--quick"] => bench::train_quick(),
+        ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => bench::fuzz_some(targets),
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::wan_shown(flags),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
@@ -53,7 +54,8 @@ Commands:
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
-  bench fuzz        Runs each fuzz target for ten minutes, writes docs/results/fuzz.md.
+  bench fuzz        Runs each fuzz target, or those named, for ten minutes, writes
+                    docs/results/fuzz.md.
   bench hostile     Measures an honest job beside trainers and strangers that break the rules,
                     writes docs/results/hostile.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.

@@ -194,7 +194,9 @@ impl Estimate {
     }
 
     fn is_queued(&self, tick: &Tick) -> bool {
-        let own = self.rtt().unwrap_or(self.link.rtt).as_secs_f64();
+        // A packet that overtakes others may seem to have come from near by.
+        let nearest = Span::from_ns(self.link.rtt.ns() / 2);
+        let own = self.rtt().unwrap_or(self.link.rtt).max(nearest).as_secs_f64();
         tick.rtt.as_secs_f64() > QUEUED * own + QUEUED_ABOVE.as_secs_f64()
     }
 

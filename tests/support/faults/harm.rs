@@ -13,7 +13,7 @@ pub struct Strike {
     pub fault: Fault,
     /// When it began.
     pub begin: TimeNs,
-    /// When it is over.
+    /// When it is over, and what it made late has come.
     pub end: TimeNs,
 }
 
@@ -62,7 +62,9 @@ impl Harm {
 
     /// A fault begins.
     pub fn begins(&mut self, fault: Fault, now: TimeNs) {
-        self.strikes.push(Strike { fault, begin: now, end: now + fault.lasting });
+        // What is late comes after it.
+        let late = if let What::Delay(by) = fault.what { by } else { Span::ZERO };
+        self.strikes.push(Strike { fault, begin: now, end: now + fault.lasting + late });
     }
 
     /// Whether a fault that was in force since then can have made a job's attempt fail.
@@ -122,9 +124,13 @@ impl Harm {
                 let mut from = begun.max(*since);
                 if code == FailureCode::Stalled {
                     // Something may have moved until then.
-                    let late = self.latest_end(wait, now, is_slow);
+                    let late = self.strikes.iter().filter_map(|strike| self.moves_until(strike));
+                    let late = late.max().unwrap_or(*since).min(now);
                     let moved = self.latest_over(wait, now, touching).max(late);
                     from = from.max(wait.last_post).max(moved) + self.link_time;
+                }
+                if code == FailureCode::RegionLost {
+                    from = from.max(self.latest_over(wait, now, holds_back));
                 }
                 if code == FailureCode::EpochEnded {
                     // What comes back ends it too.
@@ -140,7 +146,9 @@ impl Harm {
     /// By when a wait must have ended, however, because some gateway died.
     pub fn must_end(&self, wait: &Wait, now: TimeNs) -> Option<TimeNs> {
         let Wait { who, since, .. } = wait;
-        let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
+        // What the dead have sent may be under way for as long.
+        let deceives = |strike: &Strike| freezes(strike, who) || holds_back(strike);
+        let frozen = self.latest_end(wait, now, deceives);
         let deaths = self.strikes.iter().filter_map(|strike| match strike.fault {
             Fault { what: What::Kill, place: Place::Gateway(id), .. } => {
                 (strike.begin <= now && strike.end > *since).then_some((id, strike.begin))
@@ -187,6 +195,18 @@ impl Harm {
         }
     }
 
+    /// Until when something may arrive though it is in force: what was late before, or goes the
+    /// other way until that side gives up.
+    fn moves_until(&self, strike: &Strike) -> Option<TimeNs> {
+        let given_up = strike.begin + self.limits.of(FailureCode::RegionLost);
+        match (strike.fault.what, strike.fault.place) {
+            (What::Delay(_), _) => Some(strike.end),
+            (What::Disorder, _) | (_, Place::Link(Direction::Both)) => None,
+            (_, Place::Link(_)) => Some(strike.end.min(given_up)),
+            _ => None,
+        }
+    }
+
     /// Whether it, with others of its kind that came before it had passed, was more than must do
     /// no harm.
     fn is_long(&self, strike: &Strike) -> bool {
@@ -222,9 +242,10 @@ fn freezes(strike: &Strike, who: &Who) -> bool {
     here && matches!(strike.fault.what, What::Stop | What::Drain)
 }
 
-/// Whether something arrives meanwhile, though late.
-fn is_slow(strike: &Strike) -> bool {
-    matches!(strike.fault.what, What::Delay(_))
+/// Whether packets come from it that were sent long before.
+fn holds_back(strike: &Strike) -> bool {
+    let on_the_link = matches!(strike.fault.place, Place::Link(_));
+    on_the_link && matches!(strike.fault.what, What::Delay(_) | What::Stop)
 }
 
 /// Whether a gateway, or the link, may be silent for a while.
@@ -237,12 +258,10 @@ fn is_quiet(strike: &Strike) -> bool {
     }
 }
 
-/// Until when: what is late by so much is silent for so long, there and back.
+/// Until when: nothing overtakes what is late.
 fn silent_until(strike: &Strike) -> TimeNs {
-    let end = match (strike.fault.what, strike.fault.place) {
-        (What::Delay(by), Place::Link(Direction::Both)) => strike.begin + by + by,
-        (What::Delay(by), _) => strike.begin + by,
+    match strike.fault.what {
+        What::Delay(by) => strike.begin + by,
         _ => strike.end,
-    };
-    end.min(strike.end)
+    }
 }

@@ -132,7 +132,8 @@ impl LinkSpec {
 
     /// The same link with some packets overtaking all others.
     pub fn with_reorder(self, reorder: Reorder) -> Self {
-        Self { reorder: Some(reorder), ..self }
+        // As with jitter: none is none.
+        Self { reorder: (reorder.probability.ppb() > 0).then_some(reorder), ..self }
     }
 
     /// The same link losing each packet with probability `loss`, independently.

@@ -34,7 +34,7 @@ impl fmt::Display for Netem {
                 write!(f, " {word} {}", p(chance))?;
             }
         }
-        if let Some(reorder) = link.reorder().filter(|reorder| reorder.probability.ppb() > 0) {
+        if let Some(reorder) = link.reorder() {
             write!(f, " reorder {} gap {}", p(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {

@@ -42,6 +42,8 @@ fn units_are_those_of_tc() {
         ("delay 1ms", "delay 1ms limit 1000"),
         ("delay 2ms 1ms", "delay 2ms 1ms order free"),
         ("delay 2ms 0ms", "delay 2ms"),
+        ("delay 2ms reorder 0%", "delay 2ms"),
+        ("loss 0% corrupt 0%", "limit 1000"),
         (
             "delay 1ms rate 10000000tbit queue 1000000h",
             "delay 1ms rate 10000000tbit queue 18446744073709551615B",
@@ -170,7 +172,7 @@ prop_compose! {
         if let (Some(bytes), Some(_)) = (mark, rate) {
             link = link.with_marking_above(ByteCount::new(bytes));
         }
-        if let (Some(gap), true) = (gap, delay > 0 && d.ppb() > 0) {
+        if let (Some(gap), true) = (gap, delay > 0) {
             link = link.with_reorder(Reorder { probability: d, gap: gap.try_into().unwrap() });
         }
         link

@@ -81,6 +81,7 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     }
     if line.ends_with('\n') {
         line.pop();
+        line.truncate(line.strip_suffix('\r').unwrap_or(&line).len());
     }
     Ok((taken > 0).then_some(line))
 }

@@ -2,6 +2,7 @@
 
 use super::Page;
 use crate::command::{CommandLine, Failure};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -19,15 +20,26 @@ struct Run {
     findings: Vec<String>,
 }
 
-/// Builds all targets, then runs as many at once as there are cores.
+/// All targets.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+    measure_some(root, &[])
+}
+
+/// Builds these targets, or all if none is named, then runs as many at once as there are cores.
+/// The page keeps the rows of the others.
+pub(super) fn measure_some(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
     CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).pass(root)?;
     let list = CommandLine::cargo(&["fuzz", "list"]);
     let (status, targets) = list.capture(root)?;
     if !status.success() {
         return Err(list.failed(&status));
     }
-    let queue = Mutex::new(targets.lines().collect::<Vec<_>>());
+    if let Some(unknown) = wanted.iter().find(|name| !targets.lines().any(|line| line == **name)) {
+        let why = format!("no fuzz target `{unknown}`; there are:\n{targets}");
+        return Err(list.failed(&why));
+    }
+    let named = |name: &&str| wanted.is_empty() || wanted.contains(name);
+    let queue = Mutex::new(targets.lines().filter(named).collect::<Vec<_>>());
     let runs = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -43,9 +55,11 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     });
     let runs: Result<Vec<Run>, Failure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-    let mut runs = runs?;
-    runs.sort_by(|a, b| a.target.cmp(&b.target));
-    Ok(Page { title: "Fuzzing", text: table(&runs) + &earlier(root) })
+    let commit = super::output("git", &["rev-parse", "--short", "HEAD"]);
+    let mut rows: BTreeMap<String, String> = rows_of_the_page(root).collect();
+    rows.extend(runs?.iter().map(|run| (run.target.clone(), run.row(&commit))));
+    rows.retain(|target, _| targets.lines().any(|line| line == target));
+    Ok(Page { title: "Fuzzing", text: table(&rows) + &earlier(root) })
 }
 
 /// Runs one target over its seeds and what libFuzzer makes of them.
@@ -86,20 +100,35 @@ fn fuzz(root: &Path, target: &str) -> Result<Run, Failure> {
     Ok(run)
 }
 
-fn table(runs: &[Run]) -> String {
-    let total: u64 = runs.iter().map(|run| run.inputs).sum();
+impl Run {
+    fn row(&self, commit: &str) -> String {
+        let Run { target, inputs, kept, megabytes, findings } = self;
+        let found = if findings.is_empty() { "none".to_owned() } else { findings.join(", ") };
+        format!("| `{target}` | {inputs} | {kept} | {megabytes} | {found} | {commit} |")
+    }
+}
+
+/// What the page has of each target.
+fn rows_of_the_page(root: &Path) -> impl Iterator<Item = (String, String)> {
+    let page = std::fs::read_to_string(root.join("docs/results/fuzz.md")).unwrap_or_default();
+    let row = |line: &str| {
+        let (target, _) = line.strip_prefix("| `")?.split_once('`')?;
+        Some((target.to_owned(), line.to_owned()))
+    };
+    page.lines().filter_map(row).collect::<Vec<_>>().into_iter()
+}
+
+fn table(rows: &BTreeMap<String, String>) -> String {
     let mut text = format!(
         "Each target ran for {SECONDS} s with libFuzzer, coverage-guided, without a sanitizer: the \
          decoders have no `unsafe` code. A finding is an input that breaks a promise of \
-         `fuzz/src/lib.rs`, takes longer than 5 s, or more memory than the target allows, and that does so again. {total} \
-         inputs in all.\n\n\
-         | target | inputs tried | kept for new coverage | peak memory MB | findings |\n\
-         |---|---|---|---|---|\n"
+         `fuzz/src/lib.rs`, takes longer than 5 s, or more memory than the target allows, and that \
+         does so again. A row says at which commit it was measured.\n\n\
+         | target | inputs tried | kept for new coverage | peak memory MB | findings | commit |\n\
+         |---|---|---|---|---|---|\n"
     );
-    for Run { target, inputs, kept, megabytes, findings } in runs {
-        let found = if findings.is_empty() { "none".to_owned() } else { findings.join(", ") };
-        writeln!(text, "| `{target}` | {inputs} | {kept} | {megabytes} | {found} |")
-            .expect("a string takes all");
+    for row in rows.values() {
+        writeln!(text, "{row}").expect("a string takes all");
     }
     text
 }
