@@ -24,7 +24,7 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("hostile", hostile::measure),
