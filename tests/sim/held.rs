@@ -116,12 +116,13 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate(
 
 /// A segment takes minutes then, far longer than nothing may move for.
 #[test]
-fn a_link_held_to_a_thousandth_is_slow_and_not_dead() {
+fn a_link_held_to_the_least_rate_is_slow_and_not_dead() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 1), 8).await;
         let (_clients, mut operations) = begin(&lab).await;
         lab.sleep(Span::from_ms(200)).await;
-        hold(&lab, EAST, Some(mbit(1))).await.expect("a link");
+        let least = BitRate::from_bits_per_second(8_000);
+        hold(&lab, EAST, Some(least)).await.expect("a link");
         // What is on its way still lands.
         lab.sleep(Span::from_secs(5)).await;
         let before = arrived(&lab);
