@@ -116,7 +116,7 @@ impl Harm {
                     touching(strike) && strike.begin <= now && strike.end >= wait.expiry
                 });
                 let expiry = if in_force { wait.own_expiry } else { wait.expiry };
-                expiry.max(frozen).max(over) + self.limits.of(code)
+                expiry.max(frozen).max(over) + self.limits.of(code) + self.lateness(wait, now)
             }
             Some(code) => {
                 let causes = || self.causes(who, code, *since, now);
@@ -139,6 +139,7 @@ impl Harm {
                 }
                 let over = self.latest_over(wait, now, touching).max(frozen);
                 (from + self.limits.of(code)).max(over + self.limits.news)
+                    + self.lateness(wait, now)
             }
         }
     }
@@ -174,6 +175,12 @@ impl Harm {
     /// When the last of these that is over was so.
     fn latest_over(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
         self.latest_end(wait, now, |strike| strike.end <= now && which(strike))
+    }
+
+    /// By how much a question and its answer were late during a wait.
+    fn lateness(&self, wait: &Wait, now: TimeNs) -> Span {
+        let during = self.strikes.iter().filter(|s| s.begin <= now && s.end >= wait.since);
+        during.map(added_round_trip).max().unwrap_or(Span::ZERO)
     }
 
     fn may(&self, strike: &Strike, who: &Who, code: FailureCode) -> bool {
@@ -242,6 +249,15 @@ fn freezes(strike: &Strike, who: &Who) -> bool {
     here && matches!(strike.fault.what, What::Stop | What::Drain)
 }
 
+/// By how much it makes round trips longer.
+fn added_round_trip(strike: &Strike) -> Span {
+    match (strike.fault.what, strike.fault.place) {
+        (What::Delay(by), Place::Link(Direction::Both)) => by + by,
+        (What::Delay(by), _) => by,
+        _ => Span::ZERO,
+    }
+}
+
 /// Whether packets come from it that were sent long before.
 fn holds_back(strike: &Strike) -> bool {
     let on_the_link = matches!(strike.fault.place, Place::Link(_));
@@ -261,7 +277,7 @@ fn is_quiet(strike: &Strike) -> bool {
 /// Until when: nothing overtakes what is late.
 fn silent_until(strike: &Strike) -> TimeNs {
     match strike.fault.what {
-        What::Delay(by) => strike.begin + by,
+        What::Delay(_) => strike.begin + added_round_trip(strike),
         _ => strike.end,
     }
 }
