@@ -12,10 +12,12 @@ use units::{BitRate, Fraction, Span, TimeNs};
 
 /// What passed is looked at in spans of so many round trips,
 const SPAN_ROUNDS: u64 = 2;
-/// and of at least this time.
+/// of at least this time,
 const SPAN_MIN: Span = Span::from_ms(100);
-/// Packets of a span below which it says nothing.
+/// and of so many packets: on a thin link fewer are a burst, which says nothing of its rate.
 const PACKETS_MIN: u64 = 64;
+/// What has not seen as many by then says nothing.
+const SPAN_MAX: Span = Span::from_secs(2);
 /// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
 const CONGESTION_LOSS: f64 = 0.03;
 /// when even the fastest packet of a span took this many times the link's own round trip
@@ -150,7 +152,8 @@ impl Estimate {
         let (begun, before) = *self.begun.get_or_insert((now, passed));
         let span = now.since(begun);
         let rounds = Span::from_ns(SPAN_ROUNDS * self.rtt().unwrap_or(self.link.rtt).ns());
-        if span < SPAN_MIN.max(rounds) {
+        let sent = passed.sent - before.sent;
+        if span < SPAN_MIN.max(rounds) || sent < PACKETS_MIN && span < SPAN_MAX.max(rounds) {
             return;
         }
         self.begun = Some((now, passed));
@@ -160,7 +163,6 @@ impl Estimate {
         } else if now.since(self.used) > FORGET_AFTER {
             (self.known, self.trial, self.used) = (None, None, now);
         }
-        let sent = passed.sent - before.sent;
         let bits = 8.0 * (passed.delivered_bytes - before.delivered_bytes) as f64;
         let Some(rtt) = least.filter(|_| sent >= PACKETS_MIN && bits > 0.0) else { return };
         let carried = pair.of_link(bits / span.as_secs_f64());
@@ -358,6 +360,17 @@ mod tests {
             bench.pass(5, 100.0, 900.0, 0.2);
             bench.pass(5, 0.1, 0.05, 0.0);
             bench.pass(5, 780.0, 770.0, 0.0);
+        }
+        assert_eq!(bench.carries(), None);
+    }
+
+    /// What was lost in a cut comes again at once, and what comes of it with it.
+    #[test]
+    fn bursts_on_a_thin_link_say_nothing() {
+        let mut bench = Bench::new(0);
+        for _ in 0..20 {
+            bench.pass(9, 1.9, 2.0, 0.0);
+            bench.pass(1, 10.0, 2.0, 0.0);
         }
         assert_eq!(bench.carries(), None);
     }

@@ -43,6 +43,8 @@ pub struct Wait {
     pub expiry: TimeNs,
     /// When its own time is up.
     pub own_expiry: TimeNs,
+    /// It has its result, and waits for its slots: the end of the epoch gives them back too.
+    pub for_slots: bool,
 }
 
 /// All faults of a run that have begun, in order.
@@ -51,13 +53,15 @@ pub struct Harm {
     limits: Limits,
     /// What all bytes that may be under way take on the link.
     link_time: Span,
+    /// How long posters wait.
+    timeout: Span,
     strikes: Vec<Strike>,
 }
 
 impl Harm {
     /// None yet.
-    pub fn new(link_time: Span) -> Self {
-        Self { limits: Limits::of_the_page(), link_time, strikes: vec![] }
+    pub fn new(link_time: Span, timeout: Span) -> Self {
+        Self { limits: Limits::of_the_page(), link_time, timeout, strikes: vec![] }
     }
 
     /// A fault begins.
@@ -103,6 +107,12 @@ impl Harm {
         let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
         let touching = |strike: &Strike| touches(strike, who.job);
         match heard {
+            None if wait.for_slots => {
+                let wait = Wait { for_slots: false, ..*wait };
+                let ends = [FailureCode::RegionLost, FailureCode::EpochEnded].map(Some);
+                let ends = ends.into_iter().chain([None]);
+                ends.map(|heard| self.deadline(&wait, heard, now)).max().unwrap_or(now)
+            }
             None => {
                 // What still is in the way may be so until now.
                 let cleared = self.latest_end(wait, now, touching);
@@ -130,12 +140,15 @@ impl Harm {
                     from = from.max(wait.last_post).max(moved) + self.link_time;
                 }
                 if code == FailureCode::RegionLost {
-                    from = from.max(self.latest_over(wait, now, holds_back));
+                    // A gateway that drains dies at the end of it.
+                    let dies = |strike: &Strike| strike.fault.what == What::Drain;
+                    let held = |strike: &Strike| holds_back(strike) || dies(strike);
+                    from = from.max(self.latest_over(wait, now, held));
                 }
                 if code == FailureCode::EpochEnded {
                     // What comes back ends it too.
                     let ends = causes().map(|strike| strike.end).filter(|end| *end <= now);
-                    from = from.max(ends.max().unwrap_or(*since));
+                    from = from.max(ends.max().unwrap_or(*since)).max(wait.expiry.min(now));
                 }
                 let over = self.latest_over(wait, now, touching).max(frozen);
                 (from + self.limits.of(code)).max(over + self.limits.news)
@@ -190,7 +203,11 @@ impl Harm {
             // Another job's ranks are nothing to this one.
             (_, Place::Rank(job, _)) if job != who.job => false,
             (What::Kill, Place::Rank(..)) => matches!(code, RankLost | EpochEnded | TimedOut),
-            (_, Place::Rank(..)) => code == TimedOut,
+            // One region may have the result by then.
+            (_, Place::Rank(..)) => {
+                let long = strike.fault.lasting + self.limits.harmless >= self.timeout;
+                long && matches!(code, TimedOut | EpochEnded)
+            }
             (What::Stop, Place::Gateway(_)) => broken && self.is_long(strike),
             (what, Place::Gateway(id)) => {
                 let drains = what == What::Drain && code == ShuttingDown;

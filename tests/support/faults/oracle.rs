@@ -56,7 +56,7 @@ impl Oracle {
     /// For a run.
     pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
         let state = State {
-            harm: Harm::new(scenario.link_time()),
+            harm: Harm::new(scenario.link_time(), scenario.load.timeout),
             collectives: BTreeMap::new(),
             under_way: BTreeSet::new(),
             committed: BTreeSet::new(),
@@ -192,6 +192,7 @@ impl Oracle {
             // The collectives' timeouts, and then its own.
             expiry: first + self.timeout,
             own_expiry: begun + self.timeout,
+            for_slots: false,
         };
         let code = outcome.err().map(|failure| failure.code);
         self.keeps(&mut state, &format!("{who} got an answer to its commit"), &wait, code, now);
@@ -255,7 +256,7 @@ impl Oracle {
         let mut state = self.lock();
         let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
         let code = heard.copied().flatten();
-        self.in_time(&mut state, (tag, rank), "its slots", code, now);
+        self.in_time(&mut state, (tag, rank), SLOTS, code, now);
         if !intact {
             self.blame(&mut state, format!("{tag}: the contribution of rank {rank} changed"));
         }
@@ -340,6 +341,7 @@ impl Oracle {
             last_post: state.last_post((tag.job, tag.attempt)),
             expiry: first + self.timeout,
             own_expiry: since + self.timeout,
+            for_slots: what == SLOTS,
         };
         self.keeps(state, &format!("{tag}: rank {rank} got {what}"), &wait, code, now);
     }
@@ -424,3 +426,6 @@ impl State {
         all.map(|(_, collective)| collective)
     }
 }
+
+/// What a rank has back at last.
+const SLOTS: &str = "its slots";
