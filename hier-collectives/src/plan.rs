@@ -17,7 +17,7 @@ mod windows;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use operation::Operation;
 pub use proof::PlanFault;
-pub use rates::{PairRate, PairRates, RATE_RESERVE, payload_limit};
+pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
 pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
 
 use crate::ids::GatewayId;

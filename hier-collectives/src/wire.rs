@@ -210,7 +210,7 @@ pub enum Message {
         /// What the link is like.
         state: LinkState,
     },
-    /// Bytes of a segment still arrive at the sender, or at somebody who told it so.
+    /// Bytes of a segment still arrive at the sender.
     Moving {
         /// The epoch.
         epoch: Epoch,

@@ -107,14 +107,19 @@ impl Client {
             let lost = match Self::try_attach(&handover, &attach, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
                 Err(error @ AttachError::Lost(_)) => {
-                    // It was there until now.
-                    (gone_since, pause) = (Instant::now(), RETRY_MIN);
+                    // One that let us in was there until now; whatever else closes is none.
+                    if deadline.is_some() {
+                        (gone_since, pause) = (Instant::now(), RETRY_MIN);
+                    }
                     error
                 }
                 outcome => return outcome,
             };
             if gone_since.elapsed() + pause.duration() > attach.gateway_patience.duration() {
                 return Err(lost);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(AttachError::NoEpoch(attach.patience));
             }
             tokio::time::sleep(pause.duration()).await;
             pause = (pause + pause).min(RETRY_MAX);
@@ -243,5 +248,31 @@ async fn read_events(inner: Weak<Inner>, mut reader: ReadHalf<Box<dyn Duplex>>) 
     };
     if let Some(inner) = inner.upgrade() {
         inner.end(&why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn who_closes_each_time_is_no_gateway() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("listens");
+        tokio::spawn(async move {
+            loop {
+                drop(listener.accept().await);
+            }
+        });
+        let attach = Attach::new("train", [0; 32], 0, 4096);
+        let attach = Attach { gateway_patience: Span::from_ms(300), ..attach };
+        let way = Way::Socket(path);
+        let attaching = Client::attach(&way, attach);
+        let attaching = tokio::time::timeout(Duration::from_secs(60), attaching);
+        let error = attaching.await.expect("gives up").expect_err("no gateway");
+        assert!(matches!(error, AttachError::Lost(_)), "{error}");
     }
 }

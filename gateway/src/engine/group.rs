@@ -219,7 +219,7 @@ impl Group {
             Action::Note(note) => {
                 let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
                 if let Some(plan) = self.session.plan().filter(|_| another) {
-                    peers.divide(plan);
+                    peers.divide(self.id, plan);
                 }
                 self.note(note, shared.host.now());
             }

@@ -8,12 +8,12 @@ use crate::wan::outbox::ConnectionId;
 use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
-use hier_collectives::plan::Plan;
+use hier_collectives::plan::{self, Plan};
 use hier_collectives::routes::Routes;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use units::{BitRate, Span, TimeNs};
@@ -42,6 +42,8 @@ pub(super) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
     routes: Routes,
+    /// What the jobs follow, each since its last epoch began: all share links and ports.
+    plans: Mutex<BTreeMap<GroupId, Plan>>,
     /// Those that we have connections to.
     peers: BTreeMap<GatewayId, Peer>,
 }
@@ -116,7 +118,7 @@ impl Peers {
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let routes = Routes::of(&fabric, me);
-        Self { fabric, me, routes, peers }
+        Self { fabric, me, routes, plans: Mutex::default(), peers }
     }
 
     pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
@@ -302,9 +304,11 @@ impl Peers {
         }
     }
 
-    /// Gives each pair its part of links and ports by another plan.
-    pub fn divide(&self, plan: &Plan) {
-        let rates = plan.pair_rates(&self.fabric);
+    /// Gives each pair its part of links and ports, where a job follows another plan.
+    pub fn divide(&self, group: GroupId, plan: &Plan) {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.insert(group, plan.clone());
+        let rates = plan::pair_rates(plans.values(), &self.fabric);
         for (id, peer) in &self.peers {
             if let Some(rate) = rates.get(&(self.me, *id)) {
                 peer.link.rate.divide(*rate);

@@ -14,8 +14,11 @@ use units::{BitRate, Fraction, Span, TimeNs};
 const SPAN_ROUNDS: u64 = 2;
 /// of at least this time,
 const SPAN_MIN: Span = Span::from_ms(100);
-/// and of so many packets: on a thin link fewer are a burst, which says nothing of its rate.
+/// and of so many packets: fewer are a burst, which says nothing of the rate. A link too thin for
+/// as many in the least time is what the fabric says.
 const PACKETS_MIN: u64 = 64;
+/// Bits of a packet.
+const PACKET_BITS: u64 = 8 * 1500;
 /// What has not seen as many by then says nothing.
 const SPAN_MAX: Span = Span::from_secs(2);
 /// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
@@ -28,18 +31,23 @@ const QUEUED_ABOVE: Span = Span::from_ms(1);
 const EVIDENCE: usize = 4;
 /// Spans without congestion after which what came before is no evidence any more.
 const CALM: u32 = 10;
-/// A finding is one when it is below this part of what the link was held to.
+/// A finding is one when it is below this part of what the link was held to,
 const NEWS: f64 = 0.98;
+/// and no less than this part of what the fabric says: below it, spans would not fill.
+const LEAST: f64 = 1.0 / 16.0;
 /// Spans after a finding that still show what was under way before it.
 const SETTLE: u32 = 5;
 /// The part of its rate from which on a link is in full use,
 const FULL: f64 = 0.8;
 /// and from which on it carries more than before when more is tried.
 const CONFIRMED: f64 = 0.95;
-/// More is tried by this factor,
-const GROWTH: f64 = 1.1;
+/// More is tried by this part, and by twice as much each time that it succeeded: what a cut or a
+/// storm made seem slow is fast again soon,
+const GROWTH: f64 = 0.1;
+/// up to twice what it was;
+const GROWTH_MAX: f64 = 1.0;
 /// first after so many spans of full use, twice as many each time that it failed,
-const WAIT: u32 = 100;
+const WAIT: u32 = 10;
 /// up to so many,
 const WAIT_MAX: u32 = 1600;
 /// and has succeeded after so many; then still more is tried after so many.
@@ -86,6 +94,8 @@ pub struct Estimate {
     /// Spans in full use since the last finding or trial, and how many it takes for a trial.
     full: u32,
     wait: u32,
+    /// The part by which more is tried next.
+    growth: f64,
     used: TimeNs,
 }
 
@@ -113,6 +123,7 @@ impl Estimate {
             trial: None,
             full: 0,
             wait: WAIT,
+            growth: GROWTH,
             used: TimeNs::default(),
         }
     }
@@ -148,6 +159,9 @@ impl Estimate {
         (passed, least): (Passed, Option<Span>),
         (pair, held): (PairRate, BitRate),
     ) {
+        if self.is_thin() {
+            return;
+        }
         self.least = self.least.into_iter().chain(least).min();
         let (begun, before) = *self.begun.get_or_insert((now, passed));
         let span = now.since(begun);
@@ -165,10 +179,16 @@ impl Estimate {
         }
         let bits = 8.0 * (passed.delivered_bytes - before.delivered_bytes) as f64;
         let Some(rtt) = least.filter(|_| sent >= PACKETS_MIN && bits > 0.0) else { return };
-        let carried = pair.of_link(bits / span.as_secs_f64());
-        let tick = Tick { sent, lost: passed.lost - before.lost, carried, rtt };
-        self.take(&tick, held.bits_per_second() as f64, now);
+        if let Some(carried) = pair.of_link(bits / span.as_secs_f64()) {
+            let tick = Tick { sent, lost: passed.lost - before.lost, carried, rtt };
+            self.take(&tick, held.bits_per_second() as f64, now);
+        }
         keep(&mut self.rounds, rtt);
+    }
+
+    fn is_thin(&self) -> bool {
+        let bits = u128::from(self.link.rate.bits_per_second()) * u128::from(SPAN_MIN.ns());
+        bits < u128::from(PACKETS_MIN * PACKET_BITS) * 1_000_000_000
     }
 
     fn take(&mut self, tick: &Tick, held: f64, now: TimeNs) {
@@ -179,7 +199,8 @@ impl Estimate {
         if self.trial.is_some() && self.is_queued(tick) {
             self.trial = None;
             (self.full, self.settling) = (0, SETTLE);
-            self.wait = (2 * self.wait.max(WAIT / 2)).min(WAIT_MAX);
+            self.wait = (2 * self.wait).min(WAIT_MAX);
+            self.growth = GROWTH;
             return;
         }
         if self.is_congested(tick) {
@@ -220,11 +241,12 @@ impl Estimate {
         }
         // The link was not busy all of the time, and acknowledgements may come in bursts.
         evidence.sort_by(f64::total_cmp);
-        let found = evidence[EVIDENCE - 2];
+        let found = evidence[EVIDENCE - 2].max(LEAST * self.link.rate.bits_per_second() as f64);
         self.evidence = None;
         if found < NEWS * held {
             self.known = Some(found);
-            (self.wait, self.settling, self.used) = (WAIT, SETTLE, now);
+            (self.wait, self.growth) = (WAIT, GROWTH);
+            (self.settling, self.used) = (SETTLE, now);
         }
     }
 
@@ -236,14 +258,15 @@ impl Estimate {
         }
         self.used = now;
         self.full += 1;
+        let whole = self.link.rate.bits_per_second() as f64;
         match self.trial {
             Some(trial) if self.full >= TRIAL => {
-                let whole = self.link.rate.bits_per_second() as f64;
                 self.known = Some(trial).filter(|trial| *trial < WHOLE * whole);
                 (self.trial, self.full, self.wait) = (None, 0, TRIAL);
+                self.growth = (2.0 * self.growth).min(GROWTH_MAX);
             }
             None if self.full >= self.wait => {
-                (self.trial, self.full) = (Some(GROWTH * known), 0);
+                (self.trial, self.full) = (Some((known + self.growth * known).min(whole)), 0);
             }
             _ => {}
         }
@@ -328,7 +351,18 @@ mod tests {
             trials += u32::from(!before && bench.estimate.trial.is_some());
             assert!(near(&bench), "{:?}", bench.carries());
         }
-        assert!((2..=4).contains(&trials), "each later than the one before: {trials}");
+        assert!((5..=8).contains(&trials), "each later than the one before: {trials}");
+    }
+
+    /// As after a storm that made it seem a tenth of what it is.
+    #[test]
+    fn what_seemed_slow_is_fast_again_within_half_a_minute() {
+        let mut bench = Bench::new(0);
+        bench.fill(10, 900.0);
+        bench.fill(14, 80.0);
+        assert!(bench.carries().is_some_and(|carries| carries < 81.0));
+        bench.fill(300, 900.0);
+        assert_eq!(bench.carries(), None);
     }
 
     #[test]

@@ -221,6 +221,7 @@ impl Outbox {
     pub fn clear(&self) {
         let mut state = self.lock();
         (state.small, state.bulk) = (Fair::default(), Fair::default());
+        state.ahead.clear();
         let ended = std::mem::take(&mut state.flights);
         drop(state);
         ended.into_values().for_each(Flight::stop);
@@ -295,6 +296,8 @@ impl State {
             return None;
         }
         let held: Vec<_> = self.small.waiting().filter(|group| self.is_held_back(*group)).collect();
+        let turns = self.small.turns.iter_mut().filter(|(group, _)| held.contains(group));
+        turns.for_each(|(_, deficit)| *deficit = 0);
         let outgoing = self.small.take(&mut |group, waits| {
             let quantum = if held.contains(&group) { 0 } else { quantum(&self.weights, group) };
             waits.then_some(quantum)
@@ -498,6 +501,18 @@ mod tests {
         assert!(waits.as_mut().poll(&mut context).is_pending());
         outbox.pull(Class::Bulk, 1).expect("queued");
         assert!(waits.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[test]
+    fn what_went_ahead_is_forgotten_with_the_peer() {
+        let outbox = outbox(&[(7, 1), (8, 1)]);
+        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        (0..10).for_each(|segment| push(&outbox, 8, segment, MIB));
+        while outbox.pull(Class::Small, 1).is_some() {}
+        outbox.clear();
+        push(&outbox, 7, 20, SMALL_BYTES);
+        push(&outbox, 8, 20, MIB);
+        assert!(outbox.pull(Class::Small, 1).is_some());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub type PairRates = BTreeMap<(GatewayId, GatewayId), PairRate>;
 impl PairRate {
     /// Of a pair that shares neither port nor link.
     pub const fn alone(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 0, of_link: 0 }
+        Self { ports: rate, flow: 1, of_link: 1 }
     }
 
     /// In IP bytes, over a link that is held to a rate: its part of that, unless the ports have
@@ -34,9 +34,10 @@ impl PairRate {
         self.ports.min(part(link, self.flow, Some(&self.of_link)))
     }
 
-    /// What the link carries for this pair to have `carried` bits per second as its part.
-    pub fn of_link(&self, carried: f64) -> f64 {
-        if self.flow == 0 { carried } else { carried * self.of_link as f64 / self.flow as f64 }
+    /// What the link carries for this pair to have `carried` bits per second as its part; `None`
+    /// of a pair without bulk, which has no part.
+    pub fn of_link(&self, carried: f64) -> Option<f64> {
+        (self.flow > 0).then(|| carried * self.of_link as f64 / self.flow as f64)
     }
 }
 
@@ -47,31 +48,41 @@ impl Plan {
     /// to pass a full port or link then ends together. A pair that the plan gives no bulk, which
     /// may still have small buffers, is held to what it alone could fill.
     pub fn pair_rates(&self, fabric: &Fabric) -> PairRates {
-        let region = |id: GatewayId| fabric.gateway(id).region;
-        let mut flows = self.flows(Operation::AllReduce, &shard::parts(self, NOMINAL_BYTES));
-        flows.retain(|(from, to), _| region(*from) != region(*to));
-        let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for ((from, to), flow) in &flows {
-            *outs.entry(*from).or_insert(0) += flow;
-            *ins.entry(*to).or_insert(0) += flow;
-            *links.entry((region(*from), region(*to))).or_insert(0) += flow;
-        }
-        let mut rates = PairRates::new();
-        for from in fabric.gateway_ids() {
-            for to in fabric.gateway_ids().filter(|to| region(*to) != region(from)) {
-                let ports = (fabric.gateway(from).wan, fabric.gateway(to).wan);
-                let linked = fabric.link(region(from), region(to)).is_some();
-                let ((Some(out), Some(inward)), true) = (ports, linked) else { continue };
-                let flow = flows.get(&(from, to)).copied().unwrap_or(0);
-                let of_out = part(out.egress, flow, outs.get(&from));
-                let of_in = part(inward.ingress, flow, ins.get(&to));
-                let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-                let rate = PairRate { ports: of_out.min(of_in), flow, of_link };
-                rates.insert((from, to), rate);
-            }
-        }
-        rates
+        pair_rates(std::iter::once(self), fabric)
     }
+}
+
+/// As [`Plan::pair_rates`], where several plans are followed at once, each as much as another.
+pub fn pair_rates<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairRates {
+    let region = |id: GatewayId| fabric.gateway(id).region;
+    let mut flows = BTreeMap::new();
+    for plan in plans {
+        for (pair, flow) in plan.flows(Operation::AllReduce, &shard::parts(plan, NOMINAL_BYTES)) {
+            *flows.entry(pair).or_insert(0) += flow;
+        }
+    }
+    flows.retain(|(from, to), _| region(*from) != region(*to));
+    let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for ((from, to), flow) in &flows {
+        *outs.entry(*from).or_insert(0) += flow;
+        *ins.entry(*to).or_insert(0) += flow;
+        *links.entry((region(*from), region(*to))).or_insert(0) += flow;
+    }
+    let mut rates = PairRates::new();
+    for from in fabric.gateway_ids() {
+        for to in fabric.gateway_ids().filter(|to| region(*to) != region(from)) {
+            let ports = (fabric.gateway(from).wan, fabric.gateway(to).wan);
+            let linked = fabric.link(region(from), region(to)).is_some();
+            let ((Some(out), Some(inward)), true) = (ports, linked) else { continue };
+            let flow = flows.get(&(from, to)).copied().unwrap_or(0);
+            let of_out = part(out.egress, flow, outs.get(&from));
+            let of_in = part(inward.ingress, flow, ins.get(&to));
+            let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
+            let rate = PairRate { ports: of_out.min(of_in), flow, of_link };
+            rates.insert((from, to), rate);
+        }
+    }
+    rates
 }
 
 /// First-sent payload bytes per second that a pair may send: what its rate carries beside what
@@ -119,6 +130,26 @@ mod tests {
             loss: Fraction::default(),
         };
         Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
+    }
+
+    /// One job goes on by the fabric's plan, another by one that has half of a pair's bytes take
+    /// other ways: neither alone says what pairs get.
+    #[test]
+    fn plans_that_are_followed_at_once_count_alike() {
+        let fabric = fabric();
+        let plan = plan::plan(&fabric).expect("a plan");
+        let mut other = plan.clone();
+        other.trees.truncate(1);
+        let [one, two] =
+            [[&plan, &other], [&other, &plan]].map(|plans| pair_rates(plans.into_iter(), &fabric));
+        assert_eq!(one, two);
+        assert_ne!(one, plan.pair_rates(&fabric));
+        assert_ne!(one, other.pair_rates(&fabric));
+        let same = pair_rates([&plan, &plan].into_iter(), &fabric);
+        let over = |rates: &PairRates| -> Vec<BitRate> {
+            rates.values().map(|rate| rate.over(mbit(100))).collect()
+        };
+        assert_eq!(over(&same), over(&plan.pair_rates(&fabric)));
     }
 
     #[test]

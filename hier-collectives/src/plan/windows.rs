@@ -56,19 +56,26 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
 /// each hop.
 pub(super) fn segment_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
     let rates = plan.pair_rates(fabric);
+    let largest = rates.values().map(|rate| rate.flow).max().unwrap_or(0);
     let shared = rates.iter().filter_map(|((from, to), rate)| {
         let (from, to) = (fabric.gateway(*from), fabric.gateway(*to));
         let link = fabric.link(from.region, to.region)?.rate;
         let alone = link.min(from.wan?.egress).min(to.wan?.ingress);
         let part = rate.over(link);
-        (rate.flow > 0 && part < alone).then(|| part.bytes_per_second())
+        let counts = rate.flow > 0 && rate.flow >= largest / SLIVER;
+        (counts && part < alone).then(|| part.bytes_per_second())
     });
-    let wanted = (shared.fold(f64::INFINITY, f64::min) * 0.040).clamp(SHARED_MIN, 1e9) as u64;
+    let least = SHARED_MIN.max((plan.segment.get() / SHORTER_MAX) as f64);
+    let wanted = (shared.fold(f64::INFINITY, f64::min) * 0.040).clamp(least, 1e9) as u64;
     ByteCount::new(plan.segment.get().min(1 << wanted.ilog2()))
 }
 
-/// Of a pair that has little, in bytes.
+/// Of a pair that has little, in bytes,
 const SHARED_MIN: f64 = 65_536.0;
+/// and as a part: fabric files that differ by little must have segments that do.
+const SHORTER_MAX: u64 = 4;
+/// A pair with less than this part of the largest flow has too little to hold others up.
+const SLIVER: u64 = 32;
 
 /// Trees that a plan for this fabric has at most, whatever its rates. A packing has no more than
 /// what can be full in it (ports and pairs), or than are spread by load; a gateway of a region with
