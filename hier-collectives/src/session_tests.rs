@@ -8,9 +8,22 @@ use world::*;
 
 /// Every rank posts collectives of these lengths, in any interleaving; each ends well everywhere.
 fn all_post_and_end(world: &mut World, lengths: &[u64]) -> Result<(), TestCaseError> {
-    let world_size = world.fabric.world_size();
-    let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
+    all_post(world, lengths, |_| {});
+    for rank in 0..world.fabric.world_size() {
+        let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+        prop_assert_eq!(ready, lengths.len());
+        let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
+        prop_assert_eq!(free, lengths.len());
+    }
+    world.assert_clean();
+    Ok(())
+}
+
+/// Every rank posts collectives of these lengths, in any interleaving with `between`.
+fn all_post(world: &mut World, lengths: &[u64], mut between: impl FnMut(&mut World)) {
+    let mut due: Vec<(u32, u64)> = (0..world.fabric.world_size()).map(|rank| (rank, 0)).collect();
     while !due.is_empty() {
+        between(world);
         let index = world.dice.roll(due.len());
         let (rank, sequence) = due[index];
         world.post(RankId(rank), sequence, lengths[sequence as usize]);
@@ -23,14 +36,6 @@ fn all_post_and_end(world: &mut World, lengths: &[u64]) -> Result<(), TestCaseEr
         }
     }
     world.run();
-    for rank in 0..world_size {
-        let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
-        prop_assert_eq!(ready, lengths.len());
-        let free = world.count(rank, |e| matches!(e, RankEvent::ContributionFree { .. }));
-        prop_assert_eq!(free, lengths.len());
-    }
-    world.assert_clean();
-    Ok(())
 }
 
 proptest! {
@@ -90,10 +95,8 @@ proptest! {
             ],
         };
         let mut world = World::new(&ranks, plan_of(trees(plans[0])), seed, 600);
-        let world_size = world.fabric.world_size();
-        let mut due: Vec<(u32, u64)> = (0..world_size).map(|rank| (rank, 0)).collect();
         let mut plans = plans[1..].iter();
-        while !due.is_empty() {
+        all_post(&mut world, &lengths, |world| {
             if world.dice.roll(8) == 0 && let Some(index) = plans.next() {
                 let now = world.now;
                 world.session(GatewayId(0)).handle_plan(plan_of(trees(*index)), now);
@@ -104,22 +107,11 @@ proptest! {
                 let (one, other) = pairs[world.dice.roll(3)];
                 world.lose_lane(GatewayId(one), GatewayId(other));
             }
-            let index = world.dice.roll(due.len());
-            let (rank, sequence) = due[index];
-            world.post(RankId(rank), sequence, lengths[sequence as usize]);
-            due[index].1 += 1;
-            if due[index].1 == lengths.len() as u64 {
-                due.swap_remove(index);
-            }
-            for _ in 0..world.dice.roll(30) {
-                world.step();
-            }
-        }
-        world.run();
+        });
         let hashes = world.sessions.iter().map(|s| s.status().plan.expect("an epoch").hash());
         let hashes: BTreeSet<u64> = hashes.collect();
         prop_assert_eq!(hashes.len(), 1, "they follow several plans");
-        for rank in 0..world_size {
+        for rank in 0..world.fabric.world_size() {
             let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
             prop_assert_eq!(ready, lengths.len());
         }

@@ -20,7 +20,7 @@ pub enum StepError {
     /// No room for a number of each rank. The caller's fault.
     #[error(transparent)]
     ArenaFull(#[from] ArenaFull),
-    /// The exchange failed, as any collective may; end the step again in the next epoch.
+    /// The exchange failed, as any collective may; see [`BatchShare::end_step`].
     #[error(transparent)]
     Failed(#[from] Failure),
     /// A rank was told a time that gives no speed.
@@ -61,8 +61,9 @@ impl BatchShare {
     }
 
     /// The step is over, and this rank computed for so long: a collective of one number for each
-    /// rank, which costs about what a barrier does. True if the next step is split in another way,
-    /// on all ranks alike.
+    /// rank, which costs about what a barrier does. True if the next step is split in another way:
+    /// on all ranks alike, as long as the collective succeeds on all. Where it failed on some and
+    /// not on others, make the share anew on every rank.
     ///
     /// # Errors
     /// [`StepError`].

@@ -300,9 +300,13 @@ mod tests {
 
     impl Bench {
         fn new(loss_ppb: u32) -> Self {
+            Self::of(HELD, loss_ppb)
+        }
+
+        fn of(rate: BitRate, loss_ppb: u32) -> Self {
             let (a, b, rtt) = (RegionId(0), RegionId(1), Span::from_ms(50));
             let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
-            let estimate = Estimate::new(Link { a, b, rate: HELD, rtt, loss });
+            let estimate = Estimate::new(Link { a, b, rate, rtt, loss });
             Self { estimate, now: TimeNs::default(), passed: Passed::default() }
         }
 
@@ -400,13 +404,24 @@ mod tests {
 
     /// What was lost in a cut comes again at once, and what comes of it with it.
     #[test]
-    fn bursts_on_a_thin_link_say_nothing() {
+    fn bursts_among_little_traffic_say_nothing() {
         let mut bench = Bench::new(0);
         for _ in 0..20 {
             bench.pass(9, 1.9, 2.0, 0.0);
             bench.pass(1, 10.0, 2.0, 0.0);
         }
         assert_eq!(bench.carries(), None);
+    }
+
+    #[test]
+    fn a_link_too_thin_to_look_at_is_what_the_fabric_says() {
+        for (mbits, looked_at) in [(2, false), (7, false), (8, true)] {
+            let rate = BitRate::from_bits_per_second(mbits * 1_000_000);
+            let mut bench = Bench::of(rate, 0);
+            bench.pass(5, mbits as f64, mbits as f64 + 1.0, 0.0);
+            bench.pass(20, mbits as f64, mbits as f64 / 2.0, 0.0);
+            assert_eq!(bench.carries().is_some(), looked_at, "{mbits} Mbit/s");
+        }
     }
 
     #[test]
