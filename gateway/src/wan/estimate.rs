@@ -406,6 +406,7 @@ mod tests {
     #[test]
     fn bursts_among_little_traffic_say_nothing() {
         let mut bench = Bench::new(0);
+        bench.fill(5, 900.0);
         for _ in 0..20 {
             bench.pass(9, 1.9, 2.0, 0.0);
             bench.pass(1, 10.0, 2.0, 0.0);
