@@ -1,6 +1,7 @@
 //! `cargo xtask faults`: processes killed and stopped in mid-collective.
 
 use crate::command::{CommandLine, Failure};
+use crate::tally::Tally;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +15,13 @@ pub fn line(root: &Path, arguments: &[&str]) -> Result<CommandLine, Failure> {
     let landbridge = program("landbridge").display().to_string();
     let all = [&["--landbridge", &landbridge], arguments].concat();
     Ok(CommandLine::built(&program("faults"), &all))
+}
+
+/// Runs each fault once, and counts.
+pub fn check(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
+    let line = line(root, &[])?;
+    let status = line.stream(root, |text| tally.fault_line(text))?;
+    if status.success() { Ok(()) } else { Err(line.failed(&status)) }
 }
 
 /// Runs it for a person.

@@ -168,7 +168,7 @@ impl<'a> Environment<'a> {
 
     /// Tests of the package as it is installed here.
     fn pytest(&self, arguments: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-        let line = self.line(&[&["python", "-m", "pytest", "-q", "-rs"], arguments].concat());
+        let line = self.line(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
         let before = tally.passed;
         let status = line.stream(self.root, |line| tally.pytest_line(line))?;
         if !status.success() {

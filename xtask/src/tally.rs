@@ -7,6 +7,8 @@ pub struct Tally {
     pub passed: u64,
     /// Failed.
     pub failed: u64,
+    /// Their names, or what was wrong.
+    pub failures: Vec<String>,
     /// What was not run, and why, as far as it is known.
     pub skipped: Vec<String>,
     /// Of those, the ones that the test program running now will count as passed.
@@ -19,6 +21,10 @@ impl Tally {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.passed += count(counts, " passed").saturating_sub(std::mem::take(&mut self.said));
             self.failed += count(counts, " failed");
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
+        {
+            self.failures.push(name.to_owned());
         } else if let Some((name, why)) =
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
         {
@@ -29,13 +35,29 @@ impl Tally {
         }
     }
 
-    /// Takes note of a line of pytest's output, which with `-q -rs` tells each skip and the sums.
+    /// Takes note of a line of pytest's output, which with `-q -rsfE` tells each skip, each failure and the sums.
     pub fn pytest_line(&mut self, line: &str) {
         if let Some(skip) = line.strip_prefix("SKIPPED ") {
             self.skipped.push(format!("python {skip}"));
+        } else if let Some(failure) =
+            line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))
+        {
+            self.failures.push(failure.to_owned());
         } else if line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("ed") {
             self.passed += count(line, " passed");
             self.failed += count(line, " failed");
+        }
+    }
+
+    /// Takes note of a line of `faults`: a case that passed, or one that did not and why.
+    pub fn fault_line(&mut self, line: &str) {
+        if line.contains(" %): pass,") {
+            self.passed += 1;
+        } else if line.contains(" %): FAIL,") {
+            self.failed += 1;
+            self.failures.push(line.to_owned());
+        } else if let Some(wrong) = line.strip_prefix("    WRONG ") {
+            self.failures.push(wrong.to_owned());
         }
     }
 }
@@ -67,7 +89,8 @@ test result: cut off";
         let mut tally = Tally::default();
         output.lines().for_each(|line| tally.line(line));
         let skipped = vec!["slow, needs two hosts".to_owned(), "lab: no privilege".to_owned()];
-        assert_eq!(tally, Tally { passed: 13, failed: 1, skipped, said: 0 });
+        let failures = vec!["other".to_owned()];
+        assert_eq!(tally, Tally { passed: 13, failed: 1, failures, skipped, said: 0 });
     }
 
     #[test]
@@ -75,6 +98,7 @@ test result: cut off";
         let output = "\
 .....s                                                                   [100%]
 SKIPPED [1] python/tests/test_buffers.py:155: could not import 'jax'
+FAILED python/tests/test_arena.py::test_leaks - assert 3 == 2
 1 failed, 105 passed, 1 skipped, 2 deselected in 52.48s
 21 passed in 61.02s (0:01:01)
 no tests ran in 0.01s";
@@ -82,6 +106,20 @@ no tests ran in 0.01s";
         output.lines().for_each(|line| tally.pytest_line(line));
         let skip = "python [1] python/tests/test_buffers.py:155: could not import 'jax'";
         let skipped = vec![skip.to_owned()];
-        assert_eq!(tally, Tally { passed: 126, failed: 1, skipped, said: 0 });
+        let failures = vec!["python/tests/test_arena.py::test_leaks - assert 3 == 2".to_owned()];
+        assert_eq!(tally, Tally { passed: 126, failed: 1, failures, skipped, said: 0 });
+    }
+
+    #[test]
+    fn faults_say_what_was_wrong() {
+        let output = "\
+kill rank 0   at 43.8 % (aimed 43.3 %): pass, longest wait  2.6 s, again after  3.4 s
+    heard rank 1: rank lost
+kill relay    at 31.0 % (aimed 30.1 %): FAIL, longest wait 26.1 s, again after  3.4 s
+    WRONG rank 1 waited for 26.1s
+faults on processes: 1 passed, 1 failed";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.fault_line(line));
+        assert_eq!((tally.passed, tally.failed, tally.failures.len()), (1, 1, 2));
     }
 }

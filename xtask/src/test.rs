@@ -46,7 +46,7 @@ const STAGES: [Stage; 12] = [
         name: "quickstart",
         run: |place, tally| quickstart::check(&place.root, &place.landbridge, tally),
     },
-    Stage { name: "faults", run: |place, _| faults::line(&place.root, &[])?.pass(&place.root) },
+    Stage { name: "faults", run: |place, tally| faults::check(&place.root, tally) },
     Stage { name: "python", run: |place, tally| python::check(&place.root, place.target(), tally) },
 ];
 
@@ -125,7 +125,9 @@ fn summarise(
         tally.skipped.iter().for_each(|what| println!("  {what}"));
     }
     if let Some((stage, failure)) = failure {
-        println!("\nFAILED: {stage}: {}\nRepeat with:\n  {}", failure.why, failure.repeat);
+        println!("\nFAILED: {stage}: {}", failure.why);
+        tally.failures.iter().for_each(|what| println!("  {what}"));
+        println!("Repeat with:\n  {}", failure.repeat);
         tally.failed = tally.failed.max(1);
     }
     let Tally { passed, failed, skipped, .. } = tally;
