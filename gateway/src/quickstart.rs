@@ -7,6 +7,7 @@
 
 pub mod digits;
 pub mod mlp;
+pub mod ports;
 pub mod reference;
 pub mod report;
 pub mod training;

@@ -2,17 +2,15 @@
 
 use super::fault::{EAST_RANKS, RANKS, Victim, Way};
 use gateway::observe::server::fetch_status;
+use gateway::quickstart::ports;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
-/// UDP ports that a gateway takes.
-const LANES: u16 = 16;
 /// Elements of each all-reduce: 16 MiB of i64, 1.4 s at 100 Mbit/s.
 const ELEMENTS: u64 = 16 << 17;
 /// Bytes of each all-reduce.
@@ -54,8 +52,8 @@ impl Deployment {
     /// Starts everything; the ranks' lines come over the channel.
     pub fn start(landbridge: &Path) -> io::Result<(Self, mpsc::Receiver<Line>)> {
         let folder = tempfile::tempdir()?;
-        let [east, west, relay] = free_blocks()?;
-        let status = [free_tcp()?, free_tcp()?];
+        let (east, west, relay) = (ports::block()?, ports::block()?, ports::block()?);
+        let status = [ports::block()?, ports::block()?];
         let (lines, receiver) = mpsc::channel();
         std::fs::write(folder.path().join("fabric.toml"), fabric(east, relay))?;
         for (name, listen, status) in [("east", east, status[0]), ("west", west, status[1])] {
@@ -64,7 +62,7 @@ impl Deployment {
         }
         let mut deployment = Self {
             landbridge: landbridge.to_owned(),
-            ports: [relay, west],
+            ports: [relay.port(), west.port()],
             status,
             relay: None,
             gateways: [None, None],
@@ -209,11 +207,11 @@ impl Deployment {
     }
 }
 
-fn fabric(east: u16, relay: u16) -> String {
-    let region = |name: &str, ranks: usize, port: u16| {
+fn fabric(east: SocketAddr, relay: SocketAddr) -> String {
+    let region = |name: &str, ranks: usize, wan: SocketAddr| {
         format!(
             "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
-             wan = \"127.0.0.1:{port}\"\negress = \"100 Mbit/s\"\ningress = \"100 Mbit/s\"\n"
+             wan = \"{wan}\"\negress = \"100 Mbit/s\"\ningress = \"100 Mbit/s\"\n"
         )
     };
     format!(
@@ -224,33 +222,11 @@ fn fabric(east: u16, relay: u16) -> String {
     )
 }
 
-fn region(name: &str, listen: u16, status: SocketAddr) -> String {
+fn region(name: &str, listen: SocketAddr, status: SocketAddr) -> String {
     format!(
         "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
-         listen = \"127.0.0.1:{listen}\"\nstatus = \"{status}\"\n\
+         listen = \"{listen}\"\nstatus = \"{status}\"\n\
          certificate = \"keys/{name}-0.pem\"\nkey = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\n\
          memory = \"256 MiB\"\n[job.train]\ntoken = \"keys/train.token\"\nmemory = \"1 GiB\"\n"
     )
-}
-
-/// Three blocks of ports that were free a moment ago.
-fn free_blocks() -> io::Result<[u16; 3]> {
-    let (mut found, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
-    while Instant::now() < deadline {
-        let proposal = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let first = proposal / LANES * LANES;
-        let block = first..first.saturating_add(LANES);
-        let free = block.map_while(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
-        if free.count() == usize::from(LANES) && !found.contains(&first) {
-            found.push(first);
-        }
-        if let [east, west, relay] = found[..] {
-            return Ok([east, west, relay]);
-        }
-    }
-    Err(io::ErrorKind::AddrNotAvailable.into())
-}
-
-fn free_tcp() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

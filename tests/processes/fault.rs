@@ -53,7 +53,7 @@ pub const LATE_BY: Duration = Duration::from_secs(90);
 pub const CUT_FOR: Duration = Duration::from_secs(5);
 /// A silent peer is lost after QUIC's idle timeout of 15 s, and an exchange that does not move
 /// ends sooner; the rest is for a busy machine.
-pub const VERDICT_WITHIN: Duration = Duration::from_secs(15 + 5);
+pub const VERDICT_WITHIN: Duration = Duration::from_secs(15 + 10);
 
 impl Fault {
     /// Every fault that is tried.

@@ -1,16 +1,13 @@
 //! The quickstart's deployment: a folder with fabric, region files, keys and sockets.
 
 use super::rank::JOB;
-use super::{Options, QuickstartError};
+use super::{Options, QuickstartError, ports};
 use crate::certs::{self, Order, Validity};
 use crate::config::FabricFile;
 use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-/// UDP ports that a gateway takes at most, one for each lane.
-const LANES_MAX: u16 = crate::config::LANES_MAX;
 
 /// Relative speeds of the ranks, in turn.
 const SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
@@ -30,9 +27,8 @@ impl Deployment {
     pub fn make(options: &Options) -> Result<Self, QuickstartError> {
         let folder = tempfile::Builder::new().prefix("landbridge-").tempdir();
         let folder = folder.map_err(QuickstartError::system("cannot make a folder"))?;
-        let system = || QuickstartError::system("no free ports on loopback");
-        let [east, west, relay] = ports().map_err(system())?;
-        let status = [free_tcp().map_err(system())?, free_tcp().map_err(system())?];
+        let block = || ports::block().map_err(QuickstartError::system("no free ports on loopback"));
+        let (east, west, relay, status) = (block()?, block()?, block()?, [block()?, block()?]);
         let fabric_path = folder.path().join("fabric.toml");
         write(&fabric_path, &fabric_text(options, east, relay))?;
         // West is reached through the relay, so it listens elsewhere than the fabric says.
@@ -97,31 +93,4 @@ fn region_text(name: &str, listen: SocketAddr, status: SocketAddr) -> String {
 
 fn write(path: &Path, text: &str) -> Result<(), QuickstartError> {
     std::fs::write(path, text).map_err(QuickstartError::system("cannot write a config"))
-}
-
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// Three blocks of UDP ports that were free a moment ago.
-fn ports() -> std::io::Result<[SocketAddr; 3]> {
-    let mut found = Vec::new();
-    // The kernel proposes where to look.
-    for _ in 0..200 {
-        let proposal = UdpSocket::bind((LOOPBACK, 0))?.local_addr()?.port();
-        let first = proposal / LANES_MAX * LANES_MAX;
-        let block = first..first.saturating_add(LANES_MAX);
-        let sockets: Vec<_> =
-            block.map_while(|port| UdpSocket::bind((LOOPBACK, port)).ok()).collect();
-        let address = SocketAddr::new(LOOPBACK, first);
-        if sockets.len() == usize::from(LANES_MAX) && !found.contains(&address) {
-            found.push(address);
-        }
-        if let [east, west, relay] = found[..] {
-            return Ok([east, west, relay]);
-        }
-    }
-    Err(std::io::ErrorKind::AddrNotAvailable.into())
-}
-
-fn free_tcp() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((LOOPBACK, 0))?.local_addr()
 }

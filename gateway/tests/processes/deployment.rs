@@ -2,17 +2,17 @@
 
 use gateway::client::{Attach, Client, Way};
 use gateway::local::protocol::Token;
+use gateway::quickstart::ports;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::Epoch;
 use hier_collectives::post::Failure;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_landbridge");
-const LANES: u16 = 16;
 
 /// See the module; its gateways are killed when it is dropped.
 pub struct Deployment {
@@ -139,34 +139,15 @@ impl Log {
     }
 }
 
-/// As many free UDP ports in a row as a gateway may take.
-pub fn free_block() -> u16 {
-    for _ in 0..200 {
-        let proposal = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let first = proposal.local_addr().expect("bound").port() / LANES * LANES;
-        drop(proposal);
-        let block = first..first.saturating_add(LANES);
-        let free = block.map_while(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
-        if free.count() == usize::from(LANES) {
-            return first;
-        }
-    }
-    panic!("no {LANES} free ports in a row");
-}
-
-/// A free TCP port.
-pub fn free_tcp() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("bound").port()
+/// A port for TCP, the first of as many for UDP as a gateway may take.
+pub fn free_port() -> u16 {
+    ports::block().expect("free ports").port()
 }
 
 impl Deployment {
     /// Writes files and keys; nothing runs yet.
     pub fn new(layout: &Layout<'_>) -> Self {
-        let (a, mut b) = (free_block(), free_block());
-        while a == b || layout.west_seen_at == Some(b) {
-            b = free_block();
-        }
+        let (a, b) = (free_port(), free_port());
         let region = |name: &str, ranks: u32, port: u16| {
             format!(
                 "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
@@ -185,7 +166,7 @@ impl Deployment {
             format!("[job.{name}]\ntoken = \"keys/{name}.token\"\nmemory = \"256 MiB\"\n")
         };
         let jobs: String = layout.jobs.iter().map(job).collect();
-        let status = [free_tcp(), free_tcp()];
+        let status = [free_port(), free_port()];
         for (name, status) in ["east", "west"].into_iter().zip(status) {
             let elsewhere = name == "west" && layout.west_seen_at.is_some();
             let listen = elsewhere.then(|| format!("listen = \"127.0.0.1:{b}\"\n"));

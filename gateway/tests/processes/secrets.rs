@@ -1,6 +1,6 @@
 //! What somebody sees who reads the gateways' logs, or their packets between the regions.
 
-use super::deployment::{Deployment, Layout, Team, free_block};
+use super::deployment::{Deployment, Layout, Team, free_port};
 use gateway::client::{Attach, AttachError, Client, Way};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::FailureCode;
@@ -103,7 +103,7 @@ async fn what_fails(deployment: &Deployment, token: [u8; 32]) {
 
 #[test]
 fn neither_packets_nor_debug_logs_tell_secrets() {
-    let tapped = free_block();
+    let tapped = free_port();
     let layout = layout(tapped);
     let mut deployment = Deployment::new(&layout);
     deployment.debug = true;
@@ -160,7 +160,7 @@ fn neither_packets_nor_debug_logs_tell_secrets() {
 
 #[test]
 fn a_capture_of_what_is_in_clear_would_show_it() {
-    let tapped = free_block();
+    let tapped = free_port();
     let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let capture = Capture::default();
     tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));

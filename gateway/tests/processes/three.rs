@@ -1,7 +1,7 @@
 //! Three regions of unequal size behind relays or in a lab, two gateways and a sidecar in one of
 //! them, each gateway and each rank a process.
 
-use super::deployment::{BINARY, Deployment, free_block, free_tcp};
+use super::deployment::{BINARY, Deployment, free_port};
 use super::outcome;
 use super::skipping::skip;
 use std::io::{BufRead, BufReader};
@@ -52,7 +52,6 @@ impl Site {
     fn start(between: Between) -> Option<Self> {
         let (mut fabric, mut relays) = ("name = \"three\"\nmtu = 1500\n".to_owned(), vec![]);
         let mut files: Vec<(String, String)> = Vec::new();
-        let mut blocks = Blocks::default();
         for (region, name, ranks, port) in GATEWAYS {
             if !fabric.contains(&format!("[region.{region}]")) {
                 let of_it = GATEWAYS.iter().filter(|gateway| gateway.0 == region);
@@ -61,11 +60,11 @@ impl Site {
             }
             fabric += &format!("[region.{region}.gateway.{name}]\nranks = {ranks}\n");
             if region == "cairo" {
-                fabric += &format!("lan = \"127.0.0.1:{}\"\n", blocks.another());
+                fabric += &format!("lan = \"127.0.0.1:{}\"\n", free_port());
             }
             let mut listen = String::new();
             if port {
-                let (own, mut seen) = (blocks.another(), format!("127.0.0.1:{}", blocks.another()));
+                let (own, mut seen) = (free_port(), format!("127.0.0.1:{}", free_port()));
                 if between == Between::Relays {
                     listen = format!("listen = \"127.0.0.1:{own}\"\n");
                     relays.push((seen.clone(), own));
@@ -81,7 +80,7 @@ impl Site {
                  status = \"127.0.0.1:{}\"\ncertificate = \"keys/{name}.pem\"\n\
                  key = \"keys/{name}.key\"\nca = \"keys/ca.pem\"\nmemory = \"256 MiB\"\n\
                  [job.train]\ntoken = \"keys/train.token\"\nmemory = \"256 MiB\"\n",
-                free_tcp()
+                free_port()
             );
             files.push((format!("{name}.toml"), text));
         }
@@ -133,22 +132,6 @@ impl Site {
         };
         let ranks: Vec<Child> = served.enumerate().map(start).collect();
         ranks.into_iter().map(|rank| rank.wait_with_output().expect("ends")).collect()
-    }
-}
-
-/// Blocks of free ports, each another.
-#[derive(Default)]
-struct Blocks(Vec<u16>);
-
-impl Blocks {
-    fn another(&mut self) -> u16 {
-        loop {
-            let block = free_block();
-            if !self.0.contains(&block) {
-                self.0.push(block);
-                return block;
-            }
-        }
     }
 }
 
