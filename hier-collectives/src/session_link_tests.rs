@@ -129,3 +129,48 @@ fn a_change_that_is_lost_with_its_lane_is_said_again_beside_the_next() {
     assert_eq!(world.session(other).plan().expect("an epoch").trees, plans[1].trees);
     world.assert_clean();
 }
+
+/// However often the plan changes meanwhile, what began under one ends under it.
+#[test]
+fn a_long_collective_outlives_many_plans() {
+    let (east, west) = (tree(1, &[1], &[(0, 1)]), tree(1, &[0], &[(1, 0)]));
+    let mut world = World::new(&[1, 1], plan_of(vec![east.clone(), west.clone()]), 7, 1000);
+    let plans = [vec![east], vec![west]].map(plan_of);
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 2000);
+    }
+    hear_all(&mut world);
+    for (sequence, plan) in (1..25).zip(plans.iter().cycle()) {
+        let now = world.now;
+        world.session(GatewayId(0)).handle_plan(plan.clone(), now);
+        world.collect(GatewayId(0));
+        hear_all(&mut world);
+        assert!(world.sessions.iter().all(|s| s.plan().expect("an epoch").trees == plan.trees));
+        // Half of the plans have a collective of their own.
+        for rank in (0..2).filter(|_| sequence % 2 == 1) {
+            world.post(RankId(rank), sequence / 2 + 1, 4);
+        }
+        hear_all(&mut world);
+    }
+    let phase = |session: &Session| session.live.get(&Sequence(0)).map(|c| c.phase);
+    assert!(world.sessions.iter().all(|session| phase(session) == Some(Phase::Running)));
+    world.run();
+    for rank in 0..2 {
+        let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+        assert_eq!(ready, 13, "rank {rank}");
+    }
+    world.assert_clean();
+}
+
+/// What sessions say arrives, and not a byte of data.
+fn hear_all(world: &mut World) {
+    let next = |world: &mut World| {
+        let (pair, queue) = world.messages.iter_mut().find(|(_, queue)| !queue.is_empty())?;
+        queue.pop_front().map(|message| (*pair, message))
+    };
+    while let Some(((from, to), message)) = next(world) {
+        let now = world.now;
+        world.session(to).handle_message(from, message, now).expect("fair");
+        world.collect(to);
+    }
+}

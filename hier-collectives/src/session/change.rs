@@ -169,8 +169,15 @@ impl Session {
         }));
         let roles = plan.roles(me);
         let old = std::mem::replace(&mut active.plan, plan);
-        active.before.push((from, old, std::mem::replace(&mut active.roles, roles)));
-        if active.before.len() > PLANS_MAX {
+        let old_roles = std::mem::replace(&mut active.roles, roles);
+        // A plan under which nothing could begin is of no collective: so there are never more
+        // plans than collectives that may be live.
+        if active.before.last().is_none_or(|(last, ..)| *last < from) {
+            active.before.push((from, old, old_roles));
+        }
+        // What is live is of one of them, and what is not is said again soon or never.
+        let oldest = self.live.keys().next().copied().unwrap_or(from);
+        while active.before.len() > PLANS_MIN && active.before[0].0 <= oldest {
             active.before.remove(0);
         }
         active.held = None;
@@ -190,5 +197,6 @@ impl Active {
     }
 }
 
-/// Earlier plans of an epoch that are kept, for what is still said of their collectives.
-const PLANS_MAX: usize = 8;
+/// Earlier plans of an epoch that are kept at least, for what is still said of collectives that
+/// have ended.
+const PLANS_MIN: usize = 8;
