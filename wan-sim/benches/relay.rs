@@ -53,12 +53,15 @@ fn main() {
     );
     let direct = Spread::new(rounds.iter().map(|(direct, ..)| *direct));
     println!("| direct | {direct:.1} | | | | | |");
-    for (name, which) in [("0", 0), ("20 ms", 1)] {
+    // With what is under way beyond the caches, three busy threads are more than two cores bear:
+    // that row is for comparison.
+    for (name, which, wanted) in [("0", 0, Some(WANTED)), ("20 ms", 1, None)] {
         let ratios = Spread::new(rounds.iter().map(|round| of(round, which).gbits / round.0));
+        let judged = wanted.map(|wanted| verdict(ratios.median() >= wanted)).unwrap_or_default();
+        let wanted = wanted.map(|wanted| wanted.to_string()).unwrap_or_default();
         println!(
-            "| relayed, delay {name} | {:.1} | {ratios} | {WANTED} | {} | {:.0} | {} |",
+            "| relayed, delay {name} | {:.1} | {ratios} | {wanted} | {judged} | {:.0} | {} |",
             Spread::new(rounds.iter().map(|round| of(round, which).gbits)),
-            verdict(ratios.median() >= WANTED),
             Spread::new(
                 rounds.iter().map(|round| of(round, which).report.cpu_permille as f64 / 10.0)
             ),

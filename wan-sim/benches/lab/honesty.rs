@@ -3,12 +3,8 @@
 use crate::site::World;
 use crate::spread::Spread;
 use crate::verdict::{Tried, tried, verdict, void};
-use std::time::Duration;
 
 const SEEDS: u64 = 5;
-/// As long as a start takes, with its first losses.
-const APART: Duration = Duration::from_millis(1500);
-
 /// CUBIC at 1 Gbit/s and 40 ms: its speed depends on single losses.
 pub fn measure() {
     println!(
@@ -19,12 +15,8 @@ pub fn measure() {
         let words = format!("delay 20ms rate 1gbit queue 1bdp loss {loss}");
         let mut runs = [Vec::new(), Vec::new()];
         for seed in 1..=SEEDS {
-            // Side by side, so that what else the machine does meets both.
-            let pair = std::thread::scope(|scope| {
-                let words = &words;
-                let flow = |offload| scope.spawn(move || flow(words, seed, offload));
-                [true, false].map(flow).map(|flow| flow.join().expect("no panic"))
-            });
+            // In turn: two at a time are more than two cores have to bear.
+            let pair = [true, false].map(|offload| flow(&words, seed, offload));
             runs.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
         }
         let again: usize = runs.iter().flatten().map(|run| run.void_before).sum();
@@ -46,8 +38,6 @@ fn flow(words: &str, seed: u64, offload: bool) -> Tried<f64> {
         let world = World::seeded(words, seed).expect("a lab");
         if !offload {
             switch_off(&world);
-            // Both starts together are more than the emulator has to bear.
-            std::thread::sleep(APART);
         }
         (world.tcp(10, 2).0, world.fidelity().expect("a lab"))
     })
