@@ -38,6 +38,12 @@ pub enum BatchError {
         /// Ranks.
         ranks: usize,
     },
+    /// Ranks do not split the same.
+    #[error("rank {rank} splits another global batch, or within other limits, than rank 0")]
+    Unlike {
+        /// The first of them.
+        rank: usize,
+    },
     /// More samples than the ranks' memory holds together.
     #[error("a batch of {samples} samples is above the {room} that all ranks hold together")]
     NoRoom {

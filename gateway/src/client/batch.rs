@@ -60,10 +60,10 @@ impl BatchShare {
         self.split.shares()
     }
 
-    /// The step is over, and this rank computed for so long: a collective of one number for each
-    /// rank, which costs about what a barrier does. True if the next step is split in another way:
-    /// on all ranks alike, as long as the collective succeeds on all. Where it failed on some and
-    /// not on others, make the share anew on every rank.
+    /// The step is over, and this rank computed for so long: a collective of a few numbers for
+    /// each rank, which costs about what a barrier does. True if the next step is split in another
+    /// way, on all ranks alike. Where it failed on some and not on others, they may split unlike,
+    /// until the next that succeeds splits anew on all of them.
     ///
     /// # Errors
     /// [`StepError`].
@@ -71,16 +71,23 @@ impl BatchShare {
         if self.samples() > 0 && computed > Span::ZERO {
             self.speed = self.samples() as f64 / computed.as_secs_f64();
         }
-        let ranks = self.client.world_size();
-        let own = |rank: u32| if rank == self.client.rank().0 { self.speed } else { 0.0 };
-        let mine: Vec<f64> = (0..ranks).map(own).collect();
-        let mut tensor = self.client.allocate(Dtype::F64, u64::from(ranks))?;
-        tensor.write(bytemuck::cast_slice(&mine));
+        let (ranks, rank) = (self.client.world_size() as usize, self.client.rank().0 as usize);
+        // Each rank's words at its place of each part, and nothing anywhere else.
+        let mine = [self.speed.to_bits(), self.split.agreed(), self.split.state()];
+        let mut words = vec![0; mine.len() * ranks];
+        for (part, word) in words.chunks_mut(ranks).zip(mine) {
+            part[rank] = word;
+        }
+        let mut tensor = self.client.allocate(Dtype::I64, words.len() as u64)?;
+        tensor.write(bytemuck::cast_slice(&words));
         let posted = self.client.all_reduce(tensor, ReduceOp::Sum).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await?;
-        let speeds: Vec<f64> = bytemuck::pod_collect_to_vec(&operation.result());
+        let words: Vec<u64> = bytemuck::pod_collect_to_vec(&operation.result());
         operation.reclaim().await?;
-        Ok(self.split.handle_speeds(&speeds)?)
+        let (speeds, names) = words.split_at(ranks);
+        let (agreed, states) = names.split_at(ranks);
+        let speeds: Vec<f64> = speeds.iter().copied().map(f64::from_bits).collect();
+        Ok(self.split.handle_exchange(&speeds, agreed, states)?)
     }
 }

@@ -1,6 +1,7 @@
 //! A batch that is split anew as speeds drift, at step boundaries.
 
 use super::{BatchError, batch_shares_within};
+use crate::codec::fnv1a;
 use std::collections::VecDeque;
 
 /// Another split must have been better in so many steps one after the other,
@@ -67,12 +68,53 @@ impl Split {
         Ok(changes)
     }
 
+    /// Every rank's speeds, and what each says of its own split: [`Self::agreed`] and
+    /// [`Self::state`]. A collective of speeds that failed on some ranks and not on others leaves
+    /// them with unlike splits, so that the next that succeeds splits anew, by its speeds alone.
+    /// True if the next step is split in another way.
+    ///
+    /// # Errors
+    /// [`BatchError`]; nothing has changed.
+    pub fn handle_exchange(
+        &mut self,
+        speeds: &[f64],
+        agreed: &[u64],
+        states: &[u64],
+    ) -> Result<bool, BatchError> {
+        let unlike = |of: &[u64]| of.iter().position(|one| *one != of[0]);
+        if let Some(rank) = unlike(agreed) {
+            return Err(BatchError::Unlike { rank });
+        }
+        if unlike(states).is_none() {
+            return self.handle_speeds(speeds);
+        }
+        let shares = batch_shares_within(self.global_batch, speeds, &self.limits)?;
+        self.seen.clear();
+        self.shares = shares;
+        Ok(true)
+    }
+
+    /// A name for what all ranks must have said alike: the global batch and the limits.
+    pub fn agreed(&self) -> u64 {
+        name([self.global_batch].iter().chain(&self.limits).copied())
+    }
+
+    /// A name for all that the next answers follow from, but for what is agreed.
+    pub fn state(&self) -> u64 {
+        let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
+        name(self.shares.iter().copied().chain(seen))
+    }
+
     /// The median of a rank's last speeds.
     fn usual(&self, rank: usize) -> f64 {
         let mut seen: Vec<f64> = self.seen.iter().map(|speeds| speeds[rank]).collect();
         seen.sort_by(f64::total_cmp);
         seen[seen.len() / 2]
     }
+}
+
+fn name(values: impl Iterator<Item = u64>) -> u64 {
+    fnv1a(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
 fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
@@ -205,6 +247,42 @@ mod tests {
                 .fold((0.0, f64::INFINITY), |(a, b): (f64, f64), t| (a.max(t), b.min(t)));
             prop_assert!(most <= 1.2 * least, "{most} and {least}");
         }
+    }
+
+    /// Told of speeds, each of these; whether each was split anew.
+    fn exchange(splits: &mut [Split], speeds: &[f64]) -> Vec<Result<bool, BatchError>> {
+        let agreed: Vec<u64> = splits.iter().map(Split::agreed).collect();
+        let states: Vec<u64> = splits.iter().map(Split::state).collect();
+        splits.iter_mut().map(|s| s.handle_exchange(speeds, &agreed, &states)).collect()
+    }
+
+    #[test]
+    fn splits_that_came_apart_are_alike_after_one_exchange() {
+        let mut splits = vec![split(&[1.0, 1.0, 1.0]); 3];
+        for step in 0..4 {
+            let told = exchange(&mut splits, &[1.0, 1.0, 2.0 + 0.01 * f64::from(step)]);
+            assert_eq!(told, vec![Ok(false); 3]);
+        }
+        // The exchange that makes them believe it reaches two of three.
+        exchange(&mut splits[..2], &[1.0, 1.0, 2.0]);
+        assert_ne!(splits[0].shares(), splits[2].shares());
+        let told = exchange(&mut splits, &[1.0, 1.0, 2.0]);
+        assert_eq!(told, vec![Ok(true); 3]);
+        assert!(splits.iter().all(|one| *one == split(&[1.0, 1.0, 2.0])));
+        assert_eq!(exchange(&mut splits, &[1.0, 1.0, 2.0]), vec![Ok(false); 3]);
+        // Not the shares alone: what will be believed next.
+        exchange(&mut splits[1..], &[1.0, 1.0, 4.0]);
+        assert_eq!(exchange(&mut splits, &[1.0, 1.0, 2.0]), vec![Ok(true); 3]);
+    }
+
+    #[test]
+    fn ranks_that_split_another_batch_are_named() {
+        let mut splits = vec![split(&[1.0, 2.0]); 2];
+        splits[1] = Split::new(BATCH, &[1.0, 2.0], &[BATCH, 3 * BATCH]).expect("splits");
+        let before = splits.clone();
+        let told = exchange(&mut splits, &[1.0, 2.0]);
+        assert_eq!(told, vec![Err(BatchError::Unlike { rank: 1 }); 2]);
+        assert_eq!(splits, before);
     }
 
     #[test]
