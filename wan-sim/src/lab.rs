@@ -4,6 +4,7 @@
 //! program runs there unmodified; TCP and UDP segmentation offload stay on, and every
 //! segment meets its link by itself. Needs the privilege to make namespaces and devices.
 
+mod hosts;
 mod pump;
 mod site;
 mod tun;
@@ -13,6 +14,7 @@ use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::topology::{Place, SITES_MAX, Topology, addresses};
 use crate::{Counters, Fidelity, FidelityReport};
+use hosts::Hosts;
 use pump::{Ingress, LIMITS, Numbered, Pump, SiteState, lock};
 use site::Namespace;
 use std::collections::BTreeMap;
@@ -118,6 +120,7 @@ impl Lab {
                 recorder: lab.recorder.clone(),
                 life: pump_life,
                 under_way: BTreeMap::new(),
+                hosts: Hosts::new(topology.sites.len()),
                 sent: 0,
                 spare: Vec::new(),
             };

@@ -70,4 +70,4 @@ impl<T> Tried<T> {
 }
 
 /// Most runs for one figure.
-const TRIES: usize = 3;
+const TRIES: usize = 5;

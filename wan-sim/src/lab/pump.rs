@@ -1,6 +1,7 @@
 //! One site's thread: what the site sends meets its links and goes to the others.
 
 use super::LinkStatus;
+use super::hosts::Hosts;
 use super::tun::Tun;
 use super::vnet::{Damage, Destination, Frame};
 use crate::clock::{RunClock, thread_cpu};
@@ -54,6 +55,7 @@ pub(super) struct Pump {
     /// Readable when the lab ends.
     pub(super) life: UnixStream,
     pub(super) under_way: BTreeMap<(TimeNs, u64), Outgoing>,
+    pub(super) hosts: Hosts,
     pub(super) sent: u64,
     /// Memory for large buffers: new pages cost more than packets.
     pub(super) spare: Vec<Vec<u8>>,
@@ -143,6 +145,7 @@ impl Pump {
 
     fn deliver(&mut self) {
         let mut now = self.now();
+        self.hosts.idle();
         while let Some(entry) = self.under_way.first_entry() {
             let due = entry.key().0;
             if due > now {
@@ -153,18 +156,20 @@ impl Pump {
                 self.enter(&outgoing);
                 continue;
             }
+            let late = self.hosts.lateness(outgoing.to, due, now);
+            let begin = self.now();
             let written = self.tuns[outgoing.to].write(&outgoing.buffer);
             let mut state = lock(&self.state);
             match written {
-                Ok(()) => state.fidelity.delivered(now.since(due)),
+                Ok(()) => state.fidelity.delivered(late),
                 Err(_) => state.fidelity.dropped(outgoing.packets),
             }
             drop(state);
             if outgoing.buffer.capacity() >= BUFFER_BYTES && self.spare.len() < SPARE_MAX {
                 self.spare.push(outgoing.buffer);
             }
-            // Writing includes the receiver's work, so it takes time.
             now = self.now();
+            self.hosts.received(outgoing.to, begin, now);
         }
     }
 

@@ -20,7 +20,7 @@ const PARTS: [(&str, &str); 3] = [
     (
         "lab",
         "## Lab\n\nNamespaces with TUN devices; iperf3 and ping run unmodified. A run that its \
-         fidelity report voids is made again, up to twice, whatever its figure, and the last counts. \
+         fidelity report voids is made again, up to four times, whatever its figure, and the last counts. \
          Flows without a rate keep the emulator busy to its limit: their rounds are not made again, \
          and the void ones are counted.",
     ),
