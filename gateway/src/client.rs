@@ -23,6 +23,7 @@ pub use batch::{BatchShare, StepError};
 
 use crate::local::arena::{Arena, MemSlice};
 use crate::local::protocol::Request;
+use crate::local::server::POSTS_MAX;
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
@@ -232,7 +233,7 @@ impl Client {
         operation.ready().await.map(|_| ())
     }
 
-    /// Starts a collective.
+    /// Starts a collective; waits while [`POSTS_MAX`] of this rank are under way.
     ///
     /// # Errors
     /// As [`Client::all_reduce_with`].
@@ -262,9 +263,11 @@ impl Client {
                 if state.ended.is_some() {
                     return Err(PostError { failure: state.lost(), tensor: Box::new(tensor) });
                 }
-                // After a change of epoch a number may still be taken by an operation of the
-                // old one, whose failure is on its way.
-                if !state.operations.contains_key(&state.next) {
+                // One more than a rank may have is refused with its connection. After a change of
+                // epoch a number may still be taken by an operation of the old one, whose failure
+                // is on its way.
+                let is_room = state.operations.len() < POSTS_MAX;
+                if is_room && !state.operations.contains_key(&state.next) {
                     let (sequence, epoch) = (state.next, state.epoch);
                     let (ready, done) = state.begin(tensor);
                     room.send(request(epoch, sequence));

@@ -192,9 +192,12 @@ impl Gateway {
         held.await.ok()
     }
 
-    /// Closes a lane as if it had died, for simulations of what follows.
-    pub async fn lose_lane(&self, peer: GatewayId, lane: u16) {
-        let _ = self.events.send(Event::LoseLane { peer, lane }).await;
+    /// Closes a lane as if it had died, for simulations of what follows; returns how many other
+    /// lanes to that peer are up. `None` when the gateway is stopping.
+    pub async fn lose_lane(&self, peer: GatewayId, lane: u16) -> Option<usize> {
+        let (reply, left) = oneshot::channel();
+        self.events.send(Event::LoseLane { peer, lane, reply }).await.ok()?;
+        left.await.ok()
     }
 
     /// Takes nothing new, finishes what is posted and the commits that wait, and leaves the

@@ -26,6 +26,7 @@ use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId, Sequence};
+use hier_collectives::plan::Plan;
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
@@ -89,6 +90,8 @@ pub enum Event {
         peer: GatewayId,
         /// Which lane.
         lane: u16,
+        /// Hears how many others are up.
+        reply: oneshot::Sender<usize>,
     },
     /// A control message.
     Message {
@@ -152,6 +155,8 @@ pub enum Event {
     JobPanicked,
     /// Nothing of a cancelled collective is being sent any more.
     Cancelled(GroupId, Sequence),
+    /// A plan for links as they are found to be, if there is one.
+    Planned(GroupId, Arc<Fabric>, Option<Plan>),
     /// Finish what is posted within a time, then leave the epochs; says so once it is done.
     Drain(Span, oneshot::Sender<()>),
     /// End the epochs and tell the peers.
@@ -314,7 +319,9 @@ impl Engine {
             Event::DialFailed { peer, lane, why } => {
                 self.shared.peers.dial_failed(peer, lane, why);
             }
-            Event::LoseLane { peer, lane } => self.shared.peers.lose(peer, lane),
+            Event::LoseLane { peer, lane, reply } => {
+                let _ = reply.send(self.shared.peers.lose(peer, lane));
+            }
             Event::Word { from, id, word } => {
                 if self.shared.peers.is_current(from, id) {
                     match word {
@@ -352,7 +359,10 @@ impl Engine {
                 self.with(group, |group| group.session.handle_job_done(job, now));
             }
             // No rank may take what should be there for a result: as if the panic were ours.
-            Event::JobPanicked => panic!("a reduction or copy panicked"),
+            Event::JobPanicked => panic!("a reduction, copy or plan panicked"),
+            Event::Planned(group, as_found, plan) => {
+                self.with(group, |group| group.session.handle_planned(&as_found, plan, now));
+            }
             Event::Cancelled(group, sequence) => {
                 self.with(group, |group| group.session.handle_cancelled(sequence, now));
             }
@@ -431,9 +441,8 @@ impl Engine {
         error: &PeerError,
         now: TimeNs,
     ) {
-        if let PeerError::TooFarAhead { sequence, .. } = error {
-            let end = |group: &mut Group| group.session.handle_too_far_ahead(from, *sequence, now);
-            self.with(group, end);
+        if error.is_of_ranks() {
+            self.with(group, |group| group.session.handle_overreach(from, error, now));
             return;
         }
         let name = &self.fabric.gateway(from).name;

@@ -3,5 +3,6 @@
 pub mod arena;
 pub mod door;
 pub mod operator;
+mod places;
 pub mod protocol;
 pub mod server;

@@ -517,3 +517,29 @@ fn deadlines_start_at_the_last_post_anywhere() {
     }
     world.assert_clean();
 }
+
+/// Commits that are given up leave questions behind at the other region: too many of them are
+/// the group's own affair.
+#[test]
+fn more_questions_than_are_remembered_end_the_epoch_alone() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let (epoch, Sequence(first)) = world.epoch_of(RankId(0));
+    let (asker, now) = (GatewayId(0), world.now);
+    let session = world.session(GatewayId(1));
+    let ranges = (0..64).flat_map(|from| (from + 1..=64).map(move |below| (from, below)));
+    let refused = ranges.into_iter().find_map(|(from, below)| {
+        let (from, below) = (Sequence(first + from), Sequence(first + below));
+        session.handle_message(asker, Message::Ask { epoch, from, below }, now).err()
+    });
+    let error = refused.expect("2080 questions");
+    assert!(matches!(error, PeerError::TooManyAsks { .. }) && error.is_of_ranks(), "{error}");
+    session.handle_overreach(asker, &error, now);
+    world.run();
+    for rank in 0..2 {
+        let (next, sequence) = world.epoch_of(RankId(rank));
+        assert_eq!(next, Epoch(epoch.0 + 1));
+        world.post(RankId(rank), sequence.0, 10);
+    }
+    world.run();
+    assert_eq!(world.count(1, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}

@@ -161,8 +161,8 @@ impl Victim {
 
     /// As the engine does.
     fn accuse(&mut self, error: &PeerError) {
-        if let PeerError::TooFarAhead { sequence, .. } = error {
-            self.session.handle_too_far_ahead(self.peer, *sequence, self.now);
+        if error.is_of_ranks() {
+            self.session.handle_overreach(self.peer, error, self.now);
         } else {
             self.session.handle_peer_down(self.peer, "accused", self.now);
             self.session.handle_peer_up(self.peer, self.now);

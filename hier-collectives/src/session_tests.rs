@@ -760,7 +760,7 @@ fn ranks_too_far_apart_end_the_epoch_and_go_on_in_the_next() {
     let session = world.session(GatewayId(1));
     let far = session.handle_message(GatewayId(0), Message::Fail { epoch, sequence, failure }, now);
     assert_eq!(far, Err(PeerError::TooFarAhead { sequence, limit: MAX_AHEAD }));
-    session.handle_too_far_ahead(GatewayId(0), sequence, now);
+    session.handle_overreach(GatewayId(0), &far.expect_err("too far"), now);
     world.run();
     let (epoch, next) = world.epoch_of(RankId(0));
     assert_eq!(epoch, Epoch(3));

@@ -212,6 +212,10 @@ impl World {
                     self.released.insert((me, buffer), data.unwrap_or_default());
                 }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
+                Action::Plan(as_found) => {
+                    let (plan, now) = (plan::plan(&as_found).ok(), self.now);
+                    self.session(me).handle_planned(&as_found, plan, now);
+                }
                 Action::Receipted { .. } | Action::Note(_) => {}
             }
         }

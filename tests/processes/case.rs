@@ -1,10 +1,9 @@
 //! One fault from beginning to end: warm up, strike, listen, heal, and all-reduce again.
 
 use super::deployment::{BYTES, Deployment, Line};
-use super::fault::{
-    Blow, CUT_FOR, Fault, LATE_BY, RANKS, STOPPED_FOR, VERDICT_WITHIN, Victim, Way,
-};
+use super::fault::{Blow, Case, RANKS, VERDICT_WITHIN, Victim};
 use rustix::process::Signal;
+use scenarios::faults::Direction;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// What came of a fault.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    fault: String,
+    scenario: String,
     /// Where it was meant to strike, and where the bytes stood when it had.
     aimed_percent: f64,
     struck_percent: f64,
@@ -35,9 +34,9 @@ pub struct Report {
 }
 
 /// Runs it.
-pub fn run(landbridge: &Path, fault: Fault, at: f64) -> Report {
+pub fn run(landbridge: &Path, case: &Case, at: f64) -> Report {
     let mut report = Report {
-        fault: fault.name(),
+        scenario: case.name.clone(),
         aimed_percent: at * 100.0,
         struck_percent: f64::NAN,
         heard: vec![],
@@ -47,7 +46,7 @@ pub fn run(landbridge: &Path, fault: Fault, at: f64) -> Report {
     };
     match Deployment::start(landbridge) {
         Ok((deployment, lines)) => {
-            let mut watch = Watch { fault, deployment, lines, ranks: Default::default() };
+            let mut watch = Watch { case, deployment, lines, ranks: Default::default() };
             if let Err(why) = watch.strike_and_heal(at, &mut report) {
                 report.wrong.push(why);
             }
@@ -61,8 +60,8 @@ pub fn run(landbridge: &Path, fault: Fault, at: f64) -> Report {
     report
 }
 
-struct Watch {
-    fault: Fault,
+struct Watch<'a> {
+    case: &'a Case,
     deployment: Deployment,
     lines: Receiver<Line>,
     ranks: [Seen; RANKS],
@@ -78,17 +77,16 @@ struct Seen {
     completed: u64,
 }
 
-impl Watch {
+impl Watch<'_> {
     fn strike_and_heal(&mut self, at: f64, report: &mut Report) -> Result<(), String> {
         self.listen_until("all ranks have warmed up", PATIENCE, report, |ranks| {
             ranks.iter().all(|rank| rank.completed >= WARM)
         })?;
         report.struck_percent = self.aim(at, report)? * 100.0;
-        match self.fault.blow {
-            Blow::Kill => self.kill(report)?,
-            Blow::Stop => self.stop(STOPPED_FOR, report)?,
-            Blow::Late => self.stop(LATE_BY, report)?,
-            Blow::CutOneWay(way) => self.cut(way, report)?,
+        match self.case.blow {
+            Blow::Kill(victim) => self.kill(victim, report)?,
+            Blow::Stop(victim, lasting) => self.stop(victim, lasting, report)?,
+            Blow::Cut { way, lasting, disorder } => self.cut(way, lasting, report, disorder)?,
         }
         let healed = Instant::now();
         let before: [u64; RANKS] = self.ranks.each_ref().map(|rank| rank.completed);
@@ -100,8 +98,7 @@ impl Watch {
     }
 
     /// Kills the victim; once all others have heard, starts it anew.
-    fn kill(&mut self, report: &mut Report) -> Result<(), String> {
-        let victim = self.fault.victim;
+    fn kill(&mut self, victim: Victim, report: &mut Report) -> Result<(), String> {
         let before = self.ranks.each_ref().map(|rank| rank.outcomes);
         self.deployment.kill(victim).map_err(system)?;
         self.listen_until("survivors have an outcome", VERDICT_WITHIN, report, |ranks| {
@@ -111,16 +108,38 @@ impl Watch {
         self.deployment.revive(victim).map_err(system)
     }
 
-    fn stop(&mut self, span: Duration, report: &mut Report) -> Result<(), String> {
-        self.deployment.signal(self.fault.victim, Signal::STOP).map_err(system)?;
-        self.listen_for(span, report);
-        self.deployment.signal(self.fault.victim, Signal::CONT).map_err(system)
+    fn stop(
+        &mut self,
+        victim: Victim,
+        lasting: Duration,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        self.deployment.signal(victim, Signal::STOP).map_err(system)?;
+        self.listen_for(lasting, report);
+        self.deployment.signal(victim, Signal::CONT).map_err(system)?;
+        match victim {
+            Victim::Rank(rank) => self.was_named(rank),
+            _ => Ok(()),
+        }
     }
 
-    fn cut(&mut self, way: Way, report: &mut Report) -> Result<(), String> {
+    /// Every gateway's log says who was awaited.
+    fn was_named(&self, rank: usize) -> Result<(), String> {
+        let words = format!("has awaited ranks {rank} for");
+        let silent = ["east", "west"].into_iter().find(|name| !self.deployment.said(name, &words));
+        silent.map_or(Ok(()), |name| Err(format!("the log of {name} lacks `{words}`")))
+    }
+
+    fn cut(
+        &mut self,
+        way: Direction,
+        lasting: Duration,
+        report: &mut Report,
+        disorder: bool,
+    ) -> Result<(), String> {
         self.deployment.cut(way).map_err(system)?;
-        self.listen_for(CUT_FOR, report);
-        self.deployment.shuffle().map_err(system)
+        self.listen_for(lasting, report);
+        self.deployment.join(disorder).map_err(system)
     }
 
     /// Waits until the next collective's bytes stand at `at`; returns where they stood last.
@@ -181,7 +200,7 @@ impl Watch {
                 millis
             }
             ["failed", _, millis, text] => {
-                if self.fault.fails_nothing() {
+                if self.case.fails_nothing() {
                     report.wrong.push(format!("rank {}: {text}", line.rank));
                 }
                 let heard = format!("rank {}: {text}", line.rank);
@@ -196,7 +215,7 @@ impl Watch {
         seen.outcomes += 1;
         let waited = Duration::from_millis(millis.parse().unwrap_or(u64::MAX));
         report.longest_wait = report.longest_wait.max(waited.as_secs_f64());
-        if waited > self.fault.longest_wait(line.rank) {
+        if waited > self.case.longest_wait(line.rank) {
             report.wrong.push(format!("rank {} waited for {waited:?}: {}", line.rank, line.text));
         }
     }
@@ -230,9 +249,9 @@ impl fmt::Display for Report {
         let verdict = if self.wrong.is_empty() { "pass" } else { "FAIL" };
         write!(
             f,
-            "{:22} at {:4.1} % (aimed {:4.1} %): {verdict}, longest wait {:4.1} s, \
+            "{:28} at {:4.1} % (aimed {:4.1} %): {verdict}, longest wait {:4.1} s, \
              again after {:4.1} s",
-            self.fault,
+            self.scenario,
             self.struck_percent,
             self.aimed_percent,
             self.longest_wait,

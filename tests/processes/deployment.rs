@@ -1,9 +1,10 @@
 //! Two gateways, a relay and three ranks, each a process, in a folder of their own.
 
-use super::fault::{EAST_RANKS, RANKS, Victim, Way};
+use super::fault::{EAST_RANKS, RANKS, Victim};
 use gateway::observe::server::fetch_status;
 use gateway::quickstart::ports;
 use rustix::process::{Pid, Signal, kill_process};
+use scenarios::faults::Direction;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -113,14 +114,19 @@ impl Deployment {
     }
 
     /// From now on nothing passes this way.
-    pub fn cut(&mut self, way: Way) -> io::Result<()> {
-        let side = if way == Way::EastToWest { "there" } else { "back" };
-        self.tell_relay(&format!("set netem-{side} {LINK} delay 20ms loss 100%"))
+    pub fn cut(&mut self, way: Direction) -> io::Result<()> {
+        let side = match way {
+            Direction::Both => "netem",
+            Direction::EastWest => "netem-there",
+            Direction::WestEast => "netem-back",
+        };
+        self.tell_relay(&format!("set {side} {LINK} delay 20ms loss 100%"))
     }
 
-    /// From now on everything passes, 1 % twice, and neighbours change places.
-    pub fn shuffle(&mut self) -> io::Result<()> {
-        self.tell_relay(&format!("set netem {LINK} delay 20ms 300us order free duplicate 1%"))
+    /// From now on everything passes; with disorder 1 % twice, and neighbours change places.
+    pub fn join(&mut self, disorder: bool) -> io::Result<()> {
+        let how = if disorder { " 300us order free duplicate 1%" } else { "" };
+        self.tell_relay(&format!("set netem {LINK} delay 20ms{how}"))
     }
 
     fn tell_relay(&mut self, line: &str) -> io::Result<()> {
@@ -132,6 +138,12 @@ impl Deployment {
     pub fn sent(&self) -> Option<u64> {
         let status = fetch_status(self.status[0]).ok()?;
         Some(status.peers.iter().map(|peer| peer.sent_bytes).sum())
+    }
+
+    /// Whether a region's gateway has logged these words.
+    pub fn said(&self, region: &str, words: &str) -> bool {
+        let log = std::fs::read_to_string(self.path(&format!("{region}.log")));
+        log.is_ok_and(|text| text.contains(words))
     }
 
     /// What the gateways logged last, for a report.

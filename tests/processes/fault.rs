@@ -1,27 +1,7 @@
 //! What is done to which process, and how long anybody may wait for it.
 
+use scenarios::faults::{Direction, Fault, Place, What, named};
 use std::time::Duration;
-
-/// What strikes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blow {
-    /// SIGKILL, and a new process once everybody else has heard.
-    Kill,
-    /// SIGSTOP, and SIGCONT [`STOPPED_FOR`] later.
-    Stop,
-    /// A rank that is stopped while the others post: [`LATE_BY`] later it posts too.
-    Late,
-    /// The relay drops everything that goes one way for [`CUT_FOR`]; afterwards it duplicates
-    /// and swaps neighbours.
-    CutOneWay(Way),
-}
-
-/// One direction over the long haul.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    EastToWest,
-    WestToEast,
-}
 
 /// A process of the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,68 +14,55 @@ pub enum Victim {
     Relay,
 }
 
-/// One fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+/// What strikes.
+#[derive(Debug, Clone, Copy)]
+pub enum Blow {
+    /// SIGKILL, and a new process once everybody else has heard.
+    Kill(Victim),
+    /// SIGSTOP, and SIGCONT so much later.
+    Stop(Victim, Duration),
+    /// The relay drops everything that goes this way for so long, and may duplicate and swap
+    /// neighbours afterwards.
+    Cut { way: Direction, lasting: Duration, disorder: bool },
+}
+
+/// A scenario that real processes play.
+#[derive(Debug)]
+pub struct Case {
+    pub name: String,
     pub blow: Blow,
-    pub victim: Victim,
 }
 
 /// Ranks of east; the one after them is west's.
 pub const EAST_RANKS: usize = 2;
 /// Ranks in all.
 pub const RANKS: usize = 3;
-/// How long a stopped process is stopped.
-pub const STOPPED_FOR: Duration = Duration::from_secs(20);
-/// How much later than the others a late rank posts.
-pub const LATE_BY: Duration = Duration::from_secs(90);
-/// How long nothing passes one way.
-pub const CUT_FOR: Duration = Duration::from_secs(5);
 /// A silent peer is lost after QUIC's idle timeout of 15 s, and an exchange that does not move
 /// ends sooner; the rest is for a busy machine.
 pub const VERDICT_WITHIN: Duration = Duration::from_secs(15 + 10);
 
-impl Fault {
-    /// Every fault that is tried.
-    pub const ALL: [Self; 11] = [
-        Self { blow: Blow::Late, victim: Victim::Rank(0) },
-        Self { blow: Blow::CutOneWay(Way::EastToWest), victim: Victim::Relay },
-        Self { blow: Blow::CutOneWay(Way::WestToEast), victim: Victim::Relay },
-        Self { blow: Blow::Kill, victim: Victim::Rank(0) },
-        Self { blow: Blow::Kill, victim: Victim::Rank(2) },
-        Self { blow: Blow::Kill, victim: Victim::Gateway(0) },
-        Self { blow: Blow::Kill, victim: Victim::Gateway(1) },
-        Self { blow: Blow::Kill, victim: Victim::Relay },
-        Self { blow: Blow::Stop, victim: Victim::Gateway(0) },
-        Self { blow: Blow::Stop, victim: Victim::Gateway(1) },
-        Self { blow: Blow::Stop, victim: Victim::Relay },
-    ];
-
-    pub fn name(self) -> String {
-        let blow = match self.blow {
-            Blow::Kill => "kill",
-            Blow::Stop => "stop",
-            Blow::Late => "late",
-            Blow::CutOneWay(Way::EastToWest) => return "cut east to west".to_owned(),
-            Blow::CutOneWay(Way::WestToEast) => return "cut west to east".to_owned(),
-        };
-        match self.victim {
-            Victim::Rank(rank) => format!("{blow} rank {rank}"),
-            Victim::Gateway(gateway) => format!("{blow} gateway {}", ["east-0", "west-0"][gateway]),
-            Victim::Relay => format!("{blow} relay"),
-        }
+impl Case {
+    /// Every one of `tests/scenarios.toml`; why not, where one asks for what nobody can do.
+    pub fn all() -> Result<Vec<Self>, String> {
+        let wanted = named().into_iter().filter(|scenario| scenario.processes);
+        wanted
+            .map(|scenario| match blow(&scenario.faults) {
+                Some(blow) => Ok(Self { name: scenario.name, blow }),
+                None => Err(format!("scenario {}: processes cannot play it", scenario.name)),
+            })
+            .collect()
     }
 
     /// Slow is not dead: what is late or silent for a while costs time, and nothing else.
-    pub fn fails_nothing(self) -> bool {
-        matches!(self.blow, Blow::Late | Blow::CutOneWay(_))
+    pub fn fails_nothing(&self) -> bool {
+        matches!(self.blow, Blow::Stop(Victim::Rank(_), _) | Blow::Cut { .. })
     }
 
     /// The share of a collective's bytes at which the `point`-th of `points` blows falls:
     /// drawn from its part of 5 to 95 %.
-    pub fn strikes_at(self, seed: u64, point: u32, points: u32) -> f64 {
+    pub fn strikes_at(&self, seed: u64, point: u32, points: u32) -> f64 {
         let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(point);
-        for byte in self.name().bytes() {
+        for byte in self.name.bytes() {
             z = (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -106,14 +73,37 @@ impl Fault {
 
     /// The longest that a rank may wait for one collective's outcome. Nobody but its own
     /// gateway tells a rank anything, so a stopped one is waited for.
-    pub fn longest_wait(self, rank: usize) -> Duration {
+    pub fn longest_wait(&self, rank: usize) -> Duration {
         let own = |gateway| (gateway == 0) == (rank < EAST_RANKS);
-        match self {
-            Self { blow: Blow::Stop, victim: Victim::Gateway(gateway) } if own(gateway) => {
-                STOPPED_FOR + VERDICT_WITHIN
+        match self.blow {
+            Blow::Stop(Victim::Gateway(gateway), lasting) if own(gateway) => {
+                lasting + VERDICT_WITHIN
             }
-            Self { blow: Blow::Late, .. } => LATE_BY + VERDICT_WITHIN,
+            Blow::Stop(Victim::Rank(_), lasting) => lasting + VERDICT_WITHIN,
             _ => VERDICT_WITHIN,
         }
+    }
+}
+
+fn blow(faults: &[Fault]) -> Option<Blow> {
+    let (first, rest) = faults.split_first()?;
+    let disorder = matches!(rest, [Fault { what: What::Disorder, .. }]);
+    let lasting = first.lasting.duration();
+    match (first.what, first.place) {
+        (What::Cut, Place::Link(way)) if disorder || rest.is_empty() => {
+            Some(Blow::Cut { way, lasting, disorder })
+        }
+        (What::Kill, place) if rest.is_empty() => Some(Blow::Kill(victim(place)?)),
+        (What::Stop, place) if rest.is_empty() => Some(Blow::Stop(victim(place)?, lasting)),
+        _ => None,
+    }
+}
+
+fn victim(place: Place) -> Option<Victim> {
+    match place {
+        Place::Rank(0, rank) => Some(Victim::Rank(rank as usize)).filter(|_| rank < RANKS as u32),
+        Place::Gateway(id) => Some(Victim::Gateway(usize::from(id.0))),
+        Place::Link(Direction::Both) => Some(Victim::Relay),
+        Place::Rank(..) | Place::Lane(_) | Place::Link(_) => None,
     }
 }

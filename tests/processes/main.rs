@@ -8,7 +8,7 @@ mod rank;
 
 use case::Report;
 use clap::{Args, Parser, Subcommand};
-use fault::Fault;
+use fault::Case;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kill or stop processes of a deployment in mid-collective, and judge what the others see.
 #[derive(Debug, Parser)]
-#[command(after_help = "Example: cargo xtask faults --points 5 --seed 1")]
+#[command(after_help = "Example: cargo xtask faults --scenario gateway --points 5 --seed 1")]
 struct Command {
     #[command(subcommand)]
     role: Option<Role>,
@@ -42,9 +42,9 @@ struct Run {
     /// Draws the points
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// Only faults whose name contains this
+    /// Only scenarios whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
-    fault: String,
+    scenario: String,
     /// Deployments at a time
     #[arg(long, value_name = "N", default_value = "4")]
     jobs: usize,
@@ -63,17 +63,27 @@ fn main() -> ExitCode {
 
 impl Run {
     fn run(&self) -> ExitCode {
-        let chosen = Fault::ALL.into_iter().filter(|fault| fault.name().contains(&self.fault));
-        let cases: Vec<(Fault, f64)> = chosen
-            .flat_map(|fault| (0..self.points).map(move |point| (fault, point)))
-            .map(|(fault, point)| (fault, fault.strikes_at(self.seed, point, self.points)))
+        let mut all = match Case::all() {
+            Ok(all) => all,
+            Err(why) => {
+                eprintln!("{why}");
+                return ExitCode::FAILURE;
+            }
+        };
+        all.retain(|case| case.name.contains(&self.scenario));
+        // What takes longest begins first.
+        all.sort_by_key(|case| std::cmp::Reverse(case.longest_wait(0)));
+        let cases: Vec<(&Case, f64)> = all
+            .iter()
+            .flat_map(|case| (0..self.points).map(move |point| (case, point)))
+            .map(|(case, point)| (case, case.strikes_at(self.seed, point, self.points)))
             .collect();
         let (next, reports) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.clamp(1, cases.len().max(1)) {
                 scope.spawn(|| {
-                    while let Some((fault, at)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let report = case::run(&self.landbridge, *fault, *at);
+                    while let Some((case, at)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let report = case::run(&self.landbridge, case, *at);
                         if !self.json {
                             println!("{report}");
                         }

@@ -13,13 +13,16 @@ use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use hier_collectives::plan;
 use hier_collectives::post::{FailureCode, RankEvent};
 use hier_collectives::session::{
     Action, Arrival, CollectiveStatus, JobId, LeaseId, Note, PeerError, Session,
 };
+use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, trace, warn};
 use units::{Span, TimeNs};
@@ -216,6 +219,7 @@ impl Group {
                 }
                 self.ranks.notify(rank, event);
             }
+            Action::Plan(as_found) => self.plan(shared, as_found),
             Action::Note(note) => {
                 let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
                 if let Some(plan) = self.session.plan().filter(|_| another) {
@@ -238,6 +242,23 @@ impl Group {
                 released.cancelled().await;
             }
             let _ = events.send(Event::Cancelled(group, sequence)).await;
+        }));
+    }
+
+    /// Plans where it holds up nobody.
+    fn plan(&self, shared: &Shared, fabric: Arc<Fabric>) {
+        let (group, events) = (self.id, shared.events.clone());
+        let (done, planned) = oneshot::channel();
+        let as_found = Arc::clone(&fabric);
+        let planning = shared.host.compute(Box::new(move || {
+            let _ = done.send(plan::plan(&as_found).ok());
+        }));
+        shared.host.spawn(Box::pin(async move {
+            let event = match planning.await {
+                Ok(()) => Event::Planned(group, fabric, planned.await.ok().flatten()),
+                Err(JobPanicked) => Event::JobPanicked,
+            };
+            let _ = events.send(event).await;
         }));
     }
 

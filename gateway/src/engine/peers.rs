@@ -207,10 +207,13 @@ impl Peers {
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.accuse(why));
     }
 
-    pub fn lose(&self, peer: GatewayId, lane: u16) {
-        if let Some(handle) = self.peers.get(&peer).and_then(|peer| peer.lanes.get(&lane)) {
+    /// Closes a lane; returns how many others are up.
+    pub fn lose(&self, peer: GatewayId, lane: u16) -> usize {
+        let Some(peer) = self.peers.get(&peer) else { return 0 };
+        if let Some(handle) = peer.lanes.get(&lane) {
             handle.retire("lost on purpose");
         }
+        peer.lanes.keys().filter(|other| **other != lane).count()
     }
 
     /// Tells a peer what an operator here holds a link to.

@@ -90,3 +90,50 @@ fn exchange(socket: &Path, wish: &Wish) -> io::Result<Answer> {
 
 /// Longer than an engine under load takes to come by.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(bytes: &[u8]) -> Option<Wish> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    proptest! {
+        #[test]
+        fn wishes_survive_the_wire_and_nothing_may_be_added(
+            link in ".{0,40}",
+            bits_per_second: Option<u64>,
+            extra in "[a-z_]{1,12}",
+        ) {
+            let wish = Wish::Hold { link: link.clone(), bits_per_second };
+            let bytes = serde_json::to_vec(&wish).expect("plain");
+            prop_assert_eq!(read(&bytes), Some(wish));
+            prop_assume!(extra != "link" && extra != "bits_per_second");
+            let more = serde_json::json!({ "hold": { "link": link, extra: 1 } });
+            prop_assert_eq!(read(more.to_string().as_bytes()), None);
+        }
+
+        /// Cut anywhere, or with any byte changed, it is another wish or none.
+        #[test]
+        fn no_bytes_panic(
+            bits_per_second: u64,
+            cut in 0usize..60,
+            at in 0usize..60,
+            byte: u8,
+        ) {
+            let wish = Wish::Hold {
+                link: "east-west".to_owned(),
+                bits_per_second: Some(bits_per_second),
+            };
+            let mut bytes = serde_json::to_vec(&wish).expect("plain");
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert_eq!(read(&bytes[..cut]), None);
+            let at = at.min(bytes.len() - 1);
+            let changed = bytes[at] != byte;
+            bytes[at] = byte;
+            prop_assert!(!changed || read(&bytes) != Some(wish));
+        }
+    }
+}

@@ -4,6 +4,7 @@
 use super::arena::{ALIGN_BYTES, Arena, MemSlice};
 use super::door::{Door, Duplex, Knock, Memory, Visit};
 use super::operator::{Answer, Wish};
+use super::places::{Place, Places};
 use super::protocol::{
     Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, framed, read_message,
     write_message,
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::{ByteCount, Span};
@@ -29,9 +30,6 @@ use units::{ByteCount, Span};
 const VISITORS_MAX: usize = 256;
 /// A connection that has not attached by then is closed.
 const ATTACH_PATIENCE: Span = Span::from_secs(10);
-/// How long a new trainer waits for the old one of its rank to be gone: a process that has
-/// ended is noticed a moment later.
-const HANDOVER_PATIENCE: Span = Span::from_secs(2);
 /// Collectives that one rank may have posted and not got back.
 pub const POSTS_MAX: usize = 256;
 /// Posts of one rank that may wait for the engine: a rank that posts without end does not fill
@@ -172,22 +170,6 @@ struct Server {
     next_attachment: AtomicU64,
     places: Arc<Places>,
     refusals: Seldom,
-}
-
-/// Who speaks for which rank, with how much memory.
-#[derive(Debug, Default)]
-struct Places {
-    taken: Mutex<BTreeMap<(GroupId, RankId), u64>>,
-    /// Some rank left.
-    left: Notify,
-}
-
-/// A rank that is spoken for, and its share of the job's memory; free again when dropped.
-#[derive(Debug)]
-struct Place {
-    places: Arc<Places>,
-    group: GroupId,
-    rank: RankId,
 }
 
 /// Serves the door until shutdown.
@@ -342,14 +324,15 @@ impl Server {
                 "rank {rank} is not served here; this gateway serves {start}..{end}"
             ));
         }
-        self.wait_for_predecessor(job.group(), attach.rank).await;
+        self.places.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
         let place = self.places.take(job, attach.rank, attach.arena_bytes)?;
         Ok(Admitted { place, memory, arena_bytes: attach.arena_bytes })
     }
 
     async fn open(&self, admitted: Admitted) -> Result<Attached, String> {
-        let Admitted { place, memory, arena_bytes } = admitted;
+        let Admitted { mut place, memory, arena_bytes } = admitted;
         let arena = self.map(memory, arena_bytes).await?;
+        place.holds(&arena);
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
         Ok(Attached { place, id, arena })
     }
@@ -362,21 +345,6 @@ impl Server {
         let same = token == attach.token;
         let proved = known.filter(|_| same);
         proved.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
-    }
-
-    async fn wait_for_predecessor(&self, group: GroupId, rank: RankId) {
-        let deadline = self.host.now() + HANDOVER_PATIENCE;
-        loop {
-            let left = self.places.left.notified();
-            if !lock(&self.places.taken).contains_key(&(group, rank)) {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = left => {}
-                () = self.host.sleep_until(deadline) => return,
-            }
-        }
     }
 
     /// Maps an arena where it holds up nobody: a large one takes a while.
@@ -487,33 +455,6 @@ impl Server {
                 return "gateway shutting down".to_owned();
             }
         }
-    }
-}
-
-impl Places {
-    fn take(self: &Arc<Self>, job: &Job, rank: RankId, bytes: u64) -> Result<Place, String> {
-        let mut taken = lock(&self.taken);
-        let group = job.group();
-        if taken.contains_key(&(group, rank)) {
-            return Err(format!("rank {rank} is attached already"));
-        }
-        let of_job = taken.iter().filter(|((other, _), _)| *other == group);
-        let used: u64 = of_job.map(|(_, bytes)| bytes).sum();
-        if used.saturating_add(bytes) > job.memory.get() {
-            let Job { name, memory, .. } = job;
-            return Err(format!(
-                "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
-            ));
-        }
-        taken.insert((group, rank), bytes);
-        Ok(Place { places: Arc::clone(self), group, rank })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        lock(&self.places.taken).remove(&(self.group, self.rank));
-        self.places.left.notify_waiters();
     }
 }
 

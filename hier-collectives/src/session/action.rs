@@ -3,8 +3,10 @@
 use crate::descriptor::{Dtype, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
+use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
+use std::sync::Arc;
 use units::Span;
 
 /// A buffer, by name.
@@ -125,6 +127,9 @@ pub enum Action {
         /// What happened.
         event: RankEvent,
     },
+    /// Plan for the fabric as its links are found to be, which may take long; then call
+    /// `handle_planned`.
+    Plan(Arc<Fabric>),
     /// For logs and metrics.
     Note(Note),
 }
@@ -238,8 +243,7 @@ pub enum PeerError {
     /// Only the first gateway plans.
     #[error("{0} from a gateway that may not send it")]
     NotYours(&'static str),
-    /// A collective too far ahead of those under way. A peer's trainers can bring this about,
-    /// so it is the group's affair: [`Session::handle_too_far_ahead`](super::Session).
+    /// A collective too far ahead of those under way.
     #[error("collective {sequence} is more than {limit} ahead")]
     TooFarAhead {
         /// The collective named.
@@ -283,4 +287,14 @@ pub enum PeerError {
     /// A plan that is none.
     #[error("plan refused: {0}")]
     BadPlan(String),
+}
+
+impl PeerError {
+    /// Whether a peer's trainers can bring this about: then it is the group's own affair,
+    /// [`Session::handle_overreach`](super::Session::handle_overreach). Failures that are told
+    /// late make what follows them seem early.
+    pub fn is_of_ranks(&self) -> bool {
+        use PeerError::{EarlyOverrun, TooFarAhead, TooManyAsks};
+        matches!(self, TooFarAhead { .. } | TooManyAsks { .. } | EarlyOverrun { .. })
+    }
 }

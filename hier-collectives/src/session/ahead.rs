@@ -1,4 +1,4 @@
-//! Ranks that run ahead of the others of their group, further than is remembered.
+//! Ranks that run ahead of the others of their group, or ask more, than is remembered.
 //!
 //! Timeouts make a rank go on alone: each collective that it posted fails, and is remembered
 //! until the others have posted it too. Past [`MAX_AHEAD`] the epoch ends instead, which is the
@@ -7,13 +7,11 @@
 use super::*;
 
 impl Session {
-    /// A peer spoke of a collective that is [`PeerError::TooFarAhead`].
-    pub fn handle_too_far_ahead(&mut self, from: GatewayId, sequence: Sequence, now: TimeNs) {
+    /// A peer's ranks went too far, as [`PeerError::is_of_ranks`] says.
+    pub fn handle_overreach(&mut self, from: GatewayId, error: &PeerError, now: TimeNs) {
+        let (name, oldest) = (self.gateway_name(from), self.oldest());
         let text = format!(
-            "ranks of gateway {} are at collective {sequence}, ranks here at {}: more than \
-             {MAX_AHEAD} apart",
-            self.gateway_name(from),
-            self.oldest()
+            "ranks of gateway {name} went too far: {error}; ranks here are at collective {oldest}"
         );
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }

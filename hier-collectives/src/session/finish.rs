@@ -54,7 +54,7 @@ impl Session {
                 }));
             }
             self.note_done(sequence);
-            self.weigh_links(now);
+            self.weigh_links();
         }
         let receipted = |c: &Collective| !c.receipts_due() || mutant::is(Mutant::ReuseSlot);
         let done = |c: &Collective| c.phase == Phase::Ready && receipted(c);

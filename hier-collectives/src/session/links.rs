@@ -32,12 +32,14 @@ pub(super) struct Links {
     planned_for: Vec<Link>,
     /// What a plan may be made for, and how many collectives it has stayed like that.
     candidate: Option<(Vec<Link>, u32)>,
+    /// A plan is being made.
+    planning: bool,
 }
 
 impl Links {
     pub fn new(fabric: &Fabric) -> Self {
         let planned_for = fabric.links().to_vec();
-        Self { found: BTreeMap::new(), planned_for, candidate: None }
+        Self { found: BTreeMap::new(), planned_for, candidate: None, planning: false }
     }
 
     /// An epoch begins: members tell of their links anew.
@@ -99,13 +101,14 @@ impl Session {
         ours.map(|((_, to), state)| Message::Link { epoch, to: *to, state: *state }).collect()
     }
 
-    /// On the first gateway: a collective is complete. Plans anew if links have been other than
-    /// planned for long enough.
-    pub(super) fn weigh_links(&mut self, now: TimeNs) {
+    /// On the first gateway: a collective is complete. Has a plan made if links have been other
+    /// than planned for long enough.
+    pub(super) fn weigh_links(&mut self) {
         let fabric = &self.config.fabric;
         let Some(active) = &self.active else { return };
         let leaving = self.draining.is_some() || active.closed.is_some();
-        if self.config.me != FIRST || active.changing.is_some() || leaving {
+        let busy = active.changing.is_some() || self.links.planning;
+        if self.config.me != FIRST || busy || leaving {
             return;
         }
         let found: Vec<Link> = fabric.links().iter().map(|l| self.links.now(fabric, l)).collect();
@@ -125,18 +128,22 @@ impl Session {
                 return;
             }
         }
+        let as_found = Arc::new(fabric.with_links(found));
         self.links.candidate = None;
-        self.plan_for(found, now);
+        self.links.planning = true;
+        self.core.actions.push_back(Action::Plan(as_found));
     }
 
-    /// Takes up the plan for links as they are, if it is sooner over them than the one in force.
-    fn plan_for(&mut self, found: Vec<Link>, now: TimeNs) {
-        let as_found = self.config.fabric.with_links(found.clone());
-        let before = std::mem::replace(&mut self.links.planned_for, found);
-        let (Ok(mut plan), Some(active)) = (plan::plan(&as_found), &self.active) else { return };
+    /// The answer to [`Action::Plan`]: takes the plan up, if it is sooner over links as they are
+    /// than the one in force. `None` if there is none.
+    pub fn handle_planned(&mut self, as_found: &Fabric, plan: Option<Plan>, now: TimeNs) {
+        self.links.planning = false;
+        let Some(active) = &self.active else { return };
+        let before = std::mem::replace(&mut self.links.planned_for, as_found.links().to_vec());
+        let Some(mut plan) = plan else { return };
         plan.segment = active.plan.segment;
         let seconds = |plan: &Plan| {
-            plan.forecast(&as_found, plan::Operation::AllReduce, NOMINAL).predicted.as_secs_f64()
+            plan.forecast(as_found, plan::Operation::AllReduce, NOMINAL).predicted.as_secs_f64()
         };
         if seconds(&plan) > (1.0 - GAIN) * seconds(&active.plan) {
             return;

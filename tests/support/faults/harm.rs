@@ -15,6 +15,8 @@ pub struct Strike {
     pub begin: TimeNs,
     /// When it is over, and what it made late has come.
     pub end: TimeNs,
+    /// The lane that it struck was the only one: others were not up yet, or not again.
+    pub cuts_off: bool,
 }
 
 /// Somebody who waits.
@@ -39,7 +41,10 @@ pub struct Wait {
     pub complete: Option<TimeNs>,
     /// When something was posted last that may move with it.
     pub last_post: TimeNs,
-    /// When the first poster's time is up.
+    /// When the time of the attempt's first poster is up: what some have the result of and
+    /// others cannot have ends the epoch, and with it what was posted after it.
+    pub first_expiry: TimeNs,
+    /// When its own first poster's time is up.
     pub expiry: TimeNs,
     /// When its own time is up.
     pub own_expiry: TimeNs,
@@ -68,7 +73,14 @@ impl Harm {
     pub fn begins(&mut self, fault: Fault, now: TimeNs) {
         // What is late comes after it.
         let late = if let What::Delay(by) = fault.what { by } else { Span::ZERO };
-        self.strikes.push(Strike { fault, begin: now, end: now + fault.lasting + late });
+        let (begin, end) = (now, now + fault.lasting + late);
+        self.strikes.push(Strike { fault, begin, end, cuts_off: false });
+    }
+
+    /// The lane that a fault has just struck was the only one.
+    pub fn cuts_off(&mut self, fault: &Fault, now: TimeNs) {
+        let just = self.strikes.iter_mut().rev().find(|strike| strike.fault == *fault);
+        just.into_iter().filter(|strike| strike.begin == now).for_each(|s| s.cuts_off = true);
     }
 
     /// Whether a fault that was in force since then can have made a job's attempt fail.
@@ -142,7 +154,12 @@ impl Harm {
                 if code == FailureCode::RegionLost {
                     // A gateway that drains dies at the end of it.
                     let dies = |strike: &Strike| strike.fault.what == What::Drain;
-                    let held = |strike: &Strike| holds_back(strike) || dies(strike);
+                    // A gateway that was stopped counts silence from when it goes on.
+                    let stood = |strike: &Strike| {
+                        let own = strike.fault.place == Place::Gateway(who.gateway);
+                        own && strike.fault.what == What::Stop
+                    };
+                    let held = |s: &Strike| holds_back(s) || dies(s) || stood(s);
                     from = from.max(self.latest_over(wait, now, held));
                 }
                 if code == FailureCode::EpochEnded {
@@ -213,9 +230,15 @@ impl Harm {
                 let drains = what == What::Drain && code == ShuttingDown;
                 broken || drains || code == GatewayLost && id == who.gateway
             }
-            // Others carry what it carried.
-            (_, Place::Lane(_)) => false,
-            (_, Place::Link(_)) => broken && is_quiet(strike) && self.is_long(strike),
+            // Others carry what it carried, if there are any.
+            (_, Place::Lane(_)) => strike.cuts_off && broken,
+            (what, Place::Link(_)) => {
+                // What takes several round trips may take longer than callers wait.
+                let outwaits = matches!(what, What::Delay(_))
+                    && strike.fault.lasting + self.limits.harmless >= self.timeout;
+                let long = broken && is_quiet(strike) && self.is_long(strike);
+                long || outwaits && matches!(code, TimedOut | EpochEnded)
+            }
         }
     }
 
@@ -231,18 +254,32 @@ impl Harm {
         }
     }
 
+    /// When it is known that a lane is lost, and what it carried has come over another: word of
+    /// each is late by what delays packets.
+    fn known_lost(&self, lane: &Strike) -> TimeNs {
+        let meanwhile = |s: &&Strike| s.begin <= lane.begin && lane.begin <= s.end;
+        let late = self.strikes.iter().filter(meanwhile).map(added_round_trip).max();
+        let late = late.unwrap_or(Span::ZERO);
+        lane.begin + late + late
+    }
+
     /// Whether it, with others of its kind that came before it had passed, was more than must do
     /// no harm.
     fn is_long(&self, strike: &Strike) -> bool {
         let harmless = self.limits.harmless;
         let mut chain: Option<(TimeNs, TimeNs)> = None;
         let mut holds = false;
-        for next in self.strikes.iter().filter(|strike| is_quiet(strike)) {
+        for next in &self.strikes {
+            let until = match next.fault.place {
+                Place::Lane(_) => self.known_lost(next),
+                _ if is_quiet(next) => silent_until(next),
+                _ => continue,
+            };
             chain = match chain {
-                Some((begin, end)) if next.begin <= end + harmless => {
-                    Some((begin, end.max(silent_until(next))))
-                }
+                Some((begin, end)) if next.begin <= end + harmless => Some((begin, end.max(until))),
                 _ if holds => break,
+                // A lane's loss matters to what is late already.
+                _ if !is_quiet(next) => None,
                 _ => Some((next.begin, silent_until(next))),
             };
             holds |= next.begin == strike.begin && next.fault == strike.fault;

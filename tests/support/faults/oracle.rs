@@ -102,6 +102,11 @@ impl Oracle {
         state.told.struck(fault, hit);
     }
 
+    /// The lane that a fault struck was the only one.
+    pub fn cut_off(&self, fault: &Fault, now: TimeNs) {
+        self.lock().harm.cuts_off(fault, now);
+    }
+
     /// A rank posts.
     pub fn posted(&self, tag: Tag, rank: u32, now: TimeNs) {
         let mut state = self.lock();
@@ -190,6 +195,7 @@ impl Oracle {
             complete,
             last_post: state.last_post((job, attempt)),
             // The collectives' timeouts, and then its own.
+            first_expiry: first + self.timeout,
             expiry: first + self.timeout,
             own_expiry: begun + self.timeout,
             for_slots: false,
@@ -339,6 +345,7 @@ impl Oracle {
             since,
             complete: complete.and_then(|posts| posts.into_iter().max()),
             last_post: state.last_post((tag.job, tag.attempt)),
+            first_expiry: state.first_post((tag.job, tag.attempt)) + self.timeout,
             expiry: first + self.timeout,
             own_expiry: since + self.timeout,
             for_slots: what == SLOTS,
@@ -355,8 +362,8 @@ impl Oracle {
         code: Option<FailureCode>,
         now: TimeNs,
     ) {
-        if code == Some(FailureCode::TimedOut) && now < wait.expiry {
-            let early = wait.expiry.since(now);
+        if code == Some(FailureCode::TimedOut) && now < wait.first_expiry {
+            let early = wait.first_expiry.since(now);
             self.blame(state, format!("{what}, code 3, {early} before the timeout"));
         }
         let deadline = state.harm.deadline(wait, code, now);
@@ -412,6 +419,12 @@ impl State {
     fn last_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
         posts.max().copied().unwrap_or_default()
+    }
+
+    /// When some rank posted first in an attempt.
+    fn first_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
+        let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
+        posts.min().copied().unwrap_or_default()
     }
 
     /// When a rank began an attempt.

@@ -34,6 +34,8 @@ pub struct Named {
     pub faults: Vec<Fault>,
     /// Whether every collective must succeed all the same.
     pub unharmed: bool,
+    /// Whether real processes play it too.
+    pub processes: bool,
 }
 
 /// What the ranks of each job do: rounds of collectives, several under way at once. Each
@@ -78,6 +80,8 @@ struct RawScenario {
     faults: Vec<RawFault>,
     #[serde(default)]
     unharmed: bool,
+    #[serde(default)]
+    processes: bool,
 }
 
 /// The list of named faults.
@@ -90,7 +94,8 @@ pub fn named() -> Vec<Named> {
         let faults: Result<Vec<Fault>, String> =
             raw.faults.into_iter().map(Fault::try_from).collect();
         let faults = faults.unwrap_or_else(|why| panic!("scenario {}: {why}", raw.name));
-        Named { name: raw.name, faults, unharmed: raw.unharmed }
+        let RawScenario { name, unharmed, processes, .. } = raw;
+        Named { name, faults, unharmed, processes }
     };
     file.scenario.into_iter().map(scenario).collect()
 }

@@ -167,7 +167,9 @@ impl World {
                 let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
                 let gateway = self.take_gateway(side);
                 if let Some(gateway) = gateway {
-                    gateway.lose_lane(peer, lane).await;
+                    if gateway.lose_lane(peer, lane).await == Some(0) {
+                        self.oracle.cut_off(fault, self.now());
+                    }
                     if let Some(running) = &mut lock(&self.seats)[usize::from(side)].running {
                         running.gateway = Some(gateway);
                     }

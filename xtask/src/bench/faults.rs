@@ -19,21 +19,22 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         return Err(line.failed(&stdout));
     }
     let cases = report["cases"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut names: Vec<&str> = cases.iter().filter_map(|case| case["fault"].as_str()).collect();
+    let mut names: Vec<&str> = cases.iter().filter_map(|case| case["scenario"].as_str()).collect();
     names.sort_unstable();
     names.dedup();
     let mut text = format!(
         "Two gateways, a relay (100 Mbit/s, RTT 40 ms) and three ranks (2 and 1), each a process, \
-         all-reduce 16 MiB without end. One process is killed, or stopped for 20 s, when the bytes \
-         of an all-reduce stand at a drawn point between 5 and 95 % (seed {}). Every result is \
+         all-reduce 16 MiB without end. A scenario of `tests/scenarios.toml` strikes when the bytes \
+         of an all-reduce stand at a drawn point between 5 and 95 % (seed {}); what was killed is \
+         back once all others have heard. Every result is \
          checked by the rank that gets it; outcomes are errors or right results. The longest wait \
          is that of any rank for one collective; `again` is the time from the end of the fault \
          until every rank has all-reduced twice, without touching the survivors.\n\n\
-         | fault | struck at % | longest wait s | again after s |\n|---|---|---|---|\n",
+         | scenario | struck at % | longest wait s | again after s |\n|---|---|---|---|\n",
         report["seed"],
     );
     for name in names {
-        let of_it = || cases.iter().filter(|case| case["fault"] == name);
+        let of_it = || cases.iter().filter(|case| case["scenario"] == name);
         let column = |key: &str| {
             let mut values: Vec<f64> = of_it().filter_map(|case| case[key].as_f64()).collect();
             values.sort_by(f64::total_cmp);
