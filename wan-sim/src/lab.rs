@@ -202,6 +202,9 @@ impl Drop for Lab {
     }
 }
 
+/// What was tried where there is no iproute2.
+pub const NO_IP: &str = "cannot run `ip` of iproute2";
+
 /// The network namespace of a site.
 pub fn namespace_name(prefix: &str, site: &str) -> String {
     format!("{prefix}{site}")

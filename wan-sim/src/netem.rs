@@ -169,8 +169,9 @@ impl Parsed {
             Some(_) => Order::Kept,
             None => Order::Free,
         });
-        let mut link =
-            link.with_queue(queue).with_duplicate(self.duplicate).with_corrupt(self.corrupt);
+        let link = link.with_queue(queue);
+        link.check_queue(Some(queue))?;
+        let mut link = link.with_duplicate(self.duplicate).with_corrupt(self.corrupt);
         if let Some(spread) = self.spread {
             let shape = self.shape.unwrap_or(Shape::Uniform);
             link = link.with_jitter(Jitter { spread, shape, order })?;
@@ -180,6 +181,10 @@ impl Parsed {
         }
         if let Some(bytes) = self.mark_above {
             link = link.with_marking_above(bytes);
+            if !link.marks_by_queue() {
+                let needed = "a queue that holds more than that";
+                return Err(NetemError::Without { word: "mark-above", needed });
+            }
         }
         if let Some(loss) = self.loss {
             link = link.with_loss_model(loss);
@@ -187,8 +192,7 @@ impl Parsed {
         if self.ecn {
             link = link.with_losses_marked();
         }
-        if self.reorder.is_some() || self.gap.is_some() {
-            let probability = self.reorder.unwrap_or(ALWAYS);
+        if let Some(probability) = self.reorder {
             link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_NONE) });
         }
         Ok(Netem { link, seed: self.seed })
@@ -199,14 +203,13 @@ impl Parsed {
         let delays = self.delay > Span::ZERO;
         let limited = self.rate.is_some();
         let never = Fraction::default();
-        let losses = self.loss.is_some_and(|loss| loss != Loss::Random(never));
-        let reorders = self.reorder != Some(never);
+        let losses = self.loss.is_some_and(|loss| loss.loses());
+        let reorders = self.reorder.is_some_and(|chance| chance != never);
         for (given, word, present, needed) in [
             (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
             (self.order.is_some(), "order", jitters, "a jitter: delay TIME JITTER"),
             (self.ecn, "ecn", losses, "loss"),
             (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
-            (self.gap.is_some(), "gap", delays, "a delay to skip"),
             (self.gap.is_some(), "gap", reorders, "reorder above 0%"),
             (self.queue.is_some(), "queue", limited, "rate"),
             (self.mark_above.is_some(), "mark-above", limited, "rate"),

@@ -5,10 +5,11 @@
 
 mod verify;
 
-pub use verify::{VerifyError, applied, most_segments, segments, verify};
+pub use verify::{Shown, VerifyError, applied, most_segments, segments, verify};
 
 use crate::topology::{Port, Topology};
 use crate::{Jitter, LinkSpec, Loss, Order, Script, Shape};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 use units::{Fraction, Span};
@@ -23,9 +24,11 @@ pub struct HostCommands {
     /// To shape what it sends: program and arguments, in order.
     pub apply: Vec<String>,
     /// To undo it.
-    pub remove: Vec<String>,
+    pub remove: [String; 2],
     /// By netem's handle: the words it was given.
     pub netems: Vec<(String, String)>,
+    /// By destination: the class that it goes through, such as `1:1`.
+    pub destinations: BTreeMap<IpAddr, String>,
 }
 
 /// A link that `tc` cannot make. The caller's fault.
@@ -56,7 +59,7 @@ pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostComma
         }
         let error = |reason| TcError { subject: format!("site {name}"), reason };
         if topology.ports[site] != Port::default() {
-            return Err(error("netem cannot limit links together: leave out egress and ingress"));
+            return Err(error(PORT_COUNTS));
         }
         let device = topology.hosts[site].device.as_deref().or(device);
         let device = device.ok_or(error("name its device in the file, or give --device"))?;
@@ -78,7 +81,7 @@ fn host(
         // device's offloads are, but not of more than this.
         set_segments(device, 1),
     ];
-    let mut netems = Vec::new();
+    let (mut netems, mut destinations) = (Vec::new(), BTreeMap::new());
     for (class, (to, spec, script)) in (1..).zip(directions) {
         let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
         let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
@@ -88,7 +91,8 @@ fn host(
         let words = netem(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");
         apply.push(format!(
-            "tc class add dev {device} parent 1: classid 1:{class} htb rate 1tbit quantum 60000"
+            "tc class add dev {device} parent 1: classid 1:{class} htb rate {CLASS_RATE} quantum \
+             60000"
         ));
         apply.push(format!(
             "tc qdisc add dev {device} parent 1:{class} handle {handle} netem {words}"
@@ -98,6 +102,12 @@ fn host(
             return Err(error("the receiving site has no addresses in the file"));
         }
         for address in addresses {
+            // Several gateways of a region may be on one host.
+            match destinations.insert(*address, format!("1:{class}")) {
+                None => {}
+                Some(earlier) if earlier == format!("1:{class}") => continue,
+                Some(_) => return Err(error("another receiving site has the same address")),
+            }
             let (protocol, prio, match_words) = match address {
                 IpAddr::V4(v4) => ("ip", 1, format!("ip dst {v4}/32")),
                 IpAddr::V6(v6) => ("ipv6", 2, format!("ip6 dst {v6}/128")),
@@ -109,10 +119,15 @@ fn host(
         }
         netems.push((handle, words));
     }
-    let remove =
-        vec![format!("tc qdisc del dev {device} root"), set_segments(device, SEGMENTS_MOST)];
+    let remove = removal(device, SEGMENTS_MOST);
     let (site, device) = (topology.sites[site].clone(), device.to_owned());
-    Ok(HostCommands { site, device, apply, remove, netems })
+    Ok(HostCommands { site, device, apply, remove, netems, destinations })
+}
+
+/// The commands that take the root away with all that hangs below it, and let TCP make buffers of
+/// so many segments.
+pub fn removal(device: &str, segments: u32) -> [String; 2] {
+    [format!("tc qdisc del dev {device} root"), set_segments(device, segments)]
 }
 
 /// The command that lets TCP make buffers of so many segments for a device.
@@ -209,6 +224,11 @@ fn percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
+const PORT_COUNTS: &str = "netem cannot limit links together: raise egress and ingress to at \
+                           least the rate of all its links together (in a fabric, those of its \
+                           gateways), or leave them out of a lab";
+/// Of a class, which shapes nothing.
+const CLASS_RATE: &str = "1tbit";
 /// Of a frame, before the IP header.
 const ETHERNET_BYTES: i32 = 14;
 /// What the kernel lets a device have where its driver says nothing.

@@ -11,7 +11,7 @@ mod preset;
 mod raw;
 mod schedule;
 
-pub use file::{FileError, Host, Topology};
+pub use file::{FileError, Host, Topology, device_of};
 pub use path::{Path, Place, SITES_MAX, addresses};
 pub use port::Port;
 pub use preset::{Preset, presets};

@@ -148,7 +148,8 @@ fn a_starved_relay_says_that_the_run_is_void() {
 fn a_relay_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
     let target = socket();
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
-    let arguments = ["relay", "--forward", &forward, "--rtt=0ms", "--rate=1 Gbit/s", "--json"];
+    let mut arguments = vec!["relay", "--forward", &forward, "--rtt=0ms", "--rate=1 Gbit/s"];
+    arguments.extend(["--queue=1 MB", "--json"]);
     let mut child = wan_sim(&arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let ready = json(&mut lines);
@@ -316,6 +317,7 @@ fn a_bad_spec_gets_one_line_with_the_word_and_what_is_accepted() {
         (["--rtt=1ms", "--rate=-1 Mbit/s"], "-1 Mbit/s", "500 Mbit/s"),
         (["--rate=1 Gbit/s", "--rtt=80"], "`80`", "80 ms"),
         (["--rate=1 Gbit/s", "--loss=101 %"], "101 %", "0 % to 100 %"),
+        (["--rate=1 Gbit/s", "--rtt=0ms"], "`queue`", "20 ms"),
     ] {
         check(&[&relay[..], &flags].concat(), word, accepted);
     }

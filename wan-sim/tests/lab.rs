@@ -364,6 +364,29 @@ fn ping_and_iperf3_run_as_they_are() {
 }
 
 #[test]
+fn a_lab_in_the_foreground_may_be_taken_down_from_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, _) = topology(directory.path(), "delay 1ms");
+    let file = path.to_str().unwrap();
+    for words in [&["lab", "down", file][..], &["lab", "down", file, "--json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+        command.args(["lab", "up", file, "--foreground"]);
+        let mut lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
+        if lines.next().is_none() {
+            assert_eq!(lab.wait().unwrap().code(), Some(77));
+            return skip("cannot make a lab");
+        }
+        let down = wan_sim(words);
+        assert_eq!(down.status.code(), Some(0), "{words:?}: {down:?}");
+        assert_eq!(lab.wait().unwrap().code(), Some(130));
+        let mut said = String::new();
+        lab.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("fidelity: "), "{said}");
+    }
+}
+
+#[test]
 fn what_a_killed_lab_left_behind_is_found_and_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
@@ -559,5 +582,11 @@ fn without_privilege_every_command_says_so() {
         assert_eq!(output.status.code(), Some(77), "{command:?}: {error}");
         assert!(error.contains("run as root") && error.lines().count() == 1, "{error}");
     }
+    let mut exec = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+    exec.args(["lab", "exec", file, "a", "--", "true"]).env("PATH", "/nonexistent");
+    let output = exec.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{error}");
+    assert!(error.contains("iproute2") && error.lines().count() == 1, "{error}");
     assert_eq!(wan_sim(&["lab", "down", file]).status.code(), Some(0));
 }

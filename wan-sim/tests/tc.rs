@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use wan_sim::tc::{HostCommands, TcError, VerifyError, applied, render, verify};
+use wan_sim::tc::{HostCommands, Shown, TcError, VerifyError, applied, render, verify};
 use wan_sim::topology::Topology;
 
 const LAB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
@@ -19,7 +19,8 @@ fn wan_sim(arguments: &[&str]) -> Output {
 fn rendered(keys: &str) -> Result<Vec<HostCommands>, TcError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lab.toml");
-    let sites = "[site.a]\naddresses = ['192.0.2.1']\n[site.b]\naddresses = ['192.0.2.2']\n";
+    let sites =
+        "[site.a]\naddresses = ['192.0.2.1']\n[site.b]\naddresses = ['192.0.2.2', '2001:db8::2']\n";
     fs::write(&file, format!("{sites}[link.a-b]\n{keys}")).unwrap();
     render(&Topology::load(&file).unwrap(), Some("eth0"))
 }
@@ -62,6 +63,53 @@ fn a_fabric_renders_with_its_gateways_addresses() {
     assert!(text.contains("netem limit 5001 delay 40ms rate 500000000bit -14"), "{text}");
     assert_eq!(wan_sim(&["tc", file]).status.code(), Some(64));
     assert_eq!(wan_sim(&["tc", file, "--device", "eth9", "--site", "x"]).status.code(), Some(64));
+}
+
+/// Gateways must have ports; a link above them is refused, with what to raise.
+#[test]
+fn the_fabric_of_the_example_renders_where_its_ports_are_as_fast_as_its_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fabric.toml");
+    let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region/fabric.toml");
+    let fabric = fs::read_to_string(fabric).unwrap();
+    let fabric = fabric.replacen("127.0.0.1", "192.0.2.1", 1).replace("127.0.0.1", "192.0.2.2");
+    let faster = fabric.replace("\nrate = \"500 Mbit/s\"", "\nrate = \"2 Gbit/s\"");
+    let raised = faster.replace("500 Mbit/s", "2 Gbit/s");
+    assert!(fabric != faster && faster != raised);
+    let file = path.to_str().unwrap();
+    let tc = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let output = wan_sim(&["tc", file, "--device", "eth0", "--site", "east"]);
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    for text in [&fabric, &raised] {
+        let (code, said) = tc(text);
+        assert!(code == Some(0) && said.contains("flowid 1:1"), "{said}");
+    }
+    let (code, said) = tc(&faster);
+    assert!(code == Some(64) && said.contains("raise egress and ingress to at least"), "{said}");
+}
+
+#[test]
+fn an_address_goes_one_way() {
+    let of = |b: &str, c: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lab.toml");
+        let link = "delay = '1 ms'\nrate = '1 Gbit/s'\n";
+        let text = format!(
+            "[site.a]\naddresses = ['192.0.2.1']\n[site.b]\naddresses = {b}\n\
+             [site.c]\naddresses = {c}\n[link.a-b]\n{link}[link.a-c]\n{link}"
+        );
+        fs::write(&file, text).unwrap();
+        render(&Topology::load(&file).unwrap(), Some("eth0"))
+    };
+    // As where two gateways of a region are on one host.
+    let hosts = of("['192.0.2.2', '192.0.2.2']", "['192.0.2.3']").unwrap();
+    let filters = hosts[0].apply.iter().filter(|command| command.contains("192.0.2.2/32"));
+    assert_eq!(filters.count(), 1);
+    let error = of("['192.0.2.2']", "['192.0.2.2']").unwrap_err().to_string();
+    assert!(error.starts_with("a to c: ") && error.contains("the same address"), "{error}");
 }
 
 #[test]
@@ -110,6 +158,35 @@ fn what_netem_cannot_express_is_refused_by_name() {
     }
 }
 
+/// Recorded from the tools, for a host with `rendered`'s link.
+fn shown(limit: &str, words: &str) -> [String; 4] {
+    [
+        format!(
+            "qdisc htb 1: root refcnt 2 r2q 10 default 0 direct_packets_stat 0 direct_qlen 1000\n\
+             qdisc netem 10: parent 1:1 limit {limit} {words}\n"
+        ),
+        "class htb 1:1 root leaf 10: prio 0 quantum 60000 rate 1Tbit ceil 1Tbit burst 0b cburst \
+         0b \n"
+            .to_owned(),
+        "filter parent 1: protocol ip pref 1 u32 chain 0 \n\
+         filter parent 1: protocol ip pref 1 u32 chain 0 fh 800: ht divisor 1 \n\
+         filter parent 1: protocol ip pref 1 u32 chain 0 fh 800::800 order 2048 key ht 800 bkt 0 \
+         *flowid 1:1 not_in_hw \n  match c0000202/ffffffff at 16\n\
+         filter parent 1: protocol ipv6 pref 2 u32 chain 0 \n\
+         filter parent 1: protocol ipv6 pref 2 u32 chain 0 fh 801: ht divisor 1 \n\
+         filter parent 1: protocol ipv6 pref 2 u32 chain 0 fh 801::800 order 2048 key ht 801 bkt 0 \
+         flowid 1:1 not_in_hw \n  match 20010db8/ffffffff at 24\n  match 00000000/ffffffff at \
+         28\n  match 00000000/ffffffff at 32\n  match 00000002/ffffffff at 36\n"
+            .to_owned(),
+        SINGLE.to_owned(),
+    ]
+}
+
+fn verified(host: &HostCommands, shown: &[String; 4]) -> Result<(), VerifyError> {
+    let [qdiscs, classes, filters, link] = shown;
+    verify(host, &Shown { qdiscs, classes, filters, link })
+}
+
 #[test]
 fn what_the_kernel_shows_is_compared() {
     let hosts = rendered(
@@ -117,31 +194,67 @@ fn what_the_kernel_shows_is_compared() {
          overhead_bytes = 38\nbursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
     )
     .unwrap();
-    let shown = "qdisc htb 1: root refcnt 2 r2q 10 default 0 direct_packets_stat 0\n\
-                 qdisc netem 10: parent 1:1 limit 10668 delay 40ms  2ms loss gemodel p 1% r 10% \
-                 1-h 100% 1-k 0% seed 7 rate 1Gbit packetoverhead 24\n";
-    assert_eq!(verify(&hosts[0], shown, SINGLE), Ok(()));
-    for (from, to) in [
-        ("40ms", "41ms"),
-        (" 2ms", ""),
-        ("10668", "10667"),
-        ("1-k 0%", "1-k 1%"),
-        ("1Gbit", "999Mbit"),
-        ("packetoverhead 24", ""),
-        ("seed 7", "ecn"),
-        ("seed 7", "corrupt 1%"),
+    let words = "delay 40ms  2ms loss gemodel p 1% r 10% 1-h 100% 1-k 0% seed 7 rate 1Gbit \
+                 packetoverhead 24";
+    let good = shown("10668", words);
+    assert_eq!(verified(&hosts[0], &good), Ok(()));
+    // What was printed, and what it is changed to.
+    let changed = |place: usize, from: &str, to: &str| {
+        let mut other = good.clone();
+        other[place] = other[place].replace(from, to);
+        assert_ne!(other, good, "{from}");
+        verified(&hosts[0], &other).unwrap_err()
+    };
+    for (place, from, to) in [
+        (0, "40ms", "41ms"),
+        (0, " 2ms", ""),
+        (0, "10668", "10667"),
+        (0, "1-k 0%", "1-k 1%"),
+        (0, "1Gbit", "999Mbit"),
+        (0, "packetoverhead 24", ""),
+        (0, "seed 7", "ecn"),
+        (0, "seed 7", "corrupt 1%"),
+        (0, "parent 1:1", "parent 1:2"),
+        (0, "default 0", "default 0x1"),
+        (1, "leaf 10:", "leaf 20:"),
+        (1, "ceil 1Tbit", "ceil 1Gbit"),
+        (1, "rate 1Tbit", "rate 1Mbit"),
+        (2, "flowid 1:1", "flowid 1:2"),
     ] {
-        let other = verify(&hosts[0], &shown.replace(from, to), SINGLE);
-        assert!(matches!(other, Err(VerifyError::Different { .. })), "{from}: {other:?}");
+        let error = changed(place, from, to);
+        assert!(matches!(error, VerifyError::Different { .. }), "{from}: {error:?}");
     }
-    let whole = verify(&hosts[0], shown, "2: eth0: gso_max_size 65536 gso_max_segs 65535");
-    assert!(matches!(whole, Err(VerifyError::Whole { segments: 65_535, .. })), "{whole:?}");
+    for (place, from, to) in [
+        (0, "qdisc netem 10:", "qdisc netem 10:0 parent 1:9 delay 1ms\nqdisc netem 10:"),
+        (1, "class htb", "class htb 1:2 root prio 0 rate 1Mbit ceil 1Mbit\nclass htb"),
+        (2, "c0000202/ffffffff", "c0000202/ffffff00"),
+        (2, "c0000202", "c0000203"),
+        (2, "at 16", "at 12"),
+        (2, "match 00000002", "match 00000003"),
+        (2, "at 16\n", "at 16\n  match 00110000/00ff0000 at 8\n"),
+    ] {
+        let error = changed(place, from, to);
+        assert!(matches!(error, VerifyError::Unwanted { .. }), "{from}: {error:?}");
+    }
+    for (place, from, to) in
+        [(0, "netem 10:", "fq_codel 10:"), (1, "class htb 1:1", "class fq 1:1")]
+    {
+        let error = changed(place, from, to);
+        assert!(matches!(error, VerifyError::Missing { .. }), "{from}: {error:?}");
+    }
+    let mut none = good.clone();
+    none[2].clear();
+    let none = verified(&hosts[0], &none).unwrap_err();
+    assert!(none.to_string().contains("192.0.2.2 through class 1:1"), "{none}");
+    let whole = changed(3, "gso_max_segs 1 ", "gso_max_segs 65535 ");
+    assert!(matches!(whole, VerifyError::Whole { segments: 65_535, .. }), "{whole:?}");
+    let other = changed(0, "htb 1: root", "fq_codel 0: root");
+    assert!(matches!(other, VerifyError::NotApplied { .. }), "{other:?}");
     // Only what is ours would be removed.
     assert!(
-        applied(shown) && !applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
+        applied(&good[0])
+            && !applied("qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n")
     );
-    let none = verify(&hosts[0], "qdisc noqueue 0: root refcnt 2\n", SINGLE);
-    assert!(matches!(none, Err(VerifyError::Missing { .. })), "{none:?}");
 }
 
 /// `tc` prints three digits of a time, four or more of a rate, six of a probability.
@@ -152,12 +265,11 @@ fn what_tc_rounds_is_no_difference() {
          duplicate = '0.0000004 %'\nreorder = '33.3333333 %'\noverhead_bytes = 14",
     )
     .unwrap();
-    let limit = hosts[0].netems[0].1.split(' ').nth(1).unwrap().to_owned();
-    let shown = format!(
-        "qdisc netem 10: parent 1:1 limit {limit} delay 40.3ms  1.23ms loss 12.3457% duplicate \
-         4e-07% reorder 33.3333% rate 1234Mbit gap 1"
-    );
-    assert_eq!(verify(&hosts[0], &shown, SINGLE), Ok(()), "{}", hosts[0].netems[0].1);
+    let limit = hosts[0].netems[0].1.split(' ').nth(1).unwrap();
+    let words = "delay 40.3ms  1.23ms loss 12.3457% duplicate 4e-07% reorder 33.3333% rate \
+                 1234Mbit gap 1";
+    let good = shown(limit, words);
+    assert_eq!(verified(&hosts[0], &good), Ok(()), "{}", hosts[0].netems[0].1);
     for (from, to) in [
         ("40.3", "40.5"),
         ("1.23ms", "1.25ms"),
@@ -165,7 +277,9 @@ fn what_tc_rounds_is_no_difference() {
         ("12.3457", "12.346"),
         ("33.3333", "33.34"),
     ] {
-        let other = verify(&hosts[0], &shown.replace(from, to), SINGLE);
+        let mut other = good.clone();
+        other[0] = other[0].replace(from, to);
+        let other = verified(&hosts[0], &other);
         assert!(matches!(other, Err(VerifyError::Different { .. })), "{from}: {other:?}");
     }
 }
@@ -225,35 +339,53 @@ fn acting_without_netem_or_privilege_exits_77_and_changes_nothing() {
     assert_eq!(wan_sim(&["tc", file, "--apply"]).status.code(), Some(64));
 }
 
-/// `ip` and `tc` that write down what they were called with, and fail at what `fails` holds.
-fn with_fakes(action: &str, fails: &str, qdiscs: &str) -> (Option<i32>, String, Vec<String>) {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name).display().to_string();
-    fs::write(at("qdiscs"), qdiscs).unwrap();
-    let link = "2: eth0: mtu 1500 gso_max_segs 65000 tso_max_segs 65500";
-    for program in ["ip", "tc"] {
-        let script = format!(
-            "#!/bin/sh\necho \"{program} $*\" >> {log}\ncase \"$*\" in\n\
-             *'{fails}'*) echo 'no such luck' >&2; exit 2;;\n'qdisc show'*) cat {qdiscs};;\n\
-             '-d link show'*) echo '{link}';;\nesac\n",
-            log = at("log"),
-            qdiscs = at("qdiscs"),
-        );
-        fs::write(at(program), script).unwrap();
-        fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
+/// `ip` and `tc` that write down what they were called with.
+struct Fakes {
+    directory: tempfile::TempDir,
+}
+
+impl Fakes {
+    /// They fail at what `fails` holds, and print `qdiscs` of every device.
+    fn new(fails: &str, qdiscs: &str) -> Self {
+        let fakes = Self { directory: tempfile::tempdir().unwrap() };
+        fs::write(fakes.at("qdiscs"), qdiscs).unwrap();
+        let link = "2: eth0: mtu 1500 gso_max_segs 65000 tso_max_segs 65500";
+        for program in ["ip", "tc"] {
+            let script = format!(
+                "#!/bin/sh\necho \"{program} $*\" >> {log}\ncase \"$*\" in\n\
+                 *'{fails}'*) echo 'no such luck' >&2; exit 2;;\n'qdisc show'*) cat {qdiscs};;\n\
+                 '-d link show'*) echo '{link}';;\nesac\n",
+                log = fakes.at("log"),
+                qdiscs = fakes.at("qdiscs"),
+            );
+            fs::write(fakes.at(program), script).unwrap();
+            fs::set_permissions(fakes.at(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fakes
     }
-    let path = format!("{}:/usr/bin:/bin", directory.path().display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
-    let output = command.args(["tc", LAB, "--site", "oslo", action]).env("PATH", path).output();
-    let output = output.unwrap();
-    let log = fs::read_to_string(at("log")).unwrap();
-    // Of the namespace in which netem is tried, nothing stays.
-    let lines = log.lines().filter(|line| !line.contains("wansim-probe-")).map(str::to_owned);
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), said, lines.collect())
+
+    fn at(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// The exit code, what was said on standard error, and what was called.
+    fn act(&self, arguments: &[&str]) -> (Option<i32>, String, Vec<String>) {
+        let path = format!("{}:/usr/bin:/bin", self.directory.path().display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+        let output = command.arg("tc").args(arguments).env("PATH", path).output().unwrap();
+        let log = fs::read_to_string(self.at("log")).unwrap_or_default();
+        // Of the namespace in which netem is tried, nothing stays.
+        let lines = log.lines().filter(|line| !line.contains("wansim-probe-")).map(str::to_owned);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), lines.collect())
+    }
+}
+
+fn with_fakes(action: &str, fails: &str, qdiscs: &str) -> (Option<i32>, String, Vec<String>) {
+    Fakes::new(fails, qdiscs).act(&[LAB, "--site", "oslo", action])
 }
 
 const NO_FAILURE: &str = "nothing fails";
+const OURS: &str = "qdisc htb 1: root refcnt 2\nqdisc netem 10: parent 1:1 limit 1000\n";
 
 #[test]
 fn all_is_applied_or_nothing() {
@@ -276,8 +408,7 @@ fn all_is_applied_or_nothing() {
 
 #[test]
 fn what_was_applied_is_removed_and_nothing_else() {
-    let ours = "qdisc htb 1: root refcnt 2\nqdisc netem 10: parent 1:1 limit 1000\n";
-    let (code, said, done) = with_fakes("--remove", NO_FAILURE, ours);
+    let (code, said, done) = with_fakes("--remove", NO_FAILURE, OURS);
     assert_eq!(code, Some(0), "{said}");
     // As many segments as its driver lets it have.
     let undone = ["tc qdisc del dev eth1 root", "ip link set dev eth1 gso_max_segs 65500"];
@@ -285,4 +416,43 @@ fn what_was_applied_is_removed_and_nothing_else() {
     let (code, said, done) = with_fakes("--remove", NO_FAILURE, "qdisc fq_codel 0: root\n");
     assert!(code == Some(1) && said.contains("left alone"), "{said}");
     assert!(!done.iter().any(|line| line.contains("del") || line.contains("set")), "{done:?}");
+}
+
+/// A host stays shaped by no change of the file.
+#[test]
+fn removing_needs_only_the_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.toml");
+    let file = path.to_str().unwrap();
+    let fakes = Fakes::new(NO_FAILURE, OURS);
+    let undone = |device: &str| format!("tc qdisc del dev {device} root");
+    // Neither sites nor links fit any more; no TOML; no file. Where the file names a device, that.
+    for (text, device) in [
+        (Some("[site.oslo]\ndevice = 'eth7'\n[link.oslo-x]\nrat = 1"), "eth7"),
+        (Some("[link"), "eth3"),
+        (None, "eth3"),
+    ] {
+        match text {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        let arguments = [file, "--site", "oslo", "--remove", "--device", "eth3"];
+        let (code, said, done) = fakes.act(&arguments);
+        assert_eq!(code, Some(0), "{text:?}: {said}");
+        assert_eq!(done[done.len() - 2], undone(device), "{text:?}");
+    }
+    let (code, said, _) = fakes.act(&[file, "--site", "oslo", "--remove"]);
+    assert!(code == Some(64) && said.contains("give --device"), "{said}");
+}
+
+#[test]
+fn without_iproute2_every_action_exits_77_with_the_reason() {
+    for action in ["--apply", "--verify", "--remove"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+        command.args(["tc", LAB, "--site", "oslo", action]).env("PATH", "/nonexistent");
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(77), "{action}: {said}");
+        assert!(said.contains("iproute2") && said.lines().count() == 1, "{action}: {said}");
+    }
 }

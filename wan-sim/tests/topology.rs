@@ -122,11 +122,12 @@ fn a_link_changes_at_stated_times_and_drops_stated_packets() {
 }
 
 #[test]
-fn a_change_of_the_rate_leaves_the_queue_its_bytes() {
+fn a_change_of_the_link_leaves_the_queue_its_bytes() {
     for (queue, bytes) in [("", 10_000_000), ("queue = '20 ms'\n", 2_500_000)] {
         let keys = format!(
             "rtt = '80 ms'\nrate = '1 Gbit/s'\nloss = '1 %'\nmark_losses = true\n{queue}changes = \
-             [{{ at = '1 s', rate = '100 Mbit/s', delay = '1 ms' }}, {{ at = '2 s', loss = '0 %' }}]\n"
+             [{{ at = '1 s', rate = '100 Mbit/s', delay = '1 ms' }}, {{ at = '2 s', loss = '0 %' }}, \
+             {{ at = '3 s', delay = '0 ms' }}]\n"
         );
         let topology = load(&format!("[site.a]\n[site.b]\n[link.a-b]\n{keys}")).unwrap();
         let link = &topology.links[0];
@@ -144,6 +145,16 @@ fn nothing_may_depend_on_what_is_zero() {
         ("jitter = '0 ms'\ndistribution = 'normal'", "`distribution`"),
         ("jitter = '0 ms'\nreordering = true", "`reordering`"),
         ("loss = '0 %'\nmark_losses = true", "`mark_losses`"),
+        (
+            "bursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '0 %', loss_in_good = '0 %' }\n\
+             mark_losses = true",
+            "`mark_losses`",
+        ),
+        (
+            "bursts = { to_bad = '0 %', to_good = '10 %', loss_in_bad = '9 %', loss_in_good = '0 %' }\n\
+             mark_losses = true",
+            "`mark_losses`",
+        ),
         ("reorder = '0 %'\ngap = 5", "`gap`"),
     ] {
         let error = link(&format!("delay = '5 ms'\n{keys}")).unwrap_err().to_string();
@@ -280,6 +291,13 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrate = '1 Gbit/s'", 0, &["link.a-b", "`rtt`", "km-1000"]),
     ("[link.a-b]\npreset = 'moon'", 0, &["`moon`", "geostationary"]),
     ("[link.a-b]\nrtt = '1 ms'\nqueue = '1 MB'", 0, &["`queue`", "`rate`"]),
+    ("[link.a-b]\nrtt = '0 ms'\nrate = '1 Gbit/s'", 0, &["link.a-b", "`queue`", "20 ms"]),
+    ("[link.a-b]\nrtt = '1 us'\nrate = '1 Gbit/s'\nqueue = '2 BDP'", 0, &["`queue`", "250 B"]),
+    (
+        "[link.a-b]\nrtt = '1 ms'\nrate = '1 Gbit/s'\nqueue = '1 kB'\nmark_above = '1 GB'",
+        0,
+        &["`mark_above`", "1 GB", "1 kB"],
+    ),
     ("[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'", 0, &["`rtt`", "`delay`"]),
     ("[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'", 0, &["`loss`", "`netem`"]),
     ("[link.a-b]\nnetem = 'delay 1ms'\ncorrupt = '1 %'", 0, &["`corrupt`", "`netem`"]),

@@ -4,7 +4,7 @@ mod home;
 mod up;
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_UNAVAILABLE, EXIT_USAGE};
-use crate::lab::{LabError, may_enter, namespace_name, remove_orphans};
+use crate::lab::{LabError, NO_IP, may_enter, namespace_name, remove_orphans};
 use crate::topology::{FileError, Topology};
 use home::Home;
 use std::ffi::OsString;
@@ -133,7 +133,11 @@ fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
     let namespace = namespace_name(home.prefix(), site);
     may_enter(&namespace)?;
     // Comes back only where it failed.
-    Err(Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec().into())
+    let source = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
+    match source.kind() {
+        io::ErrorKind::NotFound => Err(LabError::Unprivileged { what: NO_IP, source }.into()),
+        _ => Err(source.into()),
+    }
 }
 
 fn status(file: &Path) -> Result<u8, Failure> {
@@ -154,8 +158,11 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
     let report = home.report();
     // One that ended by itself leaves its report, too; one that was killed does not.
     if was_up || !report.is_empty() {
-        let status = if json { home.status()? } else { report };
-        say!("{}", status.trim_end());
+        // One in the foreground has printed its own, and has gone with all that was its.
+        let said = if json { home.status_if_any()?.unwrap_or_default() } else { report };
+        if !said.is_empty() {
+            say!("{}", said.trim_end());
+        }
     }
     // Whoever brings it up again meanwhile has it.
     let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };

@@ -40,7 +40,7 @@ pub struct RelayArgs {
     #[arg(long, default_value = "0 ms", allow_hyphen_values = true)]
     pub jitter: Span,
     /// Room for packets that wait for the rate, such as 5 MB, 20 ms or 1 BDP; default: 1 BDP,
-    /// which is rate times round-trip time.
+    /// which is rate times round-trip time and must hold a packet.
     #[arg(long, allow_hyphen_values = true)]
     pub queue: Option<QueueSize>,
     /// The link in netem's words instead, from the clients to the targets, such as
@@ -239,6 +239,7 @@ impl Settings {
                     .with_loss(loss)
                     .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
                 let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
+                spec.check_queue(queue)?;
                 Ok((spec, spec))
             }
         }

@@ -2,10 +2,10 @@
 
 use super::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
 use crate::tc::{
-    HostCommands, SEGMENTS_MOST, TcError, VerifyError, applied, most_segments, render, segments,
-    set_segments, verify,
+    HostCommands, SEGMENTS_MOST, Shown, TcError, VerifyError, applied, most_segments, removal,
+    render, segments, verify,
 };
-use crate::topology::{FileError, Topology};
+use crate::topology::{FileError, Topology, device_of};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -44,6 +44,8 @@ enum Failure {
     Verify(#[from] VerifyError),
     #[error("nothing on {0} was applied from here: what else shapes it is left alone")]
     NotApplied(String),
+    #[error("the file names no device of site `{0}`: give --device")]
+    NoDevice(String),
     #[error("this kernel or user cannot: {0}")]
     Unavailable(String),
     #[error("`{command}` failed: {said}")]
@@ -59,7 +61,9 @@ pub(super) fn run(args: &TcArgs) -> u8 {
         Err(error) => {
             eprintln!("wan-sim tc: {error}");
             match error {
-                Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } => EXIT_USAGE,
+                Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } | Failure::NoDevice(_) => {
+                    EXIT_USAGE
+                }
                 Failure::Unavailable(_) => EXIT_UNAVAILABLE,
                 Failure::Verify(_)
                 | Failure::NotApplied(_)
@@ -71,6 +75,9 @@ pub(super) fn run(args: &TcArgs) -> u8 {
 }
 
 fn try_run(args: &TcArgs) -> Result<(), Failure> {
+    if let (true, Some(site)) = (args.remove, &args.site) {
+        return remove(args, site).map_err(or_unavailable);
+    }
     let topology = Topology::load(&args.file)?;
     let mut hosts = render(&topology, args.device.as_deref())?;
     if let Some(site) = &args.site {
@@ -84,11 +91,8 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
         if args.apply {
             probe()?;
             apply(host)?;
-        } else if args.remove {
-            remove(host).map_err(or_unavailable)?;
         } else if args.verify {
-            let verified = verify(host, &shown(host)?, &link(host)?);
-            verified.map_err(|error| or_unavailable(error.into()))?;
+            check(host).map_err(or_unavailable)?;
             say!("{}: {} shapes as the file says", host.site, host.device);
         } else {
             print(host);
@@ -104,13 +108,24 @@ fn print(host: &HostCommands) {
     host.remove.iter().for_each(|command| say!("#   {command}"));
 }
 
+fn check(host: &HostCommands) -> Result<(), Failure> {
+    let device = &host.device;
+    let shown = Shown {
+        qdiscs: &qdiscs(device)?,
+        classes: &execute(&format!("tc class show dev {device}"))?,
+        filters: &execute(&format!("tc filter show dev {device}"))?,
+        link: &link(device)?,
+    };
+    Ok(verify(host, &shown)?)
+}
+
 /// All of the commands or none: where one fails, the device is as it was.
 fn apply(host: &HostCommands) -> Result<(), Failure> {
-    let before = segments(&link(host)?);
+    let before = segments(&link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
         let Err(failed) = execute(command) else { continue };
         // The first makes the root that all others hang below.
-        return Err(match if done == 0 { Ok(()) } else { undo(host, before) } {
+        return Err(match if done == 0 { Ok(()) } else { undo(&host.device, before) } {
             Ok(()) => failed,
             Err(undoing) => Failure::Left { failed: Box::new(failed), undoing: Box::new(undoing) },
         });
@@ -118,33 +133,41 @@ fn apply(host: &HostCommands) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the root away with all that hangs below it, and lets TCP make buffers of so many
-/// segments.
-fn undo(host: &HostCommands, segments: Option<u32>) -> Result<(), Failure> {
-    let whole = set_segments(&host.device, segments.unwrap_or(SEGMENTS_MOST));
-    execute(&host.remove[0]).and(execute(&whole)).map(drop)
+/// Takes the root away, and lets TCP make buffers of so many segments.
+fn undo(device: &str, segments: Option<u32>) -> Result<(), Failure> {
+    let [root, whole] = removal(device, segments.unwrap_or(SEGMENTS_MOST));
+    execute(&root).and(execute(&whole)).map(drop)
 }
 
-fn link(host: &HostCommands) -> Result<String, Failure> {
-    execute(&format!("ip -d link show dev {}", host.device))
+fn link(device: &str) -> Result<String, Failure> {
+    execute(&format!("ip -d link show dev {device}"))
 }
 
-fn shown(host: &HostCommands) -> Result<String, Failure> {
-    execute(&format!("tc qdisc show dev {}", host.device))
+fn qdiscs(device: &str) -> Result<String, Failure> {
+    execute(&format!("tc qdisc show dev {device}"))
 }
 
-/// Only what was applied: whatever else shapes the device stays.
-fn remove(host: &HostCommands) -> Result<(), Failure> {
-    if !applied(&shown(host)?) {
-        return Err(Failure::NotApplied(host.device.clone()));
+/// Only what was applied: whatever else shapes the device stays. The links may have changed since
+/// then, or be wrong by now: only the device counts, the file's or else `--device`.
+fn remove(args: &TcArgs, site: &str) -> Result<(), Failure> {
+    let named = device_of(&args.file, site);
+    let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
+    devices.dedup();
+    let mut failed = Failure::NoDevice(site.to_owned());
+    for device in devices {
+        match qdiscs(&device) {
+            Ok(qdiscs) if applied(&qdiscs) => return undo(&device, most_segments(&link(&device)?)),
+            Ok(_) => failed = Failure::NotApplied(device),
+            Err(error) => failed = error,
+        }
     }
-    undo(host, most_segments(&link(host)?))
+    Err(failed)
 }
 
 /// Why the kernel has nothing of ours: it may be that it cannot.
 fn or_unavailable(error: Failure) -> Failure {
     match error {
-        Failure::NotApplied(_) | Failure::Verify(VerifyError::Missing { .. }) => {
+        Failure::NotApplied(_) | Failure::Verify(VerifyError::NotApplied { .. }) => {
             probe().err().unwrap_or(error)
         }
         error => error,
@@ -168,7 +191,12 @@ fn execute(command: &str) -> Result<String, Failure> {
     let mut words = command.split(' ');
     let program = words.next().unwrap_or_default();
     let output: io::Result<Output> = Command::new(program).args(words).output();
-    let output = output.map_err(|error| failed(error.to_string()))?;
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::Unavailable(format!("there is no `{program}` of iproute2 to run `{command}`"))
+        }
+        _ => failed(error.to_string()),
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
         return Err(failed(said));

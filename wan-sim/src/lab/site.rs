@@ -1,7 +1,7 @@
 //! A site's network namespace.
 
-use super::LabError;
 use super::tun::Tun;
+use super::{LabError, NO_IP};
 use crate::topology::addresses;
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
@@ -141,10 +141,11 @@ fn create_in(namespace: &str) -> io::Result<Tun> {
 
 fn ip(arguments: &[&str]) -> Result<(), LabError> {
     // Standard input is the lab's lock: what outlives a lab that was killed holds it still.
-    let output =
-        Command::new("ip").args(arguments).stdin(Stdio::inherit()).output().map_err(|source| {
-            LabError::Unprivileged { what: "cannot run `ip` of iproute2", source }
-        })?;
+    let output = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::inherit())
+        .output()
+        .map_err(|source| LabError::Unprivileged { what: NO_IP, source })?;
     if output.status.success() {
         return Ok(());
     }

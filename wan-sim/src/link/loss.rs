@@ -12,6 +12,19 @@ pub enum Loss {
     GilbertElliott(GilbertElliott),
 }
 
+impl Loss {
+    /// Whether it ever loses a packet.
+    pub fn loses(&self) -> bool {
+        let may = |chance: Fraction| chance.ppb() > 0;
+        match self {
+            Self::Random(chance) => may(*chance),
+            Self::GilbertElliott(chain) => {
+                may(chain.loss_in_good) || may(chain.to_bad) && may(chain.loss_in_bad)
+            }
+        }
+    }
+}
+
 /// A chain of two states, good and bad. Each packet is lost with its state's probability;
 /// then the state may change.
 ///

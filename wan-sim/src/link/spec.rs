@@ -35,6 +35,15 @@ pub enum SpecError {
         /// The one-way delay.
         delay: Span,
     },
+    /// A queue of some BDP where the BDP is next to nothing.
+    #[error(
+        "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET}: give `queue` \
+         as a size or a time, such as 1 MB or 20 ms"
+    )]
+    QueueBelowPacket {
+        /// What it would hold.
+        queue: ByteCount,
+    },
     /// Jitter that reaches further than the delay it varies.
     #[error("a jitter that reaches {reach} below a delay of {delay} would arrive before it left")]
     JitterAboveDelay {
@@ -181,6 +190,11 @@ impl LinkSpec {
         self.mark_above
     }
 
+    /// Whether so many bytes can ever wait that packets are marked.
+    pub fn marks_by_queue(&self) -> bool {
+        self.mark_above.is_some_and(|bytes| bytes < self.queue)
+    }
+
     /// Most packets in the link, waiting or under way.
     pub fn limit_packets(&self) -> Option<NonZeroU32> {
         self.limit_packets
@@ -211,6 +225,22 @@ impl LinkSpec {
         self.mark_losses
     }
 
+    /// Whether room for `queue` is less than a packet, though nobody said so in bytes or in time:
+    /// what came while another packet is sent would be lost. [`None`] stands for one BDP.
+    ///
+    /// # Errors
+    /// [`SpecError::QueueBelowPacket`].
+    pub fn check_queue(&self, queue: Option<QueueSize>) -> Result<(), SpecError> {
+        match queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000)) {
+            QueueSize::ThousandthsOfBdp(1..)
+                if self.rate().is_some() && self.queue < FULL_PACKET =>
+            {
+                Err(SpecError::QueueBelowPacket { queue: self.queue })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Probability of a copy.
     pub fn duplicate(&self) -> Fraction {
         self.duplicate
@@ -224,5 +254,8 @@ impl LinkSpec {
 
 /// Longest one-way delay: an hour, so that no sum of times can overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
+
+/// On Ethernet.
+const FULL_PACKET: ByteCount = ByteCount::new(1500);
 
 const NS: u128 = 1_000_000_000;

@@ -5,7 +5,7 @@ use crate::{Loss, Order, Shape};
 use std::fmt;
 use units::{Fraction, Span};
 
-/// In words that parse as the same link.
+/// In words that parse as the same link, but for what has no effect.
 impl fmt::Display for Netem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = &self.link;
@@ -26,7 +26,7 @@ impl fmt::Display for Netem {
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
-        if link.losses_marked() && link.loss() != Loss::Random(Fraction::default()) {
+        if link.losses_marked() && link.loss().loses() {
             write!(f, " ecn")?;
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
@@ -41,7 +41,7 @@ impl fmt::Display for Netem {
             write!(f, " rate {}bit {}", rate.bits_per_second(), link.overhead_bytes())?;
             write!(f, " queue {}B", link.queue().get())?;
         }
-        if let Some(bytes) = link.mark_above() {
+        if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
             write!(f, " mark-above {}B", bytes.get())?;
         }
         match link.limit_packets() {

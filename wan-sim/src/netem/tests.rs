@@ -37,7 +37,6 @@ fn units_are_those_of_tc() {
         ("drop 1%", "loss random 1%"),
         ("loss gemodel 1% 10%", "loss gemodel 1% 10% 100% 0%"),
         ("loss gemodel 1%", "loss gemodel 1% 99%"),
-        ("delay 1ms gap 5", "delay 1ms reorder 100% gap 5"),
         ("delay 1ms reorder 5%", "delay 1ms reorder 5% gap 1"),
         ("delay 1ms", "delay 1ms limit 1000"),
         ("delay 2ms 1ms", "delay 2ms 1ms order free"),
@@ -119,7 +118,14 @@ fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
         ("loss gemodel 1% 101%", "`101%`", "0.1%"),
         ("loss 1% drop 2%", "`loss`", "give one"),
         ("loss 0% ecn", "`ecn`", "without loss"),
+        ("loss gemodel 0% ecn", "`ecn`", "without loss"),
+        ("loss gemodel 1% 10% 0% ecn", "`ecn`", "without loss"),
+        ("rate 1gbit mark-above 1GB queue 1kB", "`mark-above`", "a queue that holds more"),
+        ("rate 1gbit mark-above 1kB queue 1kB", "`mark-above`", "a queue that holds more"),
         ("delay 1ms reorder 0% gap 5", "`gap`", "without reorder"),
+        ("delay 1ms gap 5", "`gap`", "without reorder"),
+        ("rate 1gbit queue 1bdp", "`queue`", "20 ms"),
+        ("delay 1us rate 1gbit queue 5bdp", "`queue`", "1.25 kB"),
         ("delay 1ms 0ms distribution normal", "`distribution`", "without a jitter"),
         ("delay 1ms latency 2ms", "`delay`", "give one"),
     ] {
@@ -163,14 +169,15 @@ prop_compose! {
             }));
         }
         // Without a loss there is nothing to mark, and nothing is printed.
-        if marks && (burst || a.ppb() > 0) {
+        if marks && link.loss().loses() {
             link = link.with_losses_marked();
         }
         if let Some(limit) = limit {
             link = link.with_limit(limit.try_into().unwrap());
         }
         if let (Some(bytes), Some(_)) = (mark, rate) {
-            link = link.with_marking_above(ByteCount::new(bytes));
+            let marking = link.with_marking_above(ByteCount::new(bytes));
+            link = if marking.marks_by_queue() { marking } else { link };
         }
         if let (Some(gap), true) = (gap, delay > 0) {
             link = link.with_reorder(Reorder { probability: d, gap: gap.try_into().unwrap() });

@@ -1,26 +1,41 @@
 //! Whether a host shapes as it was told.
 
-use super::HostCommands;
+use super::{CLASS_RATE, HostCommands};
 use crate::netem;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use units::Fraction;
 
 /// What a host does otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// No such netem.
-    #[error("no netem {handle} on {device}: apply first")]
+    /// Its root queue is not ours.
+    #[error("the root queue of {device} is not one that was applied from here: apply first")]
+    NotApplied {
+        /// The network device.
+        device: String,
+    },
+    /// A queue, a class or a filter of the file that is not there.
+    #[error("there is no {what} on {device}: remove and apply again")]
     Missing {
-        /// Its handle.
-        handle: String,
+        /// Which one.
+        what: String,
+        /// The network device.
+        device: String,
+    },
+    /// One that the file does not have.
+    #[error("{device} has `{what}`, which the file does not have: remove and apply again")]
+    Unwanted {
+        /// As the kernel has it.
+        what: String,
         /// The network device.
         device: String,
     },
     /// Other words.
-    #[error("netem {handle} is `{found}`, not `{wanted}`")]
+    #[error("{what} is `{found}`, not `{wanted}`")]
     Different {
-        /// Its handle.
-        handle: String,
+        /// Which queue, class or filter.
+        what: String,
         /// As the kernel has it.
         found: String,
         /// As it should be.
@@ -39,26 +54,31 @@ pub enum VerifyError {
     },
 }
 
-/// Compares what `tc qdisc show dev DEVICE` and `ip -d link show dev DEVICE` printed with what was
-/// applied. The kernel does not tell the distribution of a jitter, so that is not compared; nor
-/// are the digits that `tc` does not print.
+/// What the tools printed about a device.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// By `tc qdisc show dev DEVICE`.
+    pub qdiscs: &'a str,
+    /// By `tc class show dev DEVICE`.
+    pub classes: &'a str,
+    /// By `tc filter show dev DEVICE`.
+    pub filters: &'a str,
+    /// By `ip -d link show dev DEVICE`.
+    pub link: &'a str,
+}
+
+/// Compares what the tools printed with what was applied: the root queue, each class, each netem
+/// and where each destination goes, and that there are no others. The kernel does not tell the
+/// distribution of a jitter, so that is not compared; nor are the digits that `tc` does not print.
 ///
 /// # Errors
-/// [`VerifyError`], for the first netem that is missing or different.
-pub fn verify(commands: &HostCommands, shown: &str, link: &str) -> Result<(), VerifyError> {
-    for (handle, wanted) in &commands.netems {
-        let start = format!("qdisc netem {handle} ");
-        let line = shown.lines().find_map(|line| line.trim().strip_prefix(start.as_str()));
-        let Some(line) = line else {
-            let (handle, device) = (handle.clone(), commands.device.clone());
-            return Err(VerifyError::Missing { handle, device });
-        };
-        if !alike(&told(wanted), &told(line)) {
-            let (handle, found) = (handle.clone(), line.to_owned());
-            return Err(VerifyError::Different { handle, found, wanted: wanted.clone() });
-        }
-    }
-    match segments(link) {
+/// [`VerifyError`], for the first that is missing, different or not wanted.
+pub fn verify(commands: &HostCommands, shown: &Shown<'_>) -> Result<(), VerifyError> {
+    root(commands, shown.qdiscs)?;
+    netems(commands, shown.qdiscs)?;
+    classes(commands, shown.classes)?;
+    filters(commands, shown.filters)?;
+    match segments(shown.link) {
         Some(segments) if segments > 1 => {
             Err(VerifyError::Whole { device: commands.device.clone(), segments })
         }
@@ -66,25 +86,172 @@ pub fn verify(commands: &HostCommands, shown: &str, link: &str) -> Result<(), Ve
     }
 }
 
+/// That whatever no filter names passes unshaped.
+fn root(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
+    let ours = qdiscs.lines().find_map(|line| line.trim().strip_prefix(ROOT));
+    let Some(words) = ours else {
+        return Err(VerifyError::NotApplied { device: commands.device.clone() });
+    };
+    match value_after(words, "default") {
+        Some("0" | "0x0") => Ok(()),
+        found => Err(VerifyError::Different {
+            what: "the root queue".to_owned(),
+            found: format!("default {}", found.unwrap_or("of nothing")),
+            wanted: "default 0".to_owned(),
+        }),
+    }
+}
+
+fn netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyError> {
+    let device = || commands.device.clone();
+    let mut found = BTreeMap::new();
+    for line in qdiscs.lines().map(str::trim) {
+        if let Some((handle, words)) =
+            line.strip_prefix("qdisc netem ").and_then(|rest| rest.split_once(' '))
+        {
+            found.insert(handle, words);
+        }
+    }
+    for (class, (handle, wanted)) in (1..).zip(&commands.netems) {
+        let what = format!("netem {handle}");
+        let Some(words) = found.remove(handle.as_str()) else {
+            return Err(VerifyError::Missing { what, device: device() });
+        };
+        let parent = format!("1:{class}");
+        if value_after(words, "parent") != Some(&parent) || !alike(&told(wanted), &told(words)) {
+            let wanted = format!("parent {parent} {wanted}");
+            return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
+        }
+    }
+    match found.pop_first() {
+        Some((handle, words)) => {
+            Err(VerifyError::Unwanted { what: format!("netem {handle} {words}"), device: device() })
+        }
+        None => Ok(()),
+    }
+}
+
+fn classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyError> {
+    let device = || commands.device.clone();
+    let mut found = BTreeMap::new();
+    for line in classes.lines().map(str::trim) {
+        // The classes of other queues are none of ours.
+        let own = line.strip_prefix("class htb ").and_then(|rest| rest.split_once(' '));
+        found.extend(own);
+    }
+    for (class, (handle, _)) in (1..).zip(&commands.netems) {
+        let what = format!("class 1:{class}");
+        let Some(words) = found.remove(&what["class ".len()..]) else {
+            return Err(VerifyError::Missing { what, device: device() });
+        };
+        let fast = |word| value_after(words, word).is_some_and(|rate| close(CLASS_RATE, rate));
+        if value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
+            let wanted = format!("leaf {handle} rate {CLASS_RATE} ceil {CLASS_RATE}");
+            return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
+        }
+    }
+    match found.pop_first() {
+        Some((class, _)) => {
+            Err(VerifyError::Unwanted { what: format!("class {class}"), device: device() })
+        }
+        None => Ok(()),
+    }
+}
+
+fn filters(commands: &HostCommands, filters: &str) -> Result<(), VerifyError> {
+    let device = || commands.device.clone();
+    let mut wanted = commands.destinations.clone();
+    for filter in Filter::all(filters) {
+        let Some(class) = filter.destination().and_then(|to| wanted.remove(&to)) else {
+            return Err(VerifyError::Unwanted { what: filter.to_string(), device: device() });
+        };
+        if filter.class != class {
+            return Err(VerifyError::Different {
+                what: format!("the filter `{}`", filter.matches.join(" ")),
+                found: filter.class.to_owned(),
+                wanted: class,
+            });
+        }
+    }
+    match wanted.pop_first() {
+        Some((to, class)) => {
+            let what = format!("filter that sends {to} through class {class}");
+            Err(VerifyError::Missing { what, device: device() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// One entry of `tc filter show`: the line that has its class, and those that say what it matches.
+struct Filter<'a> {
+    class: &'a str,
+    matches: Vec<&'a str>,
+}
+
+impl<'a> Filter<'a> {
+    fn all(shown: &'a str) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for line in shown.lines().map(str::trim) {
+            let class = value_after(line, "flowid").or_else(|| value_after(line, "*flowid"));
+            match (class, all.last_mut()) {
+                (Some(class), _) => all.push(Self { class, matches: Vec::new() }),
+                // Those before it are of a table, without a class.
+                (None, Some(last)) if !line.starts_with("filter ") && !line.is_empty() => {
+                    last.matches.push(line);
+                }
+                (None, _) => {}
+            }
+        }
+        all
+    }
+
+    /// The one address that it matches, whole: at byte 16 of an IPv4 header, or from byte 24 of an
+    /// IPv6 header.
+    fn destination(&self) -> Option<IpAddr> {
+        let words: Vec<(u32, u32)> =
+            self.matches.iter().map(|line| matched(line)).collect::<Option<_>>()?;
+        match words[..] {
+            [(16, v4)] => Some(IpAddr::V4(v4.into())),
+            [(24, a), (28, b), (32, c), (36, d)] => {
+                let bits = [a, b, c, d].iter().fold(0, |bits, word| bits << 32 | u128::from(*word));
+                Some(IpAddr::V6(Ipv6Addr::from(bits)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Filter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "filter {} flowid {}", self.matches.join(" "), self.class)
+    }
+}
+
+/// `match cb007103/ffffffff at 16`: four whole bytes, and where.
+fn matched(line: &str) -> Option<(u32, u32)> {
+    let (value, at) = line.strip_prefix("match ")?.split_once("/ffffffff at ")?;
+    Some((at.trim().parse().ok()?, u32::from_str_radix(value, 16).ok()?))
+}
+
 /// Whether what `tc qdisc show dev DEVICE` printed has a queue of ours at its root.
 pub fn applied(shown: &str) -> bool {
-    let root = shown.lines().any(|line| line.trim().starts_with("qdisc htb 1: root "));
+    let root = shown.lines().any(|line| line.trim().starts_with(ROOT));
     let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
     root && netem
 }
 
 /// Most segments in a buffer of TCP, as `ip -d link show dev DEVICE` printed it.
 pub fn segments(link: &str) -> Option<u32> {
-    number_after(link, "gso_max_segs")
+    value_after(link, "gso_max_segs")?.parse().ok()
 }
 
 /// Most that the device's driver lets it be, where the kernel tells.
 pub fn most_segments(link: &str) -> Option<u32> {
-    number_after(link, "tso_max_segs")
+    value_after(link, "tso_max_segs")?.parse().ok()
 }
 
-fn number_after(text: &str, name: &str) -> Option<u32> {
-    text.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
+fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split_whitespace().skip_while(|word| *word != name).nth(1)
 }
 
 /// What is told of a netem: by word, its values.
@@ -151,3 +318,6 @@ fn percent(word: &str) -> Option<u64> {
     let percent: f64 = word.strip_suffix('%')?.parse().ok()?;
     (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }
+
+/// How `tc qdisc show` begins the line of our root queue.
+const ROOT: &str = "qdisc htb 1: root ";

@@ -235,6 +235,12 @@ impl Topology {
     }
 }
 
+/// The network device that a lab file names for a site, whatever else the file says by now.
+pub fn device_of(path: &Path, site: &str) -> Option<String> {
+    let table: toml::Table = read(path).ok()?.parse().ok()?;
+    Some(table.get("site")?.get(site)?.get("device")?.as_str()?.to_owned())
+}
+
 fn assemble(
     path: &Path,
     raw: Vec<RawSite>,

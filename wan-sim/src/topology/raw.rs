@@ -83,6 +83,8 @@ pub(super) enum LinkError {
     NoChange { at: Span },
     #[error("give `rtt`, or `delay` one way")]
     NoDelay,
+    #[error("`mark_above` has no effect: {above} is not less than the queue of {queue}")]
+    MarkAbove { above: ByteCount, queue: ByteCount },
     #[error("netem: the seed is the whole file's: seed = 7 at its top")]
     Seed,
     #[error("netem: {0}")]
@@ -150,7 +152,16 @@ impl RawLink {
     /// The link in one direction.
     pub(super) fn build(&self) -> Result<LinkSpec, LinkError> {
         self.check()?;
-        self.changed()
+        let link = self.changed()?;
+        if self.netem.is_none() {
+            link.check_queue(self.queue)?;
+        }
+        match link.mark_above() {
+            Some(above) if !link.marks_by_queue() => {
+                Err(LinkError::MarkAbove { above, queue: link.queue() })
+            }
+            _ => Ok(link),
+        }
     }
 
     /// The same after a change, which may leave a key without what it needs.
@@ -182,9 +193,8 @@ impl RawLink {
         if let Some(packets) = self.limit_packets {
             link = link.with_limit(packets);
         }
-        if let Some(Bursts { to_bad, to_good, loss_in_bad, loss_in_good }) = self.bursts {
-            let chain = GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good };
-            link = link.with_loss_model(Loss::GilbertElliott(chain));
+        if let Some(bursts) = self.bursts {
+            link = link.with_loss_model(bursts.model());
         }
         if self.mark_losses == Some(true) {
             link = link.with_losses_marked();
@@ -240,7 +250,8 @@ impl RawLink {
             return Err(LinkError::Both { one: "loss", other: "bursts" });
         }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
-        let losses = self.loss.is_some_and(above_zero) || self.bursts.is_some();
+        let losses = self.loss.is_some_and(above_zero)
+            || self.bursts.is_some_and(|bursts| bursts.model().loses());
         let jitters = self.jitter.is_some_and(|spread| spread > Span::ZERO);
         let reorders = self.reorder.is_some_and(above_zero);
         for (given, key, present, needed) in [
@@ -258,6 +269,13 @@ impl RawLink {
             }
         }
         Ok(())
+    }
+}
+
+impl Bursts {
+    fn model(self) -> Loss {
+        let Self { to_bad, to_good, loss_in_bad, loss_in_good } = self;
+        Loss::GilbertElliott(GilbertElliott { to_bad, to_good, loss_in_bad, loss_in_good })
     }
 }
 

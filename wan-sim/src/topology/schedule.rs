@@ -32,14 +32,12 @@ pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {
             if keys.is_words() {
                 return Err(LinkError::Both { one: "changes", other: "netem" });
             }
-            if let Some(rate) = rate {
-                // Memory does not change with the rate.
-                let before = keys.changed()?;
-                if before.rate().is_some() {
-                    keys.queue = Some(before.queue().into());
-                }
-                keys.rate = Some(rate);
+            // Memory does not change with the link.
+            let before = keys.changed()?;
+            if before.rate().is_some() {
+                keys.queue = Some(before.queue().into());
             }
+            keys.rate = rate.or(keys.rate);
             if delay.is_some() {
                 (keys.delay, keys.rtt) = (delay, None);
             }

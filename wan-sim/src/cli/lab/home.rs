@@ -141,6 +141,13 @@ impl Home {
         fs::read_to_string(self.folder.join("status.json"))
     }
 
+    pub(super) fn status_if_any(&self) -> io::Result<Option<String>> {
+        match self.status() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            status => status.map(Some),
+        }
+    }
+
     /// Replaces the status in one step, for whoever reads meanwhile.
     pub(super) fn write_status(&self, status: &str) -> io::Result<()> {
         let new = self.folder.join("status.new");
