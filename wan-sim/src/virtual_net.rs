@@ -94,8 +94,8 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.lock();
-        state.links.insert((b, a), Link::new(b_to_a, seed ^ BACKWARD));
-        state.links.insert((a, b), Link::new(a_to_b, seed));
+        state.set_link((b, a), Link::new(b_to_a, seed ^ BACKWARD));
+        state.set_link((a, b), Link::new(a_to_b, seed));
     }
 
     /// Lets everything that `ip` sends pass `egress` before its link, and everything sent to

@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::time::{Duration, Instant};
-use units::ByteCount;
+use units::{ByteCount, Span};
 use wan_sim::{BindError, LinkSpec, VirtualNet};
 
 const CLIENT: &str = "10.0.0.1:0";
@@ -154,6 +154,32 @@ async fn a_port_is_shared_by_all_links_of_its_address() {
     assert!((Duration::from_millis(20)..=Duration::from_millis(22)).contains(&took), "{took:?}");
     assert_eq!(net.port_counters(ip(SERVER)).unwrap().0.packets, 1000);
     assert!(net.port_counters(ip(CLIENT)).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_a_new_link_moves_no_packet_of_the_one_before() {
+    for with_port in [false, true] {
+        let net = net(link("8 Mbit/s", "50 ms", "0 %"), 1);
+        let port = LinkSpec::unlimited(Span::ZERO).unwrap();
+        if with_port {
+            net.set_port(ip(SERVER), port, port, 3);
+        }
+        let (client, server) =
+            (net.bind(address(CLIENT)).unwrap(), net.bind(address(SERVER)).unwrap());
+        let began = Instant::now();
+        send(&client, SERVER, &[1; 972], 972);
+        let slow = link("80 kbit/s", "50 ms", "0 %");
+        net.connect(ip(CLIENT), ip(SERVER), slow, slow, 2);
+        // The first packet of both is packet 0 of its link; only the second is still being sent.
+        send(&client, SERVER, &[2; 972], 972);
+        net.set_spec(ip(CLIENT), ip(SERVER), link("8 kbit/s", "50 ms", "0 %")).unwrap();
+        for (byte, ms) in [(1, 51), (2, 1050)] {
+            let (data, _) = receive(&server).await.remove(0);
+            let took = began.elapsed().as_millis();
+            // tokio's tick is a millisecond.
+            assert!(data[0] == byte && (ms..=ms + 2).contains(&took), "{byte}: {took} ms");
+        }
+    }
 }
 
 #[test]

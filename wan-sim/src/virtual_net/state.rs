@@ -97,6 +97,19 @@ impl Datagram {
 }
 
 impl State {
+    /// Makes or replaces a link. What an earlier one has under way is numbered as that had it, so
+    /// no change of the new one moves it.
+    pub(super) fn set_link(&mut self, (from, to): (IpAddr, IpAddr), link: Link) {
+        let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
+        let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
+        let arriving = self.arriving.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut);
+        let under_way = in_inboxes.chain(arriving.map(|(_, datagram)| datagram));
+        under_way
+            .filter(|datagram| datagram.source.ip() == from)
+            .for_each(|datagram| datagram.on_link = None);
+        self.links.insert((from, to), link);
+    }
+
     /// Sends a datagram at `now` through its sender's port and its link.
     pub(super) fn route(&mut self, now: TimeNs, destination: SocketAddr, datagram: Datagram) {
         let (from, to) = (datagram.source.ip(), destination.ip());
