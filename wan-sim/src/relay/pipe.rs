@@ -10,8 +10,11 @@ use units::{Span, TimeNs};
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     batches: VecDeque<Batch>,
-    spare: Vec<Vec<u8>>,
+    spare: Vec<(Vec<u8>, Vec<Member>)>,
 }
+
+/// A datagram of a batch, and when it arrives.
+type Member = (PacketName, TimeNs);
 
 /// Datagrams of one flow and one size, the last one perhaps shorter.
 #[derive(Debug)]
@@ -20,11 +23,8 @@ pub(super) struct Batch {
     pub(super) ecn: Option<EcnCodepoint>,
     pub(super) segment_bytes: usize,
     pub(super) data: Vec<u8>,
-    /// When the last of them arrives; the first does at most [`BATCH_SPAN_MAX`] before.
-    due: TimeNs,
-    first_due: TimeNs,
-    /// The last of them.
-    last: PacketName,
+    /// Each of them, in order of arrival: the first at most [`BATCH_SPAN_MAX`] before the last.
+    members: Vec<Member>,
     /// A shorter datagram ends it.
     closed: bool,
 }
@@ -57,22 +57,19 @@ impl Pipe {
             && last.takes(flow, ecn, datagram.len(), at)
         {
             append(&mut last.data, datagram, bit);
-            last.due = at;
-            last.last = name;
+            last.members.push((name, at));
             last.closed = datagram.len() < last.segment_bytes;
             return false;
         }
-        let mut data = self.spare.pop().unwrap_or_default();
-        data.clear();
+        let (mut data, mut members) = self.spare();
         append(&mut data, datagram, bit);
+        members.push((name, at));
         self.insert(Batch {
             flow,
             ecn,
             segment_bytes: datagram.len(),
             data,
-            due: at,
-            first_due: at,
-            last: name,
+            members,
             closed: datagram.is_empty(),
         });
         true
@@ -87,7 +84,7 @@ impl Pipe {
         read: &mut Read,
         arrivals: &[(PacketName, Delivery)],
     ) -> bool {
-        let [(_, first), .., (last, latest)] = arrivals else { return false };
+        let [(_, first), .., (_, latest)] = arrivals else { return false };
         let whole = arrivals.len() == read.len.div_ceil(read.segment_bytes)
             && arrivals.len() <= BATCH_SEGMENTS_MAX
             && (ADOPTED_BYTES_MIN..=BATCH_BYTES_MAX).contains(&read.len)
@@ -99,17 +96,16 @@ impl Pipe {
         if !whole {
             return false;
         }
-        let empty = self.spare.pop().unwrap_or_default();
+        let (empty, mut members) = self.spare();
         let mut data = std::mem::replace(&mut read.buffer, empty);
         data.truncate(read.len);
+        members.extend(arrivals.iter().map(|(name, delivery)| (*name, delivery.at)));
         self.insert(Batch {
             flow,
             ecn,
             segment_bytes: read.segment_bytes,
             data,
-            due: latest.at,
-            first_due: first.at,
-            last: *last,
+            members,
             closed: true,
         });
         true
@@ -117,7 +113,8 @@ impl Pipe {
 
     fn insert(&mut self, batch: Batch) {
         // At the end, except where packets overtake.
-        let before = self.batches.iter().rposition(|other| other.due <= batch.due);
+        let due = batch.due();
+        let before = self.batches.iter().rposition(|other| other.due() <= due);
         self.batches.insert(before.map_or(0, |place| place + 1), batch);
     }
 
@@ -129,33 +126,71 @@ impl Pipe {
 
     /// When the next batch arrives.
     pub(super) fn next_due(&self) -> Option<TimeNs> {
-        self.batches.front().map(|batch| batch.due)
+        self.batches.front().map(Batch::due)
     }
 
-    /// Gives packets that a change of the link moved their new time.
-    pub(super) fn move_to(&mut self, moved: &[Moved]) {
+    /// Gives packets that a change of the link moved their new time. A batch whose packets no
+    /// longer arrive together comes apart: returns the flow of each that is new.
+    pub(super) fn move_to(&mut self, moved: &[Moved]) -> Vec<FlowId> {
         let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
-        for batch in &mut self.batches {
-            if let Some(at) = moved.get(&batch.last) {
-                batch.due = *at;
-                batch.first_due = *at;
+        let mut began = Vec::new();
+        for place in 0..self.batches.len() {
+            let batch = &mut self.batches[place];
+            for (name, at) in &mut batch.members {
+                *at = moved.get(name).copied().unwrap_or(*at);
+            }
+            while let Some(rest) = self.batches[place].part() {
+                // Of those that came apart, the first is whole now.
+                let first = std::mem::replace(&mut self.batches[place], rest);
+                began.push(first.flow);
+                self.batches.push_back(first);
             }
         }
-        self.batches.make_contiguous().sort_by_key(|batch| batch.due);
+        self.batches.make_contiguous().sort_by_key(|batch| (batch.due(), batch.first_name()));
+        began
     }
 
     /// Takes back a sent batch's memory.
     pub(super) fn recycle(&mut self, batch: Batch) {
         if self.spare.len() < SPARE_MAX {
-            self.spare.push(batch.data);
+            self.spare.push((batch.data, batch.members));
         }
+    }
+
+    /// Empty memory for a batch.
+    fn spare(&mut self) -> (Vec<u8>, Vec<Member>) {
+        let (mut data, mut members) = self.spare.pop().unwrap_or_default();
+        data.clear();
+        members.clear();
+        (data, members)
     }
 }
 
 impl Batch {
     /// When it was to leave.
     pub(super) fn due(&self) -> TimeNs {
-        self.due
+        self.members.last().map(|(_, at)| *at).unwrap_or_default()
+    }
+
+    fn first_due(&self) -> TimeNs {
+        self.members.first().map(|(_, at)| *at).unwrap_or_default()
+    }
+
+    fn first_name(&self) -> Option<PacketName> {
+        self.members.first().map(|(name, _)| *name)
+    }
+
+    /// Cuts off what does not arrive together with the first.
+    fn part(&mut self) -> Option<Self> {
+        let first_due = self.first_due();
+        let apart = self.members.windows(2).position(|pair| {
+            pair[1].1 < pair[0].1 || pair[1].1.since(first_due) > BATCH_SPAN_MAX
+        })?;
+        let members = self.members.split_off(apart + 1);
+        // All but the last have the same length.
+        let data = self.data.split_off((apart + 1) * self.segment_bytes);
+        let closed = std::mem::replace(&mut self.closed, true);
+        Some(Self { members, data, closed, ..*self })
     }
 
     fn takes(&self, flow: FlowId, ecn: Option<EcnCodepoint>, bytes: usize, at: TimeNs) -> bool {
@@ -164,9 +199,9 @@ impl Batch {
             && self.ecn == ecn
             && (1..=self.segment_bytes).contains(&bytes)
             && self.data.len() + bytes <= BATCH_BYTES_MAX
-            && self.data.len() / self.segment_bytes < BATCH_SEGMENTS_MAX
-            && at >= self.due
-            && at.since(self.first_due) <= BATCH_SPAN_MAX
+            && self.members.len() < BATCH_SEGMENTS_MAX
+            && at >= self.due()
+            && at.since(self.first_due()) <= BATCH_SPAN_MAX
     }
 }
 
@@ -200,6 +235,7 @@ const SPARE_MAX: usize = 512;
 mod tests {
     use super::*;
     use crate::Mark;
+    use proptest::prelude::*;
 
     const US: u64 = 1000;
 
@@ -216,18 +252,78 @@ mod tests {
         PacketName { number: at, copy: false }
     }
 
+    fn moved(from: u64, to: u64) -> Moved {
+        Moved { packet: name(from), at: TimeNs::from_ns(to) }
+    }
+
+    /// Length and time of each batch.
+    fn batches(pipe: &mut Pipe) -> Vec<(usize, u64)> {
+        let all = std::iter::from_fn(|| pipe.pop_due(TimeNs::from_ns(u64::MAX)));
+        all.map(|batch| (batch.data.len(), batch.due().ns() / US)).collect()
+    }
+
     #[test]
-    fn a_batch_moves_with_its_last_packet() {
+    fn what_no_longer_arrives_together_comes_apart() {
         let mut pipe = Pipe::default();
-        push(&mut pipe, 1, 1000, 0);
-        push(&mut pipe, 1, 1000, 100 * US);
-        push(&mut pipe, 1, 1000, 300 * US);
-        let moved = |from, to| Moved { packet: name(from), at: TimeNs::from_ns(to) };
-        pipe.move_to(&[moved(100 * US, 900 * US), moved(7, 1)]);
-        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(300 * US)));
-        let batch = pipe.pop_due(TimeNs::from_ns(300 * US)).unwrap();
-        assert_eq!(batch.data.len(), 1000);
-        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(900 * US)));
+        for at in [0, 20, 40, 60, 80] {
+            push(&mut pipe, 1, if at == 80 { 10 } else { 1000 }, at * US);
+        }
+        push(&mut pipe, 2, 1000, 300 * US);
+        // At a fiftieth of the rate: the third and those after it are each a millisecond apart.
+        let slower = [(40, 40), (60, 1040), (80, 2040), (7, 1)];
+        let began = pipe.move_to(&slower.map(|(from, to)| moved(from * US, to * US)));
+        assert_eq!(began, [FlowId(1); 2]);
+        assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(40 * US)));
+        assert_eq!(batches(&mut pipe), [(3000, 40), (1000, 300), (1000, 1040), (10, 2040)]);
+    }
+
+    #[test]
+    fn what_still_arrives_together_stays_together_and_takes_more() {
+        let mut pipe = Pipe::default();
+        for at in [0, 50, 100] {
+            push(&mut pipe, 1, 1000, at * US);
+        }
+        let later = [(0, 500), (50, 550), (100, 600)];
+        assert!(pipe.move_to(&later.map(|(from, to)| moved(from * US, to * US))).is_empty());
+        assert!(!push(&mut pipe, 1, 1000, 600 * US));
+        assert_eq!(batches(&mut pipe), [(4000, 600)]);
+        // Sooner than the one before, as where order is free.
+        push(&mut pipe, 1, 1000, 700 * US);
+        push(&mut pipe, 1, 1000, 720 * US);
+        assert_eq!(pipe.move_to(&[moved(720 * US, 690 * US)]), [FlowId(1)]);
+        assert_eq!(batches(&mut pipe), [(1000, 690), (1000, 700)]);
+    }
+
+    proptest! {
+        /// However packets move, each leaves with others of its new time, and none is lost.
+        #[test]
+        fn every_packet_leaves_at_its_new_time(
+            arrivals in prop::collection::vec((0u64..60, 0u64..3, 0u64..400), 1..200),
+        ) {
+            let mut pipe = Pipe::default();
+            let (mut at, mut under_way, mut moves) = (0, 0, Vec::new());
+            for (number, (gap, flow, by)) in (0..).zip(arrivals) {
+                at += gap * US;
+                let name = PacketName { number, copy: false };
+                let bytes = [number as u8; 8];
+                under_way += usize::from(pipe.push(FlowId(flow), None, &bytes, (name, delivery(at))));
+                moves.push(Moved { packet: name, at: TimeNs::from_ns(at + by * US) });
+            }
+            let all = moves.len();
+            under_way += pipe.move_to(&moves).len();
+            let mut left = 0;
+            while let Some(batch) = pipe.pop_due(TimeNs::from_ns(u64::MAX)) {
+                under_way -= 1;
+                left += batch.members.len();
+                prop_assert_eq!(batch.data.len(), batch.members.len() * 8);
+                for (bytes, (name, at)) in batch.data.chunks(8).zip(&batch.members) {
+                    prop_assert_eq!(bytes[0], name.number as u8);
+                    prop_assert_eq!(*at, moves[name.number as usize].at);
+                    prop_assert!(batch.due().since(*at) <= BATCH_SPAN_MAX && *at <= batch.due());
+                }
+            }
+            prop_assert_eq!((left, under_way), (all, 0));
+        }
     }
 
     #[test]

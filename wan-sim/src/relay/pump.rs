@@ -141,7 +141,11 @@ impl Pump {
     fn apply_moves(&mut self) {
         let mut shared = lock(&self.shared);
         for (direction, pipe) in [(FORWARD, &mut self.forward), (BACKWARD, &mut self.backward)] {
-            pipe.move_to(&std::mem::take(&mut shared.moved[direction]));
+            for flow in pipe.move_to(&std::mem::take(&mut shared.moved[direction])) {
+                if let Some(flow) = self.flows.get_mut(&flow) {
+                    flow.batches_under_way += 1;
+                }
+            }
         }
     }
 
