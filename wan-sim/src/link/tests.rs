@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::num::NonZeroU32;
 use units::{BitRate, Fraction, Span};
 
 fn spec(rate: &str, delay: &str) -> LinkSpec {
@@ -242,23 +243,69 @@ fn jitter_reorders_only_when_told() {
     assert!(spec("1 Gbit/s", "40 ms").with_jitter(wide).is_err());
 }
 
+/// What an impairment did to each packet; `None` where another has hidden it.
+type Seen = Vec<Option<u64>>;
+type Impairment = (&'static str, fn(LinkSpec) -> LinkSpec, fn(u64, &Offered) -> Option<u64>);
+
+fn delayed(now: u64, offered: &Offered) -> Option<u64> {
+    offered.fate.delivery().map(|delivery| delivery.at.since(ns(now)).ns())
+}
+
+const IMPAIRMENTS: [Impairment; 5] = [
+    (
+        "loss",
+        |link| link.with_loss(percent(10)),
+        |_, offered| Some(u64::from(offered.fate == Fate::Drop(Reason::Loss))),
+    ),
+    (
+        "copies",
+        |link| link.with_duplicate(percent(10)),
+        |_, offered| Some(u64::from(offered.copy.is_some())),
+    ),
+    (
+        "flipped bits",
+        |link| link.with_corrupt(percent(10)),
+        |_, offered| offered.fate.delivery().map(|d| d.corrupt_bit.map_or(0, |b| 1 + u64::from(b))),
+    ),
+    (
+        "jitter",
+        |link| {
+            let jitter = Jitter { order: Order::Free, ..uniform(Span::from_ms(3)) };
+            link.with_jitter(jitter).unwrap()
+        },
+        |now, offered| delayed(now, offered).filter(|delay| *delay > 0),
+    ),
+    (
+        "overtaking",
+        |link| link.with_reorder(Reorder { probability: percent(10), gap: NonZeroU32::MIN }),
+        |now, offered| delayed(now, offered).map(|delay| u64::from(delay == 0)),
+    ),
+];
+
 #[test]
 fn switching_an_impairment_on_leaves_the_others_alone() {
-    let loss = spec("1 Gbit/s", "40 ms").with_loss(percent(10));
-    let reorder = Reorder { probability: percent(5), gap: 1.try_into().unwrap() };
-    let all = loss
-        .with_duplicate(percent(5))
-        .with_corrupt(percent(5))
-        .with_reorder(reorder)
-        .with_jitter(Jitter { shape: Shape::Normal, ..uniform(Span::from_ms(3)) })
-        .unwrap();
-    let lost = |spec| {
+    let plain = LinkSpec::unlimited(Span::from_ms(40)).unwrap();
+    let seen = |spec, see: fn(u64, &Offered) -> Option<u64>| -> Seen {
         let mut link = Link::new(spec, 3);
-        (0..10_000)
-            .map(|i| link.fate(i * 100_000, 1000) == Fate::Drop(Reason::Loss))
-            .collect::<Vec<_>>()
+        let offered = (0..10_000).map(|i| (i * 100, link.offer(ns(i * 100), Packet::new(1000))));
+        offered.map(|(now, offered)| see(now, &offered)).collect()
     };
-    assert_eq!(lost(loss), lost(all));
+    let everything = IMPAIRMENTS.iter().fold(plain, |link, (_, switch_on, _)| switch_on(link));
+    for (name, switch_on, see) in IMPAIRMENTS {
+        let alone = seen(switch_on(plain), see);
+        assert_ne!(alone, seen(plain, see), "{name} does nothing");
+        let others = IMPAIRMENTS.iter().filter(|(other, ..)| *other != name);
+        let both = others.map(|(other, switch_other_on, _)| (*other, switch_other_on(plain)));
+        for (other, link) in both.chain([("all others", everything)]) {
+            let together = seen(switch_on(link), see);
+            let pairs = alone.iter().zip(&together);
+            let pairs: Vec<_> = pairs.filter(|(a, b)| a.is_some() && b.is_some()).collect();
+            // Most packets show it still.
+            assert!(pairs.len() > 5000, "{name} with {other}: {}", pairs.len());
+            let changed = pairs.iter().position(|(alone, together)| alone != together);
+            assert_eq!(changed, None, "{name} with {other}");
+        }
+    }
 }
 
 proptest! {
