@@ -49,7 +49,7 @@ pub fn main() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let told = ::wan_sim::cli::tell(&error);
+            let told = ::wan_sim::cli::tell::<Cli>(&error);
             return if told == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
         }
     };

@@ -18,6 +18,7 @@ pub use lab::LabCommand;
 pub use relay::RelayArgs;
 pub use tc::TcArgs;
 
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::path::PathBuf;
 
@@ -57,20 +58,56 @@ pub fn run(command: &Command) -> u8 {
     }
 }
 
-/// Says what is wrong with a command line, or what was asked of it. Returns the exit code.
-pub fn tell(error: &clap::Error) -> u8 {
-    if error.kind() == ErrorKind::ValueValidation {
-        // One line, which names the value and what would be accepted. The value may be anything.
-        let text = error.to_string();
-        let escaped =
-            |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-        let tip = text.find("\n\nFor more").unwrap_or(text.len());
-        eprintln!("{}", text[..tip].trim().chars().map(escaped).collect::<String>());
-        return EXIT_USAGE;
+/// Says what is wrong with a command line of `C`, or what was asked of it. Returns the exit code.
+pub fn tell<C: CommandFactory>(error: &clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to tell when even this cannot be printed.
+            let _ = error.print();
+            return if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD };
+        }
+        _ => {}
     }
-    // Nobody is left to tell when even this cannot be printed.
-    let _ = error.print();
-    if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD }
+    // One line, which names the word and what would be accepted. The word may be anything.
+    let text = error.to_string();
+    let text = text.split("\n\nFor more").next().unwrap_or_default();
+    let (what, usage) = text.split_once("\n\nUsage: ").unwrap_or((text, ""));
+    let mut line = match error.kind() {
+        ErrorKind::ValueValidation => what.trim().to_owned(),
+        _ => what.trim().replace("\n\n", "; ").replace(":\n", ":").replace('\n', ", "),
+    };
+    if let Some(accepted) = accepted(error.kind(), C::command(), usage) {
+        line += &format!("; accepted: {accepted}");
+    } else if !usage.is_empty() {
+        line += &format!("; usage: {usage}");
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    let escaped = line.chars().map(escaped).collect::<String>();
+    eprintln!("{}", escaped.split_whitespace().collect::<Vec<_>>().join(" "));
+    EXIT_USAGE
+}
+
+/// What could stand in the place of a word that nobody knows.
+fn accepted(kind: ErrorKind, mut command: clap::Command, usage: &str) -> Option<String> {
+    for word in usage.split_whitespace() {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner.clone();
+        }
+    }
+    let names: Vec<_> = match kind {
+        ErrorKind::UnknownArgument => {
+            let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+            flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
+        }
+        ErrorKind::InvalidSubcommand => {
+            let inner = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+            inner.map(|inner| inner.get_name().to_owned()).collect()
+        }
+        _ => return None,
+    };
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// All is well.

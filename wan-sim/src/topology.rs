@@ -10,13 +10,15 @@ mod port;
 mod preset;
 mod raw;
 mod schedule;
+mod whole;
 
 pub use file::{FileError, Host, Topology, device_of};
 pub use path::{Path, Place, SITES_MAX, addresses};
 pub use port::Port;
 pub use preset::{Preset, presets};
 
-use crate::{LinkSpec, Script};
+use crate::{Change, LinkSpec, Script};
+use units::Span;
 
 /// A link between two sites, each direction by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,24 @@ pub struct SiteLink {
     pub b_to_a: LinkSpec,
     /// What happens to that when, and which packets it drops.
     pub b_to_a_script: Script,
+}
+
+impl Topology {
+    /// The least round trip of any link at any time, without queueing: what lateness is held
+    /// against.
+    pub fn shortest_round_trip(&self) -> Span {
+        let least = |spec: &LinkSpec, script: &Script| {
+            let changed = script.changes().filter_map(|(_, change)| match change {
+                Change::Spec(spec) => Some(spec.delay()),
+                Change::Cut | Change::Join => None,
+            });
+            changed.fold(spec.delay(), Span::min)
+        };
+        let round_trips = self.links.iter().map(|link| {
+            least(&link.a_to_b, &link.a_to_b_script) + least(&link.b_to_a, &link.b_to_a_script)
+        });
+        round_trips.min().unwrap_or_default()
+    }
 }
 
 impl SiteLink {

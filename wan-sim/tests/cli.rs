@@ -202,16 +202,22 @@ fn bad_usage_is_named_and_exits_64() {
         (&["--rate", "1 Gbit/s", "--names", "east"], "east,west"),
         (&["--rate", "1 Gbit/s", "--forward", "7001"], "LISTEN=TARGET"),
         (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
-        (&[], "--rate"),
+        (&["--rate", "1 Gbit/s", "--teleport"], "accepted: --forward, --rtt, --rate, --loss"),
+        (&["--rate", "1 Gbit/s", "beam"], "beam"),
+        (&["--rate"], "--rate"),
+        (&["--netem", "delay 1ms"], "--rtt"),
+        (&[], "--rate <RATE>; usage: wan-sim relay --forward <LISTEN=TARGET>"),
     ] {
         let output = run(&[&good[..], more].concat());
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(64), "{more:?}: {error}");
         assert!(error.contains(named), "{more:?}: {error}");
-        // What is missing or unknown comes with the usage.
-        let usage = more.is_empty() || more.contains(&"--teleport");
-        assert!(usage || error.lines().count() == 1, "{more:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{more:?}: {error}");
     }
+    let unknown = run(&["dance"]);
+    let error = String::from_utf8(unknown.stderr).unwrap();
+    assert_eq!((unknown.status.code(), error.lines().count()), (Some(64), 1), "{error}");
+    assert!(error.contains("'dance'") && error.contains("relay, lab, tc, replay"), "{error}");
     assert_eq!(run(&["--help"]).status.code(), Some(0));
 }
 

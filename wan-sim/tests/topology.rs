@@ -127,7 +127,7 @@ fn a_change_of_the_link_leaves_the_queue_its_bytes() {
         let keys = format!(
             "rtt = '80 ms'\nrate = '1 Gbit/s'\nloss = '1 %'\nmark_losses = true\n{queue}changes = \
              [{{ at = '1 s', rate = '100 Mbit/s', delay = '1 ms' }}, {{ at = '2 s', loss = '0 %' }}, \
-             {{ at = '3 s', delay = '0 ms' }}]\n"
+             {{ at = '500 ms', delay = '9 ms' }}]\n"
         );
         let topology = load(&format!("[site.a]\n[site.b]\n[link.a-b]\n{keys}")).unwrap();
         let link = &topology.links[0];
@@ -271,6 +271,15 @@ fn a_wrong_file_is_named_in_one_line_with_what_is_accepted() {
             assert!(error.contains(part), "{text}: {error}");
         }
     }
+    for (top, parts) in [
+        ("mtu = 1", ["`mtu`", "`1`", "1280"]),
+        ("mtu = 99999", ["`mtu`", "`99999`", "65535"]),
+        ("seed = -1", ["`seed`", "`-1`", "from 0"]),
+    ] {
+        let error = load(&format!("{top}\n[site.a]\n")).unwrap_err().to_string();
+        assert!(error.contains("lab.toml:1:") && !error.contains('\n'), "{error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
     let missing = Topology::load(Path::new("/nonexistent/lab.toml")).unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/lab.toml"));
     let endless = Topology::load(Path::new("/dev/zero")).unwrap_err().to_string();
@@ -294,9 +303,9 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\nrtt = '0 ms'\nrate = '1 Gbit/s'", 0, &["link.a-b", "`queue`", "20 ms"]),
     ("[link.a-b]\nrtt = '1 us'\nrate = '1 Gbit/s'\nqueue = '2 BDP'", 0, &["`queue`", "250 B"]),
     (
-        "[link.a-b]\nrtt = '1 ms'\nrate = '1 Gbit/s'\nqueue = '1 kB'\nmark_above = '1 GB'",
+        "[link.a-b]\nrtt = '1 ms'\nrate = '1 Gbit/s'\nqueue = '1 kB'\nmark_above = '1 GiB'",
         0,
-        &["`mark_above`", "1 GB", "1 kB"],
+        &["`mark_above`", "1 GiB", "1 kB"],
     ),
     ("[link.a-b]\nrtt = '1 ms'\ndelay = '1 ms'", 0, &["`rtt`", "`delay`"]),
     ("[link.a-b]\nnetem = 'delay 1ms'\nloss = '1 %'", 0, &["`loss`", "`netem`"]),
@@ -311,7 +320,13 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[site.c]\nport = 1", 4, &["`port`"]),
     ("[site.'../x']", 0, &["../x", "a-z"]),
     ("[link.a-b]\nnetem = 'delay 1ms seed 7'", 0, &["seed", "top"]),
-    ("mtu = 1", 3, &["mtu"]),
+    ("[link.a-b]\nrtt = '1 ms'\ngap = 0", 5, &["`gap`", "`0`", "from 1 to 4294967295"]),
+    ("[link.a-b]\nrtt = '1 ms'\ngap = '5'", 5, &["`gap`", "\"5\"", "whole number"]),
+    ("[link.a-b]\nlimit_packets = 0", 4, &["`limit_packets`", "`0`", "from 1 to 4294967295"]),
+    ("[link.a-b]\noverhead_bytes = 99999", 4, &["`overhead_bytes`", "`99999`", "0 to 65535"]),
+    ("[link.a-b]\ndrops = [3, -1]", 4, &["`drops`", "`-1`", "from 0"]),
+    ("[link.a-b]\ndrops = 3", 4, &["`drops`", "`3`", "[3, 7]"]),
+    ("[link.a-b]\nrtt = '1 ms'\nrtt = '2 ms'", 5, &["`rtt`", "give one"]),
     ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s' }]", 0, &["1 s", "rate, delay, loss, cut"]),
     ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1' }]", 5, &["`1`", "80 ms"]),
     ("[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s', rat = '1 Gbit/s' }]", 5, &["`rat`"]),

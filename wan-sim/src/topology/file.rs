@@ -4,7 +4,7 @@ use super::SiteLink;
 use super::port::{Port, RawPort};
 use super::preset;
 use super::raw::{LinkError, RawLink, spelled};
-use super::schedule;
+use super::{schedule, whole};
 use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -83,9 +83,9 @@ fn one_line(text: impl fmt::Display) -> String {
 #[serde(deny_unknown_fields)]
 struct LabFile {
     fabric: Option<PathBuf>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::seed")]
     seed: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::mtu")]
     mtu: Option<u16>,
     #[serde(default)]
     site: BTreeMap<String, Site>,
@@ -110,6 +110,7 @@ struct Site {
 /// What a topology needs of a fabric; the gateway checks the rest.
 #[derive(Deserialize)]
 struct FabricFile {
+    #[serde(default, deserialize_with = "whole::mtu")]
     mtu: Option<u16>,
     region: BTreeMap<String, Region>,
     #[serde(default)]
@@ -266,9 +267,6 @@ fn assemble(
         return Err(impossible(&format!("site.{name}"), message));
     }
     let mtu = mtu.unwrap_or(MTU_DEFAULT);
-    if mtu < MTU_MIN {
-        return Err(impossible("mtu", format!("{mtu} is below the {MTU_MIN} that IPv6 needs")));
-    }
     let mut links: Vec<SiteLink> = Vec::new();
     for (name, raw) in raw_links {
         let key = format!("link.{name}");
@@ -348,11 +346,16 @@ fn read(path: &Path) -> Result<String, FileError> {
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileError> {
     toml::from_str(text).map_err(|error| {
-        let before = error.span().map_or(0, |span| span.start.min(text.len()));
+        let span = error.span().unwrap_or_default();
+        let before = span.start.min(text.len());
+        let message = match (error.message(), text.get(span)) {
+            ("duplicate key", Some(key)) => format!("`{key}` is given twice: give one"),
+            (message, _) => message.replace('\n', ", "),
+        };
         FileError::Wrong {
             path: path.to_owned(),
             line: text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count() + 1,
-            message: error.message().replace('\n', ", "),
+            message,
         }
     })
 }
@@ -360,5 +363,4 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
 /// Far more than a thousand sites and all their links take.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const MTU_DEFAULT: u16 = 1500;
-const MTU_MIN: u16 = 1280;
 const SEED_DEFAULT: u64 = 1;

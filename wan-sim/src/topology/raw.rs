@@ -1,6 +1,7 @@
 //! A link as a file spells it, before defaults.
 
 use super::schedule::RawChange;
+use super::whole;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
@@ -26,11 +27,13 @@ pub(super) struct RawLink {
     reordering: Option<bool>,
     #[serde(deserialize_with = "spelled")]
     pub(super) rate: Option<BitRate>,
+    #[serde(deserialize_with = "whole::overhead_bytes")]
     overhead_bytes: Option<u16>,
     #[serde(deserialize_with = "spelled")]
     pub(super) queue: Option<QueueSize>,
     #[serde(deserialize_with = "spelled")]
     mark_above: Option<ByteCount>,
+    #[serde(deserialize_with = "whole::limit_packets")]
     limit_packets: Option<NonZeroU32>,
     #[serde(deserialize_with = "spelled")]
     pub(super) loss: Option<Fraction>,
@@ -42,8 +45,10 @@ pub(super) struct RawLink {
     corrupt: Option<Fraction>,
     #[serde(deserialize_with = "spelled")]
     reorder: Option<Fraction>,
+    #[serde(deserialize_with = "whole::gap")]
     gap: Option<NonZeroU32>,
     pub(super) changes: Option<Vec<RawChange>>,
+    #[serde(deserialize_with = "whole::drops")]
     pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
