@@ -42,7 +42,7 @@ pub struct FidelityLimits {
 }
 
 impl FidelityLimits {
-    /// What a run may show and still be good: a hundredth of a long link's round trip.
+    /// What a run of long links may show and still be good.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         read_gap: Span::from_ms(20),
@@ -50,7 +50,18 @@ impl FidelityLimits {
         worst: Span::from_ms(100),
         stalled_permille: 10,
     };
+
+    /// The same where the shortest link has this round trip without queueing: a delivery in a
+    /// thousand must not be later than a tenth of it, nor need it be sooner than a thread wakes up.
+    pub fn for_round_trip(shortest: Span) -> Self {
+        let tenth = Span::from_ns(shortest.ns() / 10);
+        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP));
+        Self { lateness_p999, ..Self::DEFAULT }
+    }
 }
+
+/// Ordinary on a machine that has other work: what waits for a time comes so much after it.
+const WAKE_UP: Span = Span::from_ms(1);
 
 /// The verdict on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -332,6 +343,22 @@ mod tests {
                 report.void[0].contains(word) && report.to_string().contains("VOID"),
                 "{report}"
             );
+        }
+    }
+
+    #[test]
+    fn a_short_link_bears_less_lateness_than_a_long_one() {
+        let elapsed = Elapsed { wall: Span::from_secs(2), machine_permille: None };
+        let good = |rtt_us: u64, late_us: u64| {
+            let limits = FidelityLimits::for_round_trip(Span::from_ns(rtt_us * 1000));
+            let mut fidelity = Fidelity::default();
+            (0..100).for_each(|_| fidelity.delivered(Span::from_ns(late_us * 1000)));
+            fidelity.report(&limits, &elapsed).void.is_empty()
+        };
+        for (rtt_us, most_us) in
+            [(0, 1000), (300, 1000), (10_000, 1000), (20_000, 2000), (50_000, 5000), (80_000, 5000)]
+        {
+            assert!(good(rtt_us, most_us) && !good(rtt_us, most_us + 1), "{rtt_us} us");
         }
     }
 

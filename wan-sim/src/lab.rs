@@ -13,9 +13,9 @@ mod vnet;
 use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::topology::{Place, SITES_MAX, Topology, addresses};
-use crate::{Counters, Fidelity, FidelityReport};
+use crate::{Counters, Fidelity, FidelityLimits, FidelityReport};
 use hosts::Hosts;
-use pump::{Ingress, LIMITS, Numbered, Pump, SiteState, lock};
+use pump::{Ingress, Numbered, Pump, SiteState, lock};
 use site::Namespace;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -24,12 +24,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tun::Tun;
-use units::ByteCount;
+use units::{ByteCount, Span};
 
 /// A lab at work. Dropping it removes everything it made.
 #[derive(Debug)]
 pub struct Lab {
     sites: Vec<String>,
+    shortest_round_trip: Span,
     clock: RunClock,
     states: Vec<Arc<Mutex<SiteState>>>,
     ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
@@ -100,6 +101,7 @@ impl Lab {
         let Parts { states, ingress, recorder } = parts(topology, recorder);
         let mut lab = Self {
             sites: topology.sites.clone(),
+            shortest_round_trip: topology.shortest_round_trip(),
             clock: RunClock::start(),
             states,
             ingress: Arc::new(ingress),
@@ -157,7 +159,8 @@ impl Lab {
         let mut all = Fidelity::default();
         self.states.iter().for_each(|state| all.merge(&lock(state).fidelity));
         all.dropped(self.tuns.iter().map(|tun| tun.overflowed(site::DEVICE)).sum());
-        all.report(&LIMITS, &self.clock.elapsed())
+        let limits = FidelityLimits::for_round_trip(self.shortest_round_trip);
+        all.report(&limits, &self.clock.elapsed())
     }
 
     /// Packets that were sent to where no link leads.

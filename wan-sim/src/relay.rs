@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use units::{ByteCount, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// What to relay, and over what link.
 #[derive(Debug, Clone)]
@@ -158,6 +158,7 @@ impl Relay {
                 Link::new(spec.forward, spec.seed),
                 Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
             ],
+            shortest_round_trip: spec.forward.delay() + spec.backward.delay(),
             own: OwnDrops::default(),
             fidelity: Fidelity::default(),
             recorder,
@@ -191,7 +192,8 @@ impl Relay {
     /// How true the relay is to its links so far.
     pub fn fidelity(&self) -> FidelityReport {
         let shared = lock(&self.shared);
-        shared.fidelity.report(&LIMITS, &shared.clock.elapsed())
+        let limits = FidelityLimits::for_round_trip(shared.shortest_round_trip);
+        shared.fidelity.report(&limits, &shared.clock.elapsed())
     }
 
     /// Bytes that wait for either link's rate: there, and back.
@@ -207,6 +209,8 @@ impl Relay {
         let mut shared = lock(&self.shared);
         shared.change(FORWARD, Change::Spec(forward));
         shared.change(BACKWARD, Change::Spec(backward));
+        let round_trip = forward.delay() + backward.delay();
+        shared.shortest_round_trip = shared.shortest_round_trip.min(round_trip);
         drop(shared);
         // It sleeps until what was next; full, it is awake anyway.
         let _ = (&self.life).write(&[0]);
@@ -259,6 +263,8 @@ impl Drop for Relay {
 #[derive(Debug)]
 struct Shared {
     links: [Link; 2],
+    /// Of all that the links were like.
+    shortest_round_trip: Span,
     own: OwnDrops,
     fidelity: Fidelity,
     recorder: Option<Recorder>,

@@ -149,7 +149,7 @@ fn what_netem_cannot_express_is_refused_by_name() {
         ("delay = '1 ms'\nrate = '1 Gbit/s'\nmark_above = '9 kB'", "mark_above"),
         ("delay = '1 ms'", "limit"),
         ("delay = '1 h'\nrate = '100 Tbit/s'", "2^32"),
-        ("delay = '1500 ns'\nrate = '1 Gbit/s'", "microseconds"),
+        ("delay = '1500 ns'\nrate = '1 Gbit/s'\nqueue = '1 MB'", "microseconds"),
         ("delay = '1 ms'\nrate = '1 Gbit/s'\nchanges = [{ at = '1 s', cut = true }]", "schedule"),
         ("delay = '1 ms'\nrate = '1 Gbit/s'\ndrops = [1]", "schedule"),
     ] {

@@ -359,4 +359,4 @@ const ADOPTED_BYTES_MIN: usize = 16 << 10;
 const SPARE_MAX: usize = 512;
 /// A virtio header and the longest IP packet.
 const BUFFER_BYTES: usize = super::vnet::HEADER_BYTES + 65_535;
-pub(super) const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
+const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
