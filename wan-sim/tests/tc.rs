@@ -158,7 +158,7 @@ fn what_netem_cannot_express_is_refused_by_name() {
     }
 }
 
-/// Recorded from the tools, for a host with `rendered`'s link.
+/// In the form that iproute2 prints, written by hand, for a host with `rendered`'s link.
 fn shown(limit: &str, words: &str) -> [String; 4] {
     [
         format!(
