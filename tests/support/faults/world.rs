@@ -86,6 +86,8 @@ const DISORDER_PPM: u32 = 20_000;
 const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
 /// Slower than anything that matters, so that nothing comes out of a stopped relay.
 const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);
+/// A gateway that is not stopped has answered by then.
+const ANSWERED_WITHIN: Span = Span::from_ms(1);
 /// A gateway that drains ends within this, whatever its ranks and peers do,
 const DRAINED_WITHIN: Span = Span::from_secs(25);
 /// and what it then says to peers and trainers takes no more than this.
@@ -167,7 +169,13 @@ impl World {
                 let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
                 let gateway = self.take_gateway(side);
                 if let Some(gateway) = gateway {
-                    if gateway.lose_lane(peer, lane).await == Some(0) {
+                    // One that is stopped loses it when it goes on.
+                    let left = tokio::select! {
+                        biased;
+                        left = gateway.lose_lane(peer, lane) => left,
+                        () = self.sleep_until(self.now() + ANSWERED_WITHIN) => None,
+                    };
+                    if left == Some(0) {
                         self.oracle.cut_off(fault, self.now());
                     }
                     if let Some(running) = &mut lock(&self.seats)[usize::from(side)].running {
