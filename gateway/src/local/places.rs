@@ -81,12 +81,14 @@ impl Places {
 }
 
 impl Taken {
-    /// A rank's own predecessor does not count: its epoch ends when the rank is back, and with it
-    /// what keeps its memory.
+    /// The predecessor of a rank that is back, or comes back now, does not count: its epoch ends, and
+    /// with it what keeps its memory.
     fn used_by_others(&mut self, group: GroupId, rank: RankId) -> u64 {
         self.behind.retain(|(_, _, arena, _)| arena.strong_count() > 0);
         let here = self.ranks.iter().filter(|((of, _), _)| *of == group).map(|(_, bytes)| bytes);
-        let behind = self.behind.iter().filter(|(of, who, ..)| *of == group && *who != rank);
+        let behind = self.behind.iter().filter(|(of, who, ..)| {
+            *of == group && *who != rank && !self.ranks.contains_key(&(*of, *who))
+        });
         here.chain(behind.map(|(.., bytes)| bytes)).sum()
     }
 }
@@ -144,12 +146,14 @@ mod tests {
         drop(first);
         let (second, again) = attach(&places, &train, 1).expect("half is free");
         drop((second, again));
-        let (_second, _arena) = attach(&places, &train, 1).expect("nothing kept it");
+        let (second, arena) = attach(&places, &train, 1).expect("nothing kept it");
         let refused = attach(&places, &train, 2).expect_err("what rank 0 posted is mapped");
         assert!(refused.contains("8192 bytes in use"), "{refused}");
         assert!(attach(&places, &other, 2).is_ok(), "of another job");
+        drop(second);
         let back = attach(&places, &train, 0).expect("its own predecessor does not count");
-        drop((back, posted));
+        let next = attach(&places, &train, 1).expect("nor that of a rank that is back");
+        drop((back, next, posted, arena));
         assert!(attach(&places, &train, 2).is_ok());
     }
 }
