@@ -143,9 +143,10 @@ impl Pump {
         self.clock.now()
     }
 
+    /// Delivers what is due, but not for so long that what the site sends would wait.
     fn deliver(&mut self) {
-        let mut now = self.now();
-        self.hosts.idle();
+        let begun = self.now();
+        let mut now = begun;
         while let Some(entry) = self.under_way.first_entry() {
             let due = entry.key().0;
             if due > now {
@@ -170,7 +171,11 @@ impl Pump {
             }
             now = self.now();
             self.hosts.received(outgoing.to, begin, now);
+            if now.since(begun) > TURN {
+                return;
+            }
         }
+        self.hosts.idle();
     }
 
     /// Waits for packets or the next delivery. Whether there are packets; `None` at the end.
@@ -351,6 +356,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const RUN_SPAN_MAX: Span = Span::from_ns(100_000);
 /// The longest wait, so that a longer one means that the thread was held up.
 const HEARTBEAT: Span = Span::from_ms(10);
+/// Deliveries take so long before reads have their turn: a site's stack may take as long for a few
+/// hundred acknowledgements.
+const TURN: Span = Span::from_ms(1);
 /// Buffers read before deliveries have their turn.
 const READS_MAX: usize = 32;
 /// Below this, a copy costs less than the rest of the buffer is worth.
