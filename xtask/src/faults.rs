@@ -17,9 +17,10 @@ pub fn line(root: &Path, arguments: &[&str]) -> Result<CommandLine, Failure> {
     Ok(CommandLine::built(&program("faults"), &all))
 }
 
-/// Runs each fault once, and counts.
-pub fn check(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    let line = line(root, &[])?;
+/// Runs each scenario once with what the tests have built, and counts.
+pub fn check(root: &Path, landbridge: &Path, tally: &mut Tally) -> Result<(), Failure> {
+    let shown = landbridge.display().to_string();
+    let line = CommandLine::built(&landbridge.with_file_name("faults"), &["--landbridge", &shown]);
     let status = line.stream(root, |text| tally.fault_line(text))?;
     if status.success() { Ok(()) } else { Err(line.failed(&status)) }
 }

@@ -46,7 +46,10 @@ const STAGES: [Stage; 12] = [
         name: "quickstart",
         run: |place, tally| quickstart::check(&place.root, &place.landbridge, tally),
     },
-    Stage { name: "faults", run: |place, tally| faults::check(&place.root, tally) },
+    Stage {
+        name: "faults",
+        run: |place, tally| faults::check(&place.root, &place.landbridge, tally),
+    },
     Stage { name: "python", run: |place, tally| python::check(&place.root, place.target(), tally) },
 ];
 
