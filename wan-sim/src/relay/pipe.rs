@@ -62,6 +62,7 @@ impl Pipe {
             return false;
         }
         let (mut data, mut members) = self.spare();
+        data.clear();
         append(&mut data, datagram, bit);
         members.push((name, at));
         self.insert(Batch {
@@ -75,7 +76,7 @@ impl Pipe {
         true
     }
 
-    /// Takes a whole buffer of datagrams at once, in exchange for an empty one, where all of
+    /// Takes a whole buffer of datagrams at once, in exchange for another, where all of
     /// them arrive together and unharmed and a copy is worth avoiding. Returns whether it did.
     pub(super) fn adopt(
         &mut self,
@@ -96,8 +97,8 @@ impl Pipe {
         if !whole {
             return false;
         }
-        let (empty, mut members) = self.spare();
-        let mut data = std::mem::replace(&mut read.buffer, empty);
+        let (spare, mut members) = self.spare();
+        let mut data = std::mem::replace(&mut read.buffer, spare);
         data.truncate(read.len);
         members.extend(arrivals.iter().map(|(name, delivery)| (*name, delivery.at)));
         self.insert(Batch {
@@ -157,10 +158,9 @@ impl Pipe {
         }
     }
 
-    /// Empty memory for a batch.
+    /// Memory for a batch. What is left in it spares a reader that needs its length the filling.
     fn spare(&mut self) -> (Vec<u8>, Vec<Member>) {
-        let (mut data, mut members) = self.spare.pop().unwrap_or_default();
-        data.clear();
+        let (data, mut members) = self.spare.pop().unwrap_or_default();
         members.clear();
         (data, members)
     }
