@@ -56,6 +56,9 @@ pub enum LabError {
     /// More sites than addresses. The caller's fault.
     #[error("{0} sites are more than the {SITES_MAX} that a lab can have")]
     TooManySites(usize),
+    /// What a killed lab left behind does not go.
+    #[error("cannot remove the network namespaces {0}: run as root, with `ip` of iproute2")]
+    Left(String),
     /// Something else failed.
     #[error("{0}")]
     System(#[from] io::Error),
@@ -230,10 +233,14 @@ pub fn may_enter(namespace: &str) -> Result<(), LabError> {
 
 /// Removes what a lab with this prefix left behind when it was killed. Returns the names of
 /// the namespaces removed.
-pub fn remove_orphans(prefix: &str) -> Vec<String> {
+///
+/// # Errors
+/// [`LabError::Left`], where any is still there.
+pub fn remove_orphans(prefix: &str) -> Result<Vec<String>, LabError> {
     let names = site::namespaces(prefix);
     names.iter().for_each(|name| drop(Namespace::found(name.clone())));
-    names
+    let left = site::namespaces(prefix);
+    if left.is_empty() { Ok(names) } else { Err(LabError::Left(left.join(", "))) }
 }
 
 /// Network namespaces that a lab with this prefix has or left behind.

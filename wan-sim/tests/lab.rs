@@ -401,6 +401,13 @@ fn what_a_killed_lab_left_behind_is_found_and_removed() {
         std::thread::yield_now();
     }
     assert_eq!(namespaces(&prefix).len(), 3);
+    // Not while there is no `ip`.
+    let mut down = Command::new(env!("CARGO_BIN_EXE_wan-sim"));
+    let down = down.args(["lab", "down", file]).env("PATH", "").output().unwrap();
+    assert_eq!(down.status.code(), Some(77));
+    assert!(down.stdout.is_empty(), "{down:?}");
+    assert!(String::from_utf8(down.stderr).unwrap().contains(&format!("{prefix}c: run as root")));
+    assert_eq!(namespaces(&prefix).len(), 3);
     let down = wan_sim(&["lab", "down", file]);
     assert_eq!(down.status.code(), Some(0));
     let said = String::from_utf8(down.stdout).unwrap();

@@ -314,6 +314,13 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[link.a-b]\ndelay = '0 ms'\nreorder = '1 %'", 0, &["`reorder`", "`delay`"]),
     ("[link.a-b]\nrtt = '1 ms'\nloss = 0.5", 5, &["`0.5`", "0.1 %"]),
     ("[link.a-b]\nrtt = '1 ms'\nloss = true", 5, &["unit, in quotes"]),
+    ("[link.a-b]\npreset = 5", 4, &["`preset`", "`5`", "a string"]),
+    ("[link.a-b]\nrtt = '1 ms'\nmark_losses = 'yes'", 5, &["`mark_losses`", "a boolean"]),
+    (
+        "[link.a-b]\nrtt = '1 ms'\nchanges = [{ at = '1 s', cut = 'on' }]",
+        5,
+        &["`cut`", "a boolean"],
+    ),
     ("[link.a-b]\nnetem = 'teleport'", 0, &["`teleport`", "delay"]),
     ("[link.a-c]\nrtt = '1 ms'", 0, &["link.a-c", "a, b"]),
     ("[link.a-b]\nrtt = '1 ms'\n[link.b-a]\nrtt = '1 ms'", 0, &["link.b-a", "already"]),

@@ -161,7 +161,7 @@ pub fn remove_orphans() {
     for name in wan_sim::lab::namespaces(PREFIX) {
         let process = name[PREFIX.len()..].split('-').next().unwrap_or_default();
         if !Path::new("/proc").join(process).exists() {
-            wan_sim::lab::remove_orphans(&name);
+            wan_sim::lab::remove_orphans(&name).unwrap();
         }
     }
 }

@@ -99,7 +99,8 @@ impl Failure {
             Self::File(_) | Self::Record { .. } | Self::Site { .. } => EXIT_USAGE,
             Self::NoFile(_) => EXIT_USAGE,
             Self::Lab(LabError::TooManySites(_)) => EXIT_USAGE,
-            Self::Lab(LabError::Unprivileged { .. }) | Self::Denied(_) => EXIT_UNAVAILABLE,
+            Self::Lab(LabError::Unprivileged { .. } | LabError::Left(_)) => EXIT_UNAVAILABLE,
+            Self::Denied(_) => EXIT_UNAVAILABLE,
             Self::Lab(LabError::System(_)) | Self::Up | Self::Down | Self::Io(_) => EXIT_FAILED,
         }
     }
@@ -166,7 +167,7 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
     }
     // Whoever brings it up again meanwhile has it.
     let Some(_lock) = home.lock()? else { return Ok(EXIT_GOOD) };
-    let orphans = remove_orphans(home.prefix());
+    let orphans = remove_orphans(home.prefix())?;
     for name in &orphans {
         // Standard output holds nothing but JSON, then.
         if json {

@@ -350,6 +350,12 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
         let before = span.start.min(text.len());
         let message = match (error.message(), text.get(span)) {
             ("duplicate key", Some(key)) => format!("`{key}` is given twice: give one"),
+            // Which does not say whose.
+            (message, _) if message.starts_with("invalid type") => {
+                let line = text[..before].rsplit('\n').next().unwrap_or_default();
+                let key = line.rsplit(['{', ',']).next().unwrap_or_default();
+                format!("`{}`: {message}", key.trim_end_matches([' ', '=']).trim())
+            }
             (message, _) => message.replace('\n', ", "),
         };
         FileError::Wrong {

@@ -9,8 +9,8 @@ use std::path::Path;
 const PARTS: [(&str, &str); 3] = [
     (
         "virtual_time",
-        "## Virtual time\n\nQUIC endpoints over the virtual network, on one thread. Each run makes \
-         the same trace hash; `tests/virtual_time.rs` compares it between processes.",
+        "## Virtual time\n\nQUIC endpoints over the virtual network, on one thread; CUBIC \
+         begins with a window of one BDP. Each run makes the same trace hash; `tests/virtual_time.rs` compares it between processes.",
     ),
     (
         "relay",

@@ -62,7 +62,7 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
             Some(Recorder::new(Box::new(BufWriter::new(file))))
         }
     };
-    for name in remove_orphans(home.prefix()) {
+    for name in remove_orphans(home.prefix())? {
         eprintln!("wan-sim lab: removed {name}, which was left behind");
     }
     let lab = Lab::start(&topology, home.prefix(), recorder)?;
