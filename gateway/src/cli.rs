@@ -5,6 +5,7 @@ mod certs;
 mod check;
 mod doctor;
 mod exit;
+mod log_line;
 mod plan;
 mod quickstart;
 mod rate;
@@ -88,7 +89,8 @@ fn exit_with_parent() -> std::io::Result<()> {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LANDBRIDGE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let stderr = || log_line::OneLine(std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
 }
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is no fault of ours.

@@ -84,10 +84,20 @@ impl<W: Ord + Clone> Drop for Seat<W> {
     }
 }
 
-/// Something that others can make happen at any rate, and that is said once in [`SAID_EVERY`].
-#[derive(Debug, Default)]
+/// Something that others can make happen at any rate, and that is said once in [`SAID_EVERY`], or
+/// so many times.
+#[derive(Debug)]
 pub(crate) struct Seldom {
-    said: Mutex<(Option<TimeNs>, u64)>,
+    times: u64,
+    said: Mutex<Said>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// When the first was, of those that count.
+    first: Option<TimeNs>,
+    times: u64,
+    unsaid: u64,
 }
 
 /// How often it is logged.
@@ -97,17 +107,30 @@ const SAID_EVERY: Span = Span::from_secs(10);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unsaid(u64);
 
+impl Default for Seldom {
+    fn default() -> Self {
+        Self::said(1)
+    }
+}
+
 impl Seldom {
+    /// Something that is said so many times in [`SAID_EVERY`].
+    pub fn said(times: u64) -> Self {
+        Self { times, said: Mutex::default() }
+    }
+
     /// Whether to say it now.
     pub fn now(&self, now: TimeNs) -> Option<Unsaid> {
         let mut said = lock(&self.said);
-        if said.0.is_some_and(|last| now.since(last) < SAID_EVERY) {
-            said.1 += 1;
+        if said.first.is_none_or(|first| now.since(first) >= SAID_EVERY) {
+            (said.first, said.times) = (Some(now), 0);
+        }
+        if said.times == self.times {
+            said.unsaid += 1;
             return None;
         }
-        let unsaid = Unsaid(said.1);
-        *said = (Some(now), 0);
-        Some(unsaid)
+        said.times += 1;
+        Some(Unsaid(std::mem::take(&mut said.unsaid)))
     }
 }
 
@@ -156,5 +179,10 @@ mod tests {
         let said = seldom.now(start + SAID_EVERY);
         assert_eq!(said, Some(Unsaid(2)));
         assert!(said.is_some_and(|unsaid| unsaid.to_string().contains("2 more")));
+        let seldom = Seldom::said(2);
+        let told = [0, 1, 2, 9, 10, 11, 12].map(|s| seldom.now(start + Span::from_secs(s)));
+        let (yes, no) = (Some(Unsaid(0)), None);
+        assert_eq!(told[..4], [yes, Some(Unsaid(0)), no, None]);
+        assert_eq!(told[4..], [Some(Unsaid(2)), Some(Unsaid(0)), None]);
     }
 }

@@ -49,6 +49,15 @@ const GAUGES_EVERY: Span = Span::from_secs(1);
 /// How often what passes over links is looked at.
 const LINKS_EVERY: Span = Span::from_ms(100);
 
+/// However much arrives, deadlines and questions wait for no more than this.
+const EVENTS_IN_A_ROW_MAX: u32 = 64;
+
+/// When to look again.
+struct Looks {
+    gauges: TimeNs,
+    links: TimeNs,
+}
+
 /// Where lanes and others put events.
 pub type EventSender = mpsc::Sender<Event>;
 
@@ -241,10 +250,12 @@ impl Engine {
         let host = Arc::clone(&self.shared.host);
         self.hold_all();
         self.each(host.now(), Session::handle_start);
-        let mut gauges_due = host.now() + GAUGES_EVERY;
-        let mut links_due = host.now() + LINKS_EVERY;
+        let mut looks =
+            Looks { gauges: host.now() + GAUGES_EVERY, links: host.now() + LINKS_EVERY };
+        let mut in_a_row = 0;
         loop {
-            let deadline = self.groups.values().filter_map(|g| g.session.poll_timeout()).min();
+            let due = looks.gauges.min(looks.links);
+            let due = self.deadline().map_or(due, |deadline| deadline.min(due));
             let event = tokio::select! {
                 biased;
                 event = self.inbox.recv() => event,
@@ -252,19 +263,8 @@ impl Engine {
                     let _ = question.send(self.look());
                     continue;
                 }
-                () = host.sleep_until(gauges_due) => {
-                    gauges_due = host.now() + GAUGES_EVERY;
-                    self.measure();
-                    continue;
-                }
-                () = host.sleep_until(links_due) => {
-                    links_due = host.now() + LINKS_EVERY;
-                    self.look_at_links();
-                    continue;
-                }
-                () = sleep_until(&host, deadline) => {
-                    self.each(host.now(), Session::handle_timeout);
-                    self.tell_if_drained();
+                () = host.sleep_until(due) => {
+                    self.catch_up(&mut looks);
                     continue;
                 }
             };
@@ -277,6 +277,35 @@ impl Engine {
                 Some(event) => self.handle(event, host.now()),
                 None => return,
             }
+            self.tell_if_drained();
+            in_a_row += 1;
+            if in_a_row == EVENTS_IN_A_ROW_MAX {
+                in_a_row = 0;
+                if let Ok(question) = self.questions.try_recv() {
+                    let _ = question.send(self.look());
+                }
+                self.catch_up(&mut looks);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<TimeNs> {
+        self.groups.values().filter_map(|group| group.session.poll_timeout()).min()
+    }
+
+    /// Does what is due by now.
+    fn catch_up(&mut self, looks: &mut Looks) {
+        let now = self.shared.host.now();
+        if looks.gauges <= now {
+            looks.gauges = now + GAUGES_EVERY;
+            self.measure();
+        }
+        if looks.links <= now {
+            looks.links = now + LINKS_EVERY;
+            self.look_at_links();
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.each(now, Session::handle_timeout);
             self.tell_if_drained();
         }
     }
@@ -556,9 +585,44 @@ impl Engine {
     }
 }
 
-async fn sleep_until(host: &Arc<dyn Host>, deadline: Option<TimeNs>) {
-    match deadline {
-        Some(at) => host.sleep_until(at).await,
-        None => std::future::pending().await,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+    use crate::observe::status::StatusDoor;
+    use hier_collectives::topology::RegionSpec;
+    use std::pin::pin;
+    use wan_sim::VirtualNet;
+
+    #[test]
+    fn a_full_inbox_keeps_no_question_waiting() {
+        let alone = RegionSpec {
+            name: "a".to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![("a-0".to_owned(), 1, None)],
+        };
+        let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
+        let answered = crate::simulate::run(async {
+            let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
+            let (events, inbox) = mpsc::channel(EVENTS_MAX);
+            for number in 0..EVENTS_MAX as u64 {
+                let event = Event::Cancelled(GroupId::of("gone"), Sequence(number));
+                events.try_send(event).expect("room");
+            }
+            let (door, questions) = StatusDoor::new();
+            let observed = (Arc::new(Metrics::new()), questions);
+            let links = (BTreeMap::new(), &Policies::new());
+            let here = (fabric, GatewayId(0));
+            let channel = (events.clone(), inbox);
+            let engine = Engine::new(host, vec![], here, links, observed, channel);
+            let mut running = pin!(engine.run());
+            tokio::select! {
+                biased;
+                answer = door.ask() => answer.map(|_| events.capacity()),
+                () = &mut running => panic!("it ended"),
+            }
+        });
+        let handled = answered.expect("runs").expect("answered");
+        assert!(handled < EVENTS_MAX / 2, "answered after {handled} events");
     }
 }

@@ -1,7 +1,8 @@
 //! One fault from beginning to end: warm up, strike, listen, heal, and all-reduce again.
 
 use super::deployment::{BYTES, Deployment, Line};
-use super::fault::{Blow, Case, RANKS, VERDICT_WITHIN, Victim};
+use super::fault::{Blow, Case, RANKS, Victim, recovery_within, verdict_within};
+use hier_collectives::post::FailureCode;
 use rustix::process::Signal;
 use scenarios::faults::Direction;
 use serde::Serialize;
@@ -13,8 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Processes start, meet and finish this many all-reduces within [`PATIENCE`].
 const WARM: u64 = 2;
-/// For what is not the point: starting, meeting, and working again after the fault.
+/// For what is not the point: starting and meeting.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Beyond this a blow would miss the collective.
+const SHARE_MAX: f64 = 0.95;
 
 /// What came of a fault.
 #[derive(Debug, Serialize)]
@@ -90,7 +94,7 @@ impl Watch<'_> {
         }
         let healed = Instant::now();
         let before: [u64; RANKS] = self.ranks.each_ref().map(|rank| rank.completed);
-        self.listen_until("all ranks work again", PATIENCE, report, |ranks| {
+        self.listen_until("all ranks work again", recovery_within(), report, |ranks| {
             ranks.iter().zip(before).all(|(rank, before)| rank.completed >= before + 2)
         })?;
         report.recovery_seconds = healed.elapsed().as_secs_f64();
@@ -101,7 +105,7 @@ impl Watch<'_> {
     fn kill(&mut self, victim: Victim, report: &mut Report) -> Result<(), String> {
         let before = self.ranks.each_ref().map(|rank| rank.outcomes);
         self.deployment.kill(victim).map_err(system)?;
-        self.listen_until("survivors have an outcome", VERDICT_WITHIN, report, |ranks| {
+        self.listen_until("survivors have an outcome", verdict_within(), report, |ranks| {
             let heard = |rank: usize| ranks[rank].outcomes > before[rank];
             (0..RANKS).all(|rank| victim == Victim::Rank(rank) || heard(rank))
         })?;
@@ -142,16 +146,19 @@ impl Watch<'_> {
         self.deployment.join(disorder).map_err(system)
     }
 
-    /// Waits until the next collective's bytes stand at `at`; returns where they stood last.
+    /// Waits until a collective's bytes stand at `at`, the next one's or where that was missed a
+    /// later one's; returns where they stood last.
     fn aim(&mut self, at: f64, report: &mut Report) -> Result<f64, String> {
         let deadline = Instant::now() + PATIENCE;
         let sent = |watch: &Self| watch.deployment.sent().ok_or("no status of east's gateway");
-        let base = (sent(self)? / BYTES + 1) * BYTES;
+        let mut base = (sent(self)? / BYTES + 1) * BYTES;
         while Instant::now() < deadline {
             self.listen_for(Duration::from_millis(1), report);
             let now = sent(self)?;
             let share = now.saturating_sub(base) as f64 / BYTES as f64;
-            if now >= base && share >= at {
+            if share > SHARE_MAX {
+                base = (now / BYTES + 1) * BYTES;
+            } else if now >= base && share >= at {
                 return Ok(share);
             }
         }
@@ -191,15 +198,20 @@ impl Watch<'_> {
     fn hear(&mut self, line: &Line, report: &mut Report) {
         let seen = &mut self.ranks[line.rank];
         let words: Vec<&str> = line.text.splitn(4, ' ').collect();
-        let millis = match words[..] {
+        let (millis, failed) = match words[..] {
             ["done", epoch, sequence, rest] => {
                 let (millis, digest) = rest.split_once(' ').unwrap_or((rest, ""));
                 let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
                 seen.done.insert((number(epoch), number(sequence)), digest.to_owned());
                 seen.completed += 1;
-                millis
+                (millis, None)
             }
             ["failed", _, millis, text] => {
+                let (number, text) = text.split_once(' ').unwrap_or((text, ""));
+                let code = FailureCode::ALL.into_iter().find(|c| (*c as u8).to_string() == number);
+                if code.is_none() {
+                    report.wrong.push(format!("rank {}: no code: {}", line.rank, line.text));
+                }
                 if self.case.fails_nothing() {
                     report.wrong.push(format!("rank {}: {text}", line.rank));
                 }
@@ -207,7 +219,7 @@ impl Watch<'_> {
                 if !report.heard.contains(&heard) {
                     report.heard.push(heard);
                 }
-                millis
+                (millis, code)
             }
             ["attached", ..] => return,
             _ => return report.wrong.push(format!("rank {}: {}", line.rank, line.text)),
@@ -215,7 +227,7 @@ impl Watch<'_> {
         seen.outcomes += 1;
         let waited = Duration::from_millis(millis.parse().unwrap_or(u64::MAX));
         report.longest_wait = report.longest_wait.max(waited.as_secs_f64());
-        if waited > self.case.longest_wait(line.rank) {
+        if waited > self.case.longest_wait(line.rank, failed) {
             report.wrong.push(format!("rank {} waited for {waited:?}: {}", line.rank, line.text));
         }
     }

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// Elements of each all-reduce: 16 MiB of i64, 1.4 s at 100 Mbit/s.
 const ELEMENTS: u64 = 16 << 17;
@@ -19,6 +20,9 @@ pub const BYTES: u64 = ELEMENTS * 8;
 
 /// The link in netem's words, but for its delay.
 const LINK: &str = "rate 100mbit queue 40ms";
+
+/// For a word to the relay.
+const RELAY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A line that a rank printed.
 pub struct Line {
@@ -129,9 +133,26 @@ impl Deployment {
         self.tell_relay(&format!("set netem {LINK} delay 20ms{how}"))
     }
 
+    /// Tells the relay, and waits until it has done so.
     fn tell_relay(&mut self, line: &str) -> io::Result<()> {
+        let answers = |log: &str| log.lines().filter(|line| line.starts_with('{')).count();
+        let read = |this: &Self| std::fs::read_to_string(this.path("relay.log"));
+        let before = answers(&read(self)?);
         let input = self.relay.as_mut().and_then(|relay| relay.stdin.as_mut());
-        writeln!(input.ok_or(io::ErrorKind::BrokenPipe)?, "{line}")
+        writeln!(input.ok_or(io::ErrorKind::BrokenPipe)?, "{line}")?;
+        let patience = Instant::now() + RELAY_PATIENCE;
+        loop {
+            let log = read(self)?;
+            let answer = log.lines().filter(|line| line.starts_with('{')).nth(before);
+            match answer {
+                Some(answer) if answer.starts_with("{\"done\"") => return Ok(()),
+                Some(refused) => return Err(io::Error::other(format!("relay: {refused}"))),
+                None if Instant::now() > patience => {
+                    return Err(io::Error::other(format!("the relay did not answer `{line}`")));
+                }
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     /// Payload bytes that east's gateway has sent for the first time since it started.

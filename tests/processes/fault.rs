@@ -1,6 +1,7 @@
 //! What is done to which process, and how long anybody may wait for it.
 
-use scenarios::faults::{Direction, Fault, Place, What, named};
+use hier_collectives::post::FailureCode;
+use scenarios::faults::{Direction, Fault, Limits, Place, What, named};
 use std::time::Duration;
 
 /// A process of the deployment.
@@ -37,9 +38,20 @@ pub struct Case {
 pub const EAST_RANKS: usize = 2;
 /// Ranks in all.
 pub const RANKS: usize = 3;
-/// A silent peer is lost after QUIC's idle timeout of 15 s, and an exchange that does not move
-/// ends sooner; the rest is for a busy machine.
-pub const VERDICT_WITHIN: Duration = Duration::from_secs(15 + 10);
+/// Beside the limits of docs/failures.md: a busy machine, and the all-reduce that was under way.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Within this every survivor has heard of a fault, whatever it was.
+pub fn verdict_within() -> Duration {
+    let limits = Limits::of_the_page();
+    let longest = FailureCode::ALL.into_iter().map(|code| limits.of(code).duration()).max();
+    longest.unwrap_or_default() + BUSY
+}
+
+/// Within this all ranks work again after a fault.
+pub fn recovery_within() -> Duration {
+    Limits::of_the_page().recovery.duration() + BUSY
+}
 
 impl Case {
     /// Every one of `tests/scenarios.toml`; why not, where one asks for what nobody can do.
@@ -71,17 +83,20 @@ impl Case {
         0.05 + 0.9 * (f64::from(point) + drawn) / f64::from(points)
     }
 
-    /// The longest that a rank may wait for one collective's outcome. Nobody but its own
-    /// gateway tells a rank anything, so a stopped one is waited for.
-    pub fn longest_wait(&self, rank: usize) -> Duration {
+    /// The longest that a rank may wait for a result, or for news of a failure of this kind.
+    /// Nobody but its own gateway tells a rank anything, so a stopped one is waited for.
+    pub fn longest_wait(&self, rank: usize, failed: Option<FailureCode>) -> Duration {
         let own = |gateway| (gateway == 0) == (rank < EAST_RANKS);
-        match self.blow {
-            Blow::Stop(Victim::Gateway(gateway), lasting) if own(gateway) => {
-                lasting + VERDICT_WITHIN
-            }
-            Blow::Stop(Victim::Rank(_), lasting) => lasting + VERDICT_WITHIN,
-            _ => VERDICT_WITHIN,
-        }
+        let stopped = match self.blow {
+            Blow::Stop(Victim::Gateway(gateway), lasting) if own(gateway) => lasting,
+            Blow::Stop(Victim::Rank(_), lasting) => lasting,
+            _ => Duration::ZERO,
+        };
+        // A result may come late without harm, for as long as a peer may be silent.
+        stopped
+            + failed.map_or_else(verdict_within, |code| {
+                Limits::of_the_page().of(code).duration() + BUSY
+            })
     }
 }
 

@@ -80,7 +80,10 @@ impl Rank {
             let posted = client.all_reduce_with(tensor, ReduceOp::Sum, 1.0, DEFAULT_TIMEOUT).await;
             let mut operation = match posted {
                 Ok(operation) => operation,
-                Err(error) => return println!("failed {epoch} 0 {}", error.failure),
+                Err(error) => {
+                    let failure = error.failure;
+                    return println!("failed {epoch} 0 {} {failure}", failure.code as u8);
+                }
             };
             let (outcome, sequence) = (operation.ready().await, operation.sequence());
             let millis = begun.elapsed().as_millis();
@@ -92,7 +95,9 @@ impl Rank {
                     }
                     println!("done {epoch} {sequence} {millis} {:016x}", fnv1a(&bytes));
                 }
-                Err(failure) => println!("failed {epoch} {millis} {failure}"),
+                Err(failure) => {
+                    println!("failed {epoch} {millis} {} {failure}", failure.code as u8);
+                }
             }
             let Ok(reclaimed) = operation.reclaim().await else { return };
             if reclaimed.read() != contribution {

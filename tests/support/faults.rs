@@ -20,6 +20,7 @@ mod trainer;
 mod world;
 
 pub use fault::{Direction, Fault, GATEWAYS, Place, What};
+pub use limits::Limits;
 pub use run::{replay, run};
 pub use scenario::{JOBS, Load, Named, RANDOM, Scenario, named};
 pub use sweep::{IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, sweep, threads};

@@ -45,9 +45,14 @@ pub(super) struct Group {
     awaited: BTreeSet<RankId>,
     /// The collective whose waiting is being told, and when to tell of it next.
     waiting: Option<(Sequence, TimeNs)>,
-    /// A job may fail as many collectives as it likes.
+    /// A job may fail as many collectives, and end as many epochs, as it likes.
     failures: Seldom,
+    epochs: Seldom,
+    comings: Seldom,
 }
+
+/// Lines of a kind that a job's ranks can cause as often as they like, in ten seconds.
+const LINES_MAX: u64 = 100;
 
 /// A wait is logged once it is this long, and again each time it has doubled.
 const TELL_WAIT_AFTER: Span = Span::from_secs(10);
@@ -74,13 +79,17 @@ impl Group {
             awaited: BTreeSet::new(),
             waiting: None,
             failures: Seldom::default(),
+            epochs: Seldom::said(LINES_MAX),
+            comings: Seldom::said(LINES_MAX),
         }
     }
 
     pub fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
-                info!("job {}: rank {rank} attached", self.name);
+                if let Some(unsaid) = self.comings.now(now) {
+                    info!("job {}: rank {rank} attached{unsaid}", self.name);
+                }
                 self.ranks.attach(rank, attachment, events);
                 self.session.handle_attach(rank, now);
             }
@@ -98,7 +107,9 @@ impl Group {
             }
             LocalEvent::Detach { rank, attachment, .. } => {
                 if self.ranks.detach(rank, attachment) {
-                    info!("job {}: rank {rank} detached", self.name);
+                    if let Some(unsaid) = self.comings.now(now) {
+                        info!("job {}: rank {rank} detached{unsaid}", self.name);
+                    }
                     self.session.handle_detach(rank, now);
                 }
             }
@@ -108,7 +119,7 @@ impl Group {
     /// Where an arriving segment goes.
     ///
     /// # Errors
-    /// [`PeerError`]: close the connection.
+    /// [`PeerError`]: end the job's epoch, or close the connection; see [`PeerError::is_of_ranks`].
     pub fn place(
         &mut self,
         from: GatewayId,
@@ -138,7 +149,7 @@ impl Group {
     /// Hears a message of another gateway.
     ///
     /// # Errors
-    /// [`PeerError`]: close the connection.
+    /// [`PeerError`]: end the job's epoch, or close the connection; see [`PeerError::is_of_ranks`].
     pub fn hear(
         &mut self,
         from: GatewayId,
@@ -348,9 +359,12 @@ impl Group {
         match note {
             Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
-                info!(
-                    "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan {plan_hash:016x}"
-                );
+                if let Some(unsaid) = self.epochs.now(now) {
+                    info!(
+                        "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan \
+                         {plan_hash:016x}{unsaid}"
+                    );
+                }
             }
             Note::PlanChanged { from, algorithm, reason, plan_hash } => {
                 info!(
@@ -359,7 +373,9 @@ impl Group {
                 );
             }
             Note::EpochEnded { epoch, failure } => {
-                warn!("job {name}: epoch {epoch} ended: {failure}");
+                if let Some(unsaid) = self.epochs.now(now) {
+                    warn!("job {name}: epoch {epoch} ended: {failure}{unsaid}");
+                }
             }
             Note::Completed { sequence, op, bytes, took } => {
                 self.metrics.seconds(op).observe(took.as_secs_f64());

@@ -7,8 +7,8 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_message, write_message,
 };
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
-use hier_collectives::ids::{Epoch, RankId, Sequence};
-use hier_collectives::post::{Post, RankEvent};
+use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
+use hier_collectives::post::{Commit, Post, RankEvent};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::net::UnixStream;
@@ -144,6 +144,13 @@ impl Raw {
             result_offset: claim.result,
         };
         write_message(&mut self.stream, &request.encode()).await
+    }
+
+    /// Asks when a step of an epoch that is over is complete, which is answered at once.
+    pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
+        let timeout = Span::from_secs(1);
+        let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
+        write_message(&mut self.stream, &Request::Commit(commit).encode()).await
     }
 
     /// Hears until the last post is over; whether it succeeded.

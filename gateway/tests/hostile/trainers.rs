@@ -146,6 +146,14 @@ fn half_messages_and_unread_events_hold_up_nobody() {
         let why = deaf.last_word().await;
         assert!(why.is_empty() || why.contains("under way already"), "{why}");
         assert!(posted < ARENA / 128, "{posted} posts were taken");
+        // Nor read while answers come, to questions that are answered at once.
+        let mut deaf = Raw::attach(deployment, 0).await;
+        deaf.meet().await;
+        let mut asked = 0;
+        while asked < UNREAD_MAX && deaf.commit(asked).await.is_ok() {
+            asked += 1;
+        }
+        assert!(asked < UNREAD_MAX, "{asked} questions were taken");
         held
     });
 }
@@ -178,6 +186,9 @@ fn a_token_is_good_for_its_own_job_only() {
         all
     });
 }
+
+/// Far more answers than a gateway and a socket hold.
+const UNREAD_MAX: u64 = 1 << 20;
 
 /// Connections of the crowd, over all its processes.
 const CROWD: usize = 10_000;

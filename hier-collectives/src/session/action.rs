@@ -234,7 +234,8 @@ pub enum Discard {
     Disagreement,
 }
 
-/// A message or segment against the protocol. The peer's fault: close its connection.
+/// A message or segment against the protocol. The peer's fault: close its connection, except where
+/// its ranks can bring it about ([`PeerError::is_of_ranks`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// Not a peer of this session.

@@ -10,9 +10,14 @@ impl Session {
     /// A peer's ranks went too far, as [`PeerError::is_of_ranks`] says.
     pub fn handle_overreach(&mut self, from: GatewayId, error: &PeerError, now: TimeNs) {
         let (name, oldest) = (self.gateway_name(from), self.oldest());
-        let text = format!(
-            "ranks of gateway {name} went too far: {error}; ranks here are at collective {oldest}"
-        );
+        let text = match error {
+            // Of a collective that has failed there, or of a gateway that heeds no grant.
+            PeerError::EarlyOverrun { .. } => format!("gateway {name}: {error}"),
+            _ => format!(
+                "ranks of gateway {name} went too far: {error}; ranks here are at collective \
+                 {oldest}"
+            ),
+        };
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }
 

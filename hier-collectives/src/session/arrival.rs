@@ -29,7 +29,7 @@ impl Session {
     /// A segment's header arrived: where do its bytes go?
     ///
     /// # Errors
-    /// [`PeerError`]: close the connection.
+    /// [`PeerError`]: end the job's epoch, or close the connection; see [`PeerError::is_of_ranks`].
     pub fn handle_arrival(
         &mut self,
         from: GatewayId,

@@ -226,28 +226,28 @@ impl Session {
 
     fn commit_failure(&self, step: Step, range: &Range<Sequence>, cause: &Failure) -> Failure {
         let mut text = format!("step {step} is not known to be complete in every region: ");
+        text += &cause.text;
         if range.is_empty() {
-            text += "it has no collectives of its own";
-        } else {
-            let last = range.end.0 - 1;
-            text += &format!("of its collectives {} to {last}", range.start);
-            for region in 0..self.config.fabric.regions().len() {
-                let name = &self.config.fabric.regions()[region].name;
-                let gateways =
-                    self.config.fabric.gateway_ids().filter(|id| {
-                        usize::from(self.config.fabric.gateway(*id).region.0) == region
-                    });
-                let known = gateways.map(|id| self.known_done(id, range.start)).min();
-                text += &match known.unwrap_or(range.start) {
-                    below if below >= range.end => format!(", region {name} has all"),
-                    below if below > range.start => {
-                        format!(", region {name} at least those below {below}")
-                    }
-                    _ => format!(", region {name} none as far as is known"),
-                };
-            }
+            return Failure::new(cause.code, text + ". It has no collectives of its own");
         }
-        Failure::new(cause.code, format!("{text}. {}", cause.text))
+        text += &format!(". Of its collectives {} to {}", range.start, range.end.0 - 1);
+        let mut regions: BTreeMap<Sequence, Vec<&str>> = BTreeMap::new();
+        for region in self.config.fabric.regions() {
+            let known = region.gateways.clone();
+            let known = known.map(|id| self.known_done(GatewayId(id), range.start)).min();
+            let below = known.unwrap_or(range.start).clamp(range.start, range.end);
+            regions.entry(below).or_default().push(&region.name);
+        }
+        // What is missing where, first: a text has an end.
+        for (below, names) in regions {
+            let has = match below {
+                below if below == range.end => "have all".to_owned(),
+                below if below > range.start => format!("have at least those below {below}"),
+                _ => "have none as far as is known".to_owned(),
+            };
+            text += &format!("; {has}: {}", names.join(", "));
+        }
+        Failure::new(cause.code, text)
     }
 
     fn check_ahead(&self, below: Sequence) -> Result<(), PeerError> {
