@@ -49,6 +49,11 @@ class ForkedProcess(LandbridgeError, RuntimeError):
     """A group was used in a process forked from the one that connected. The caller's fault."""
 
 
+class SiteFailed(LandbridgeError, ConnectionError):
+    """The trainers of this site cannot reduce together any more, because one of them is gone or
+    their process group failed. Start all of them anew, as ``torchrun`` does."""
+
+
 class WaitTimeout(LandbridgeError, TimeoutError):
     """A wait of this process ended before what it waited for. The collective goes on."""
 

@@ -5,13 +5,19 @@ these tests fail, for they would show nothing.
 """
 
 import contextlib
+import os
+import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 import landbridge
 from landbridge._lab import Lab
+
+#: Far beyond what any wait of the tests takes, and far below the patience of `on_all`.
+DEADLINE_S = 40
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +32,14 @@ def groups(lab):
     """Every rank of `lab`, attached from this process."""
     with attached(lab) as all_ranks:
         yield all_ranks
+
+
+@pytest.fixture
+def ctrl_c_interrupts():
+    """Also where these tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
@@ -65,3 +79,17 @@ def on_all(items, function):
         raise failures[0]
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
     return [results[index] for index in range(len(threads))]
+
+
+def usage(readers):
+    """Once there are no more readers than these: one that was told to end may not have done so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:
+        assert time.monotonic() < deadline, "a reader does not end"
+        threading.Event().wait(0.01)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "rss": pages * os.sysconf("SC_PAGE_SIZE"),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+    }

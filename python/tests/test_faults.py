@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from conftest import attached, on_all
+from conftest import DEADLINE_S, attached, on_all, usage
 from landbridge._lab import Lab
 
 numpy = pytest.importorskip("numpy")
 ONES = numpy.ones(1000, "float32")
-#: Far beyond what any of this takes, and far below the test's patience.
-DEADLINE_S = 40
 
 
 @pytest.fixture
@@ -204,14 +202,6 @@ os.read(read, 1)
             trainer.stdout.close()
 
 
-@pytest.fixture
-def ctrl_c_interrupts():
-    """Also where these tests were started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):
     with attached(own_lab) as (east, west):
         under_way = east.all_reduce_async(ONES, "sum")
@@ -289,20 +279,6 @@ def test_attaching_and_closing_leak_nothing(own_lab):
     after = usage(readers=0)
     assert after["descriptors"] == before["descriptors"]
     assert after["threads"] == before["threads"]
-
-
-def usage(readers):
-    """Once there are no more readers than these: one that was told to end may not have done so."""
-    deadline = time.monotonic() + DEADLINE_S
-    while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:
-        assert time.monotonic() < deadline, "a reader does not end"
-        threading.Event().wait(0.01)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {
-        "rss": pages * os.sysconf("SC_PAGE_SIZE"),
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": threading.active_count(),
-    }
 
 
 def test_a_group_that_is_dropped_detaches_and_one_with_work_under_way_does_not(own_lab):

@@ -1,13 +1,17 @@
 """PyTorch: DDP over two sites, gradients in the arena, equal parameters, unequal batches."""
 
 import contextlib
+import gc
 import multiprocessing
+import threading
+import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
 
 import landbridge
-from conftest import attached, on_all
+from conftest import DEADLINE_S, attached, on_all, usage
 from landbridge._lab import Lab, LinkSpec
 from landbridge.operation import Operation
 
@@ -139,6 +143,20 @@ def specs_of(lab, mode, tmp_path, **more):
         }
 
 
+def specs_of_two(lab, mode, tmp_path, **more):
+    """Two sites of one trainer each."""
+    for rank in range(2):
+        yield {
+            "mode": mode,
+            "config": str(lab.config_of(rank)),
+            "rank": rank,
+            "local_rank": 0,
+            "local_size": 1,
+            "store": f"file://{tmp_path}/store-{rank}",
+            **more,
+        }
+
+
 @pytest.mark.parametrize("mode", ["ddp", "sharded", "flat"])
 def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     """The loss of each trainer in each step, and the weights at the end. Buckets of 10 kB, which
@@ -158,12 +176,7 @@ def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
 @pytest.mark.parametrize("mode", ["ddp", "flat"])
 def test_unequal_sites_train_like_one_process(mode, tmp_path):
     with Lab(ranks=(1, 1), speeds=(3.0, 1.0), link=FAR) as lab:
-        specs = [
-            {"mode": mode, "config": str(lab.config_of(rank)), "rank": rank, "local_rank": 0,
-             "local_size": 1, "store": f"file://{tmp_path}/store-{rank}"}
-            for rank in range(2)
-        ]  # fmt: skip
-        with trainers_of(specs) as processes:
+        with trainers_of(specs_of_two(lab, mode, tmp_path)) as processes:
             outcomes = on_all(processes, outcome)
     assert outcomes[0][1] == outcomes[1][1]
     assert_alike(outcomes, one_process([[12], [4]]))
@@ -180,61 +193,96 @@ def assert_alike(outcomes, reference):
     torch.testing.assert_close(outcomes[0][2], weights, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["ddp", "flat"])
+#: Within which `backward` tells of a failure.
+TOLD_S = 60
+
+
+def raised_of(process):
+    """What `backward` raised, soon enough, and what the trainer said up to that."""
+    said = process.says("raised")
+    assert said[-1]["after_s"] < TOLD_S
+    return said[-1]["raised"], said
+
+
+@pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
 def test_a_trainer_killed_at_step_5_and_restarted_changes_nothing(mode, tmp_path):
-    with Lab(ranks=(1, 1), speeds=(3.0, 1.0), link=FAR) as lab:
+    """With shards it takes its site with it, which is started anew as a whole."""
+    sharded = mode == "sharded"
+    more = {"jobs": ("train-0", "train-1")} if sharded else {"speeds": (3.0, 1.0)}
+    with Lab(ranks=(1, 1), link=FAR, **more) as lab:
 
-        def spec(rank, **more):
-            return {
-                "mode": mode, "config": str(lab.config_of(rank)), "rank": rank, "local_rank": 0,
-                "local_size": 1, "store": f"file://{tmp_path}/{len(more)}-{rank}",
-                "checkpoint": f"{tmp_path}/checkpoint-{rank}", **more,
-            }  # fmt: skip
+        def specs(run, hold_at=None):
+            (tmp_path / run).mkdir()
+            made = list((specs_of if sharded else specs_of_two)(lab, mode, tmp_path / run))
+            for index, spec in enumerate(made):
+                kept = tmp_path / ("whole" if run == "whole" else "broken")
+                spec["checkpoint"] = f"{kept}-{index}"
+            made[-1]["hold_at"] = hold_at
+            return made
 
-        with trainers_of([spec(0), spec(1, hold_at=5)]) as (survivor, victim):
-            begun = [victim.says("held")]
-            victim.end()
-            begun.insert(0, survivor.says("failed"))
-            told = begun[0][-1]
-            assert told["failed"] == "RankLost" and told["step"] == 5
-            assert "rank 1" in told["text"]
-            with trainers_of([spec(1)]) as (again,):
-                outcomes = on_all([survivor, again], outcome)
-        (tmp_path / "checkpoint-0").unlink()
-        (tmp_path / "checkpoint-1").unlink()
-        with trainers_of([spec(0, new=1), spec(1, new=1)]) as processes:
+        with trainers_of(specs("first", hold_at=5)) as processes:
+            east, west = halves(processes)
+            begun = [west[-1].says("held")]
+            west[-1].end()
+            if sharded:
+                text, said = raised_of(west[0])
+                assert "landbridge.SiteFailed: the trainers of this site" in text
+                begun.insert(0, said)
+                west[0].end()
+            begun = [survivor.says("failed") for survivor in east] + begun
+            for told in (begun[index][-1] for index in range(len(east))):
+                assert told["failed"] == "RankLost" and told["step"] == 5
+                assert "rank 1" in told["text"]
+            with trainers_of(specs("again")[len(east) :]) as again:
+                outcomes = on_all([*east, *again], outcome)
+        with trainers_of(specs("whole")) as processes:
             uninterrupted = on_all(processes, outcome)
     assert {o[1] for o in outcomes} == {o[1] for o in uninterrupted}
     for before, after, whole in zip(begun, outcomes, uninterrupted):
         assert {**losses_of(before), **after[0]} == whole[0]
-    assert_alike(outcomes, one_process([[12], [4]]))
+    assert_alike(outcomes, one_process([[4, 4], [4, 4]] if sharded else [[12], [4]]))
 
 
-def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(tmp_path):
-    with Lab(ranks=(1, 1)) as lab:
-        specs = [
-            {"mode": "ddp", "config": str(lab.config_of(rank)), "rank": rank, "local_rank": 0,
-             "local_size": 1, "store": f"file://{tmp_path}/store-{rank}", "hold_at": 3}
-            for rank in range(2)
-        ]  # fmt: skip
+def halves(items):
+    """Those of the east, those of the west."""
+    return items[: len(items) // 2], items[len(items) // 2 :]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "sharded"])
+def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(mode, tmp_path):
+    sharded = mode == "sharded"
+    with Lab(ranks=(1, 1), jobs=("train-0", "train-1") if sharded else ("train",)) as lab:
+        specs = (specs_of if sharded else specs_of_two)(lab, mode, tmp_path, hold_at=3)
         with trainers_of(specs) as processes:
             for process in processes:
                 process.says("held")
             lab.kill("east")
             for process in processes:
                 process.go_on()
-            raised = processes[0].says("raised")[-1]["raised"]
-            assert "gradients were not averaged: landbridge.GatewayLost" in raised
-            assert "connection to the gateway ended" in raised
-            assert processes[0].says("failed")[-1]["failed"] == "GatewayLost"
+            for process in halves(processes)[0]:
+                text, _ = raised_of(process)
+                assert "gradients were not averaged: landbridge.GatewayLost" in text
+                assert "connection to the gateway ended" in text
+                assert process.says("failed")[-1]["failed"] == "GatewayLost"
             lab.start("east")
-            # Both hold once more where they fell back to, for they begin the step again.
+            # All hold once more where they fell back to, for they begin the step again.
             for process in processes:
                 process.says("held")
                 process.go_on()
             outcomes = on_all(processes, outcome)
-    assert_alike(outcomes, one_process([[8], [8]]))
-    assert outcomes[0][1] == outcomes[1][1]
+    assert_alike(outcomes, one_process([[4, 4], [4, 4]] if sharded else [[8], [8]]))
+    assert len({digest for _, digest, _ in outcomes}) == 1
+
+
+def test_a_rank_that_cannot_post_its_shard_does_not_hold_up_its_site(tmp_path):
+    with Lab(ranks=(1, 1), jobs=("train-0", "train-1")) as lab:
+        specs = list(specs_of(lab, "sharded", tmp_path))
+        specs[0]["fill_at"] = 3
+        with trainers_of(specs) as processes:
+            (full, _), (other, _) = [raised_of(process) for process in processes[:2]]
+    assert "landbridge.ArenaFull" in full
+    assert "landbridge.EpochEnded" in other
+    assert "rank 0 of this site could not exchange its shard" in other
 
 
 class GroupOfLate:
@@ -259,14 +307,16 @@ class Late(Operation):
         super().__init__(None, None)
 
 
+BUCKET = SimpleNamespace(
+    buffer=lambda: torch.ones(3), parameters=list, index=lambda: 0, is_last=lambda: True
+)
+
+
 def test_a_failure_that_comes_after_recovery_does_not_spoil_the_next_step():
     """Of two buckets one fails at once: `backward` raises then, whatever becomes of the other."""
     group = GroupOfLate()
     state = State(group)
-    bucket = SimpleNamespace(
-        buffer=lambda: torch.ones(3), parameters=list, index=lambda: 0, is_last=lambda: True
-    )
-    first, second = [state.start(bucket) for _ in range(2)]
+    first, second = [state.start(BUCKET) for _ in range(2)]
     group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
     with pytest.raises(Exception, match="of the first"):
         first.wait()
@@ -275,7 +325,7 @@ def test_a_failure_that_comes_after_recovery_does_not_spoil_the_next_step():
     with pytest.raises(Exception, match="of the second"):
         second.wait()
     assert state.failure is None
-    state.start(bucket)
+    state.start(BUCKET)
     assert len(group.posted) == 3, "the next step is sent"
 
 
@@ -444,6 +494,134 @@ def test_results_begin_where_their_storage_begins(groups, one_trainer):
         del held
 
     on_all(groups, start)
+
+
+def come(predicate, what):
+    """Waits for what a thread brings about, at any moment."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not predicate():
+        assert time.monotonic() < deadline, what
+        threading.Event().wait(0.01)
+
+
+def told_by(future):
+    """How it failed. Its own `wait` would have no end if nobody completed it."""
+    come(future.done, "a future is never completed")
+    with pytest.raises(Exception) as told:
+        future.value()
+    return str(told.value)
+
+
+def test_after_a_failure_a_site_goes_on_together_and_posts_nothing(one_trainer, monkeypatch):
+    """Others of the site may have begun the same bucket."""
+    group, reduced = GroupOfLate(), []
+    state = State(group, dist.group.WORLD)
+    first = state.start(BUCKET)
+    come(lambda: group.posted, "the first is not posted")
+    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
+    assert "of the first" in told_by(first)
+
+    def reduce_scatter(*arguments, reduce_scatter=dist.reduce_scatter_tensor, **more):
+        reduced.append(arguments)
+        return reduce_scatter(*arguments, **more)
+
+    monkeypatch.setattr(dist, "reduce_scatter_tensor", reduce_scatter)
+    assert "failed already" in told_by(state.start(BUCKET))
+    assert (len(reduced), len(group.posted)) == (1, 1)
+    assert isinstance(state.failure, landbridge.RegionLost)
+    state.recover()
+    state.start(BUCKET)
+    come(lambda: len(group.posted) == 2, "the next step is not posted")
+    # Its thread shall not outlive the test.
+    group.posted.pop()._settle(None, landbridge.RegionLost("of the next step"))
+    group.posted.clear()
+
+
+@pytest.mark.parametrize("broken", ["reduce_scatter_tensor", "empty", "all_gather_into_tensor"])
+def test_whatever_a_site_meets_its_buckets_are_completed(broken, one_trainer, monkeypatch):
+    """Or `backward` would wait for ever."""
+
+    def fail(*_, **__):
+        raise ValueError("of this test")
+
+    group = GroupOfLate()
+    state = State(group, dist.group.WORLD)
+    monkeypatch.setattr(group if broken == "empty" else dist, broken, fail)
+    monkeypatch.setattr(Late, "wait", lambda _: None)
+    for _ in range(2):
+        text = told_by(state.start(BUCKET))
+        assert "landbridge.SiteFailed" in text and "ValueError: of this test" in text
+    monkeypatch.undo()
+    assert "ValueError: of this test" in told_by(state.start(BUCKET)), "there is no way back"
+    with pytest.raises(landbridge.SiteFailed):
+        raise state.failure
+
+
+def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
+    """Also after a failure, which holds frames."""
+
+    def threads():
+        names = ("landbridge-exchange", "landbridge-gather")
+        return sum(thread.name in names for thread in threading.enumerate())
+
+    def once():
+        group = GroupOfLate()
+        state = State(group, dist.group.WORLD)
+        assert threads() == 2
+        future = state.start(BUCKET)
+        come(lambda: group.posted, "nothing is posted")
+        # As a group, which keeps none of those that have ended.
+        group.posted.pop()._settle(None, landbridge.RegionLost("of this test"))
+        assert "of this test" in told_by(future)
+        gone = weakref.ref(group)
+        del group, state, future
+        gc.collect()
+        come(lambda: threads() == 0, "a thread does not end")
+        assert gone() is None
+
+    gc.collect()
+    come(lambda: threads() == 0, "a thread of another test does not end")
+    once()
+    before = usage(readers=0)
+    for _ in range(5):
+        once()
+    after = usage(readers=0)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "sharded"])
+def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
+    def trainer(group):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(64, 64) for _ in range(4)]
+        module = torch.nn.Sequential(*layers)
+        # Several buckets of 16 KiB.
+        model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=0.01)
+        state = State(group, dist.group.WORLD if mode == "sharded" else None)
+        model.register_comm_hook(state, all_reduce_hook)
+        return model
+
+    models = [trainer(group) for group in groups]
+
+    def steps(count):
+        def run(model):
+            for _ in range(count):
+                model.zero_grad()
+                model(torch.ones(2, 64)).sum().backward()
+
+        on_all(models, run)
+        gc.collect()
+        for group in groups:
+            group._state.wait_until(lambda: not group._state.entries, None)  # noqa: B023
+        return {**usage(readers=2), "slots": [group._arena.used_bytes for group in groups]}
+
+    before = steps(100)
+    after = steps(300)
+    for what in ("descriptors", "threads", "slots"):
+        assert after[what] == before[what]
+    # 300 steps of 66 KB for each of two ranks, had they stayed, were 40 MB.
+    assert after["rss"] - before["rss"] < 4 << 20
 
 
 class FakeGroup:

@@ -3,7 +3,9 @@
 Says what happens over a pipe, one dictionary for each step, and at the end the weights.
 """
 
+import contextlib
 import os
+import time
 
 import torch
 import torch._dynamo  # what every optimizer imports, once for all trainers: it takes seconds
@@ -78,6 +80,8 @@ class Trainer:
             if step == self.spec.get("hold_at"):
                 self.say(held=step)
                 self.pipe.recv()
+            if step == self.spec.get("fill_at"):
+                kept = self.fill_arena()
             try:
                 loss = take_step(batches[step])
             except landbridge.CollectiveFailed as failure:
@@ -92,6 +96,15 @@ class Trainer:
         weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
         self.say(weights=weights.tolist())
         self.group.barrier()
+
+    def fill_arena(self):
+        """What holds all of it."""
+        kept = []
+        for nbytes in (1 << 20, 1 << 14, 64):
+            with contextlib.suppress(landbridge.ArenaFull):
+                while True:
+                    kept.append(self.group.empty(nbytes, torch.uint8))
+        return kept
 
     def flat(self):
         grads = FlatGrads(self.module, self.group, bucket_bytes=8192)
@@ -131,10 +144,11 @@ class Trainer:
             self.optimizer.zero_grad()
             loss = loss_of(model, self.data, batch)
             with self.state.typed_errors():
+                begun = time.monotonic()
                 try:
                     loss.backward()
                 except RuntimeError as error:
-                    self.say(raised=str(error))
+                    self.say(raised=str(error), after_s=time.monotonic() - begun)
                     raise
             self.optimizer.step()
             return loss.item()

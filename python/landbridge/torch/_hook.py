@@ -4,7 +4,7 @@
 import contextlib
 import functools
 import hashlib
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
@@ -24,7 +24,8 @@ class State:
     With it, gradients are reduced inside the site first, each rank taking a shard across, and
     gathered inside the site afterwards. Then each rank of the process group has a job of its
     own in the region's file, so that shards with the same number meet: the fabric has one rank
-    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``.
+    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``. When one of them
+    dies, the others of its site have ``SiteFailed``, and all of them must be started anew.
 
     ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
     are unequal.
@@ -80,42 +81,54 @@ class State:
         again, from its ``forward``. See ``Group.recover``."""
         failure, self.failure = self.failure, None
         self._recoveries += 1
+        if self._site is not None:
+            self._site.begin_anew()
         if failure is not None:
             self.group.recover(failure, timeout)
 
     def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begins to average a bucket."""
-        future: torch.futures.Future[Any] = torch.futures.Future()
+        future: torch.futures.Future[None] = torch.futures.Future()
+        # What came is not the future's value, for the garbage collector does not see into that:
+        # a failure holds frames, which hold futures.
+        came: List[Any] = []
+
+        def done(what: Any) -> None:
+            came.append(what)
+            future.set_result(None)
+
         # What it raises surfaces in `backward`, with its text.
-        result = future.then(functools.partial(self._result, self._recoveries))
-        if self.failure is not None:
-            # Every rank begins the step anew, so what is left of this one is not sent.
-            future.set_result(self.failure)
-            return result
-        gradients, layout = bucket.buffer(), layout_of(bucket)
-        try:
-            if self._site is not None:
-                self._site.start(gradients, layout, self.timeout, future.set_result)
-            else:
-                operation = self.group.all_reduce_async(
-                    gradients,
-                    weight=self._weight,
-                    # DDP reads the result where it was received.
-                    out=self.group.empty(gradients.numel(), gradients.dtype),
-                    layout=layout,
-                    timeout=self.timeout,
-                )
-                operation.add_done_callback(future.set_result)
-        except errors.LandbridgeError as failure:
-            future.set_result(failure)
+        result = future.then(functools.partial(self._result, self._recoveries, came))
+        self._begin(bucket, done)
         return result
 
-    def _result(self, recoveries: int, future: torch.futures.Future[Any]) -> torch.Tensor:
-        came = future.value()
+    def _begin(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
+        gradients, layout = bucket.buffer(), layout_of(bucket)
+        if self._site is not None:
+            # Also after a failure, for the others of the site may have begun this bucket.
+            return self._site.start(gradients, layout, self.timeout, done)
+        if self.failure is not None:
+            # Every rank begins the step anew, so what is left of this one is not sent.
+            return done(self.failure)
         try:
-            if isinstance(came, errors.LandbridgeError):
-                raise came
-            tensor: torch.Tensor = came.wait() if isinstance(came, Operation) else came
+            operation = self.group.all_reduce_async(
+                gradients,
+                weight=self._weight,
+                # DDP reads the result where it was received.
+                out=self.group.empty(gradients.numel(), gradients.dtype),
+                layout=layout,
+                timeout=self.timeout,
+            )
+            operation.add_done_callback(done)
+        except errors.LandbridgeError as failure:
+            done(failure)
+
+    def _result(self, recoveries: int, came: List[Any], _: Any) -> torch.Tensor:
+        what = came.pop()
+        try:
+            if isinstance(what, errors.LandbridgeError):
+                raise what
+            tensor: torch.Tensor = what.wait() if isinstance(what, Operation) else what
             return tensor
         except errors.LandbridgeError as failure:
             if self.failure is None and recoveries == self._recoveries:

@@ -3,13 +3,18 @@
 A bucket goes through three collectives, whose order must be the same on every rank of the
 site: reduce-scatter in the order of the hook's calls, the exchange in the same order by one
 thread, and the gathering in the same order by another, over a process group of its own.
+
+So every rank takes every bucket through both collectives of the site, also after a failure:
+only the exchange is left out then, and the gathering tells the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from typing import Any, Callable, NamedTuple, Optional
+import weakref
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -28,13 +33,17 @@ class _Scattered(NamedTuple):
     layout: int
     timeout: float
     done: Callable[[Any], None]
+    #: Set once its step has failed: nothing more of it is posted.
+    over: threading.Event
+    #: Why this rank cannot post it.
+    failure: Optional[errors.LandbridgeError]
 
 
 class _Posted(NamedTuple):
     """A bucket whose shard is under way between the sites."""
 
     bucket: _Scattered
-    out: torch.Tensor
+    out: Optional[torch.Tensor]
     operation: Optional[Operation]
     failure: Optional[errors.LandbridgeError]
 
@@ -46,74 +55,167 @@ class Site:
         self._group = group
         self._process_group = process_group
         self._size = dist.get_world_size(process_group)
-        ranks = dist.get_process_group_ranks(process_group)
-        self._gathering: Any = dist.new_group(ranks)
-        self._scattered: queue.Queue[_Scattered] = queue.Queue()
-        self._posted: queue.Queue[_Posted] = queue.Queue()
-        self._share, self._total = 1.0, 1.0
+        gathering = dist.new_group(dist.get_process_group_ranks(process_group))
+        self._stages = _Stages(group, gathering, self._size)
+        self._over = threading.Event()
+        self._share = 1.0
         self.set_weight(weight)
-        for name, run in (("exchange", self._exchange), ("gather", self._gather)):
+        # They hold the stages, not the site, so that they end when nobody holds it any more.
+        for name, run in (("exchange", self._stages.exchange), ("gather", self._stages.gather)):
             threading.Thread(target=run, name=f"landbridge-{name}", daemon=True).start()
+        weakref.finalize(self, self._stages.scattered.put, None).atexit = False
 
     def set_weight(self, weight: float) -> None:
         """What this rank counts for, in the site and beyond."""
         total = torch.tensor([weight], dtype=torch.float64)
         dist.all_reduce(total, group=self._process_group)
-        self._total = float(total)
-        self._share = weight / self._total if self._total else 0.0
+        self._stages.weight = float(total)
+        self._share = weight / self._stages.weight if self._stages.weight else 0.0
 
     def start(
         self, gradients: torch.Tensor, layout: int, timeout: float, done: Callable[[Any], None]
     ) -> None:
         """Begins to average; ``done`` gets the result or a ``LandbridgeError``."""
-        elements = gradients.numel()
-        length = -(-elements // self._size)
-        padded = gradients.new_zeros(length * self._size)
-        torch.mul(gradients.reshape(-1), self._share, out=padded[:elements])
-        shard = self._group.empty(length, gradients.dtype)
-        work = dist.reduce_scatter_tensor(
-            shard, padded, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True
-        )
-        self._scattered.put(_Scattered(work, shard, elements, layout, timeout, done))
+        stages, elements = self._stages, gradients.numel()
+        try:
+            stages.check()
+            length = -(-elements // self._size)
+            padded = gradients.new_zeros(length * self._size)
+            torch.mul(gradients.reshape(-1), self._share, out=padded[:elements])
+            shard, failure = self._shard(length, gradients)
+            work = dist.reduce_scatter_tensor(
+                shard, padded, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True
+            )
+        except Exception as error:
+            done(stages.broken_by(error))
+        else:
+            stages.scattered.put(
+                _Scattered(work, shard, elements, layout, timeout, done, self._over, failure)
+            )
 
-    def _exchange(self) -> None:
-        while True:
-            bucket = self._scattered.get()
-            bucket.work.wait()
-            out = self._group.empty(bucket.shard.numel(), bucket.shard.dtype)
-            operation, failure = None, None
+    def begin_anew(self) -> None:
+        """The step under way is over: on return nothing of it will be posted."""
+        with self._stages.posting:
+            self._over.set()
+        self._over = threading.Event()
+
+    def _shard(
+        self, length: int, gradients: torch.Tensor
+    ) -> tuple[torch.Tensor, Optional[errors.LandbridgeError]]:
+        """Room for this rank's shard: in the arena when it is to be posted."""
+        failure: Optional[errors.LandbridgeError] = None
+        if not self._over.is_set():
             try:
-                operation = self._group.all_reduce_async(
-                    bucket.shard,
-                    weight=self._total,
-                    out=out,
-                    layout=bucket.layout,
-                    timeout=bucket.timeout,
-                )
+                shard: torch.Tensor = self._group.empty(length, gradients.dtype)
+                return shard, None
             except errors.LandbridgeError as error:
                 failure = error
-            self._posted.put(_Posted(bucket, out, operation, failure))
-            del bucket, out, operation
+        return gradients.new_empty(length), failure
 
-    def _gather(self) -> None:
+
+class _Stages:
+    """What the threads of a site do. Whatever they meet, each bucket's ``done`` is called."""
+
+    def __init__(self, group: Group, gathering: Any, size: int) -> None:
+        self.weight = 1.0
+        #: Held while a bucket is posted.
+        self.posting = threading.Lock()
+        # `None` ends the threads; their `put` may be called by the garbage collector.
+        self.scattered: queue.SimpleQueue[Optional[_Scattered]] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[Optional[_Posted]] = queue.SimpleQueue()
+        # Why this rank cannot take part any more. The failure itself would hold frames.
+        self._broken: Optional[str] = None
+        self._group = group
+        self._gathering = gathering
+        self._size = size
+
+    def check(self) -> None:
+        """Raises ``SiteFailed`` once this rank cannot take part any more."""
+        if self._broken is not None:
+            raise errors.SiteFailed(self._broken)
+
+    def broken_by(self, error: Exception) -> errors.SiteFailed:
+        """Notes that this rank cannot take part any more. Others of the site that wait for it
+        are told when its process ends."""
+        if self._broken is None:
+            self._broken = (
+                "the trainers of this site cannot reduce together any more, start all of them "
+                f"anew: {type(error).__name__}: {error}"
+            )
+        return errors.SiteFailed(self._broken)
+
+    def exchange(self) -> None:
+        """A thread: posts shards."""
+        while True:
+            bucket = self.scattered.get()
+            if bucket is None:
+                return self._posted.put(None)
+            try:
+                self._posted.put(self._post(bucket))
+            except Exception as error:
+                bucket.done(self.broken_by(error))
+            del bucket
+
+    def gather(self) -> None:
+        """A thread: awaits shards and puts them together."""
         while True:
             posted = self._posted.get()
-            bucket, failure = posted.bucket, posted.failure
-            if posted.operation is not None:
+            if posted is None:
+                # It may be gone, with all others.
+                with contextlib.suppress(Exception):
+                    dist.destroy_process_group(self._gathering)
+                return
+            came: Union[torch.Tensor, errors.LandbridgeError]
+            try:
+                came = self._whole(posted)
+            except Exception as error:
+                came = self.broken_by(error)
+            posted.bucket.done(came)
+            del posted, came
+
+    def _post(self, bucket: _Scattered) -> _Posted:
+        self.check()
+        bucket.work.wait()
+        out, operation, failure = None, None, bucket.failure
+        with self.posting:
+            if failure is None and bucket.over.is_set():
+                failure = errors.EpochEnded("not sent, for the step has failed already")
+            if failure is None:
                 try:
-                    posted.operation.wait()
+                    out = self._group.empty(bucket.shard.numel(), bucket.shard.dtype)
+                    operation = self._group.all_reduce_async(
+                        bucket.shard,
+                        weight=self.weight,
+                        out=out,
+                        layout=bucket.layout,
+                        timeout=bucket.timeout,
+                    )
                 except errors.LandbridgeError as error:
                     failure = error
-            # One element more says whether the shard failed: the others must not wait for it.
-            length = posted.out.numel()
-            mine = posted.out.new_full((length + 1,), 1.0 if failure else 0.0)
+        return _Posted(bucket, out, operation, failure)
+
+    def _whole(self, posted: _Posted) -> Union[torch.Tensor, errors.LandbridgeError]:
+        bucket, failure = posted.bucket, posted.failure
+        if posted.operation is not None:
+            try:
+                posted.operation.wait()
+            except errors.LandbridgeError as error:
+                failure = error
+        self.check()
+        # One element more says whether the shard failed: the others must not wait for it.
+        length = bucket.shard.numel()
+        mine = bucket.shard.new_zeros(length + 1)
+        if failure is not None:
+            mine[length] = 1
+        elif posted.out is not None:
             mine[:length] = posted.out
-            every = mine.new_empty((self._size, length + 1))
-            dist.all_gather_into_tensor(every.view(-1), mine, group=self._gathering)
-            if failure is None and bool(every[:, length].any()):
-                failure = errors.EpochEnded(
-                    "another rank of this site could not exchange its shard"
-                )
-            whole = every[:, :length].reshape(-1)[: bucket.elements].clone()
-            bucket.done(whole if failure is None else failure)
-            del posted, bucket, mine, every, whole
+        every = mine.new_empty((self._size, length + 1))
+        dist.all_gather_into_tensor(every.view(-1), mine, group=self._gathering)
+        failed = every[:, length].nonzero()
+        if len(failed) == 0:
+            return every[:, :length].reshape(-1)[: bucket.elements].clone()
+        # Before anybody hears of it.
+        bucket.over.set()
+        return failure or errors.EpochEnded(
+            f"rank {int(failed[0])} of this site could not exchange its shard"
+        )
