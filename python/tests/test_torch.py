@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import multiprocessing
+import os
+import signal
 import threading
 import time
 import weakref
@@ -622,6 +624,60 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
         assert after[what] == before[what]
     # 300 steps of 66 KB for each of two ranks, had they stayed, were 40 MB.
     assert after["rss"] - before["rss"] < 4 << 20
+
+
+@pytest.mark.parametrize("mode", ["ddp", "sharded"])
+def test_ctrl_c_ends_backward_at_once(mode, groups, one_trainer, ctrl_c_interrupts):
+    """While it waits for another site."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    state = State(groups[0], dist.group.WORLD if mode == "sharded" else None)
+    model.register_comm_hook(state, all_reduce_hook)
+    loss, pressed = model(torch.ones(1, 2)).sum(), []
+
+    def press():
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timers = [threading.Timer(0.5, press), threading.Timer(20, groups[0].close)]
+    for timer in timers:
+        timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        loss.backward()
+    assert time.monotonic() - pressed[0] < 5, "of thirty minutes"
+    for timer in timers:
+        timer.cancel()
+
+
+class Rows(torch.utils.data.Dataset):
+    """Each row says its number; made in a worker, which is forked from the trainer."""
+
+    def __init__(self, group):
+        self._group = group
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        with pytest.raises(landbridge.ForkedProcess):
+            self._group.empty(1, torch.float32)
+        return torch.full((4,), float(index))
+
+
+def test_workers_of_a_data_loader_do_not_disturb_the_client(groups):
+    """Two at a time, forked and ended with a collective under way."""
+    first, second = groups
+    for _ in range(2):
+        under_way = first.all_reduce_async(torch.ones(1000), "sum")
+        loader = torch.utils.data.DataLoader(
+            Rows(first), batch_size=4, num_workers=2, multiprocessing_context="fork"
+        )
+        for index, batch in enumerate(loader):
+            if index == 0:
+                assert second.all_reduce(torch.ones(1000), "sum")[0] == 2
+                assert under_way.wait(DEADLINE_S)[0] == 2
+            both = [group.all_reduce_async(batch, "sum") for group in groups]
+            expected = torch.arange(4.0 * index, 4.0 * index + 4)[:, None].expand(4, 4) * 2
+            assert all(torch.equal(op.wait(DEADLINE_S), expected) for op in both)
 
 
 class FakeGroup:

@@ -11,7 +11,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
 from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Operation
+from ..operation import Latch, Operation
 from ._site import Site
 
 
@@ -141,7 +141,14 @@ class State:
 
 def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Averages a bucket of gradients over all sites; for ``register_comm_hook``."""
-    return state.start(bucket)
+    future = state.start(bucket)
+    # DDP waits for it where no signal is handled. This waits before, when all buckets have been
+    # begun, in Python: Ctrl-C ends it.
+    answered = Latch()
+    future.add_done_callback(lambda _: answered.open())
+    wait: Any = functools.partial(answered.wait, None)
+    torch.autograd.Variable._execution_engine.queue_callback(wait)
+    return future
 
 
 def layout_of(bucket: GradBucket) -> int:
