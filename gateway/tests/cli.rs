@@ -203,6 +203,7 @@ fn a_plan_has_its_reason_its_loads_and_a_picture() {
     let fabric = configs().join("two-region/fabric.toml").display().to_string();
     for wrong in [
         &["plan"][..],
+        &["plan", "batch", "--fabric", &fabric, "--global-batch", "8", "--max-per-rank", "4,4,4"],
         &["plan", "--fabric", &fabric, "--size", "3 B"],
         &["plan", "--fabric", &fabric, "--root", "east-0"],
         &["plan", "--fabric", &fabric, "--op", "reduce", "--root", "north-0"],
@@ -221,6 +222,48 @@ fn a_batch_is_split_by_speed() {
     assert_eq!(shares.iter().map(samples).sum::<u64>(), 1000);
     assert!(split["makespan_over_ideal"].as_f64().expect("a number") < 1.02);
     assert!(split["makespan_over_even"].as_f64().expect("a number") < 0.6);
+}
+
+/// What a simulation of this fabric says of a buffer.
+fn simulated(fabric: &str, more: &[&str]) -> serde_json::Value {
+    let fabric = configs().join(fabric).display().to_string();
+    let arguments = ["plan", "--fabric", &fabric, "--size", "16MiB", "--simulate", "--json"];
+    let output = landbridge(&[&arguments[..], more].concat());
+    assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    json(&output)
+}
+
+#[test]
+fn a_plan_is_simulated_as_its_seed_says() {
+    for operation in ["all-reduce", "reduce", "broadcast"] {
+        let plan = simulated("three-regions/fabric.toml", &["--op", operation]);
+        let (bound, seconds) = (&plan["bound_seconds"], &plan["simulated"]["seconds"]);
+        assert!(seconds.as_f64() >= bound.as_f64() && bound.is_f64(), "{plan}");
+        for link in plan["simulated"]["links"].as_array().expect("a list") {
+            let bytes = |key: &str| link[key].as_f64().expect("a number");
+            assert_eq!(link["payload_bytes"], link["planned_payload_bytes"], "{operation}: {link}");
+            let planned = bytes("planned_ip_bytes");
+            let off = (bytes("ip_bytes") - planned).abs();
+            assert!(planned == 0.0 || off <= 0.02 * planned, "{operation}: {link}");
+        }
+    }
+    let lossy = "two-region/fabric.toml";
+    let [one, again, other] = ["1", "1", "2"].map(|seed| simulated(lossy, &["--seed", seed]));
+    assert_eq!(one, again);
+    assert_ne!(one["simulated"]["links"], other["simulated"]["links"]);
+}
+
+#[test]
+fn a_step_over_500_km_at_32_to_1_keeps_97_percent() {
+    let words = ["plan", "efficiency", "--model", "llama3-70b", "--json"];
+    let found = landbridge(&[&words[..], &["--distances", "500", "--convergence", "32"]].concat());
+    let found = json(&found);
+    let efficiency = found["cells"][0]["efficiency"].as_f64().expect("a number");
+    assert!((0.97..1.0).contains(&efficiency), "{found}");
+    assert_eq!(found["largest"][0]["convergence"], 32);
+    let text = landbridge(&[&words[..4], &["--distances", "500", "--convergence", "32"]].concat());
+    let text = String::from_utf8(text.stdout).expect("text");
+    assert!(text.contains("S/BDP") && text.contains(&format!("{efficiency:.4}")), "{text}");
 }
 
 #[test]

@@ -385,6 +385,7 @@ impl World {
             let (me, sequence) = self.stopping.swap_remove(index);
             self.stop(me, sequence);
         }
+        self.sessions.iter().zip(&self.memory).for_each(assert_within_windows);
         true
     }
 
@@ -546,4 +547,25 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
         RankEvent::Failed { failure, .. } => Some(failure.code),
         _ => None,
     })
+}
+
+/// What waits for the parts of others is within one window for each peer, of all collectives
+/// together; each tree may round it up to a segment.
+fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64>>)) {
+    let Some(active) = &session.active else { return };
+    let (me, fabric, plan) = (session.config.me, &session.config.fabric, &active.plan);
+    for peer in session.peers.keys() {
+        let incoming = session.live.values().flat_map(|collective| &collective.incoming);
+        let waiting = incoming.filter(|((from, ..), incoming)| {
+            let apart = |view: &&View| matches!(view.buffer, Buffer::Scratch(_));
+            let landed = incoming.landed_in.as_ref().filter(apart);
+            // What was added is given back.
+            let held = landed.is_some_and(|view| memory.contains_key(&view.buffer));
+            from == peer && held && incoming.early_bytes == 0
+        });
+        let bytes: u64 = waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum();
+        let window = plan::ahead_bytes(fabric, me, *peer, plan).get();
+        let most = window + plan.trees.len() as u64 * plan.segment.get();
+        assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
+    }
 }

@@ -210,8 +210,8 @@ fn nobody_passes_a_barrier_alone() {
 }
 
 /// What a region of up to four ranks and three gateways may be: ranks of each gateway.
-const REGIONS: [&[u32]; 9] =
-    [&[1], &[2], &[1, 1], &[3], &[2, 1], &[1, 1, 1], &[4], &[1, 3], &[1, 2, 1]];
+const REGIONS: [&[u32]; 10] =
+    [&[1], &[2], &[1, 1], &[3], &[2, 1], &[1, 1, 1], &[4], &[2, 2], &[1, 3], &[2, 1, 1]];
 
 /// All ways to choose `regions` of [`REGIONS`], whatever their order.
 fn choices(regions: usize) -> Vec<Vec<usize>> {
@@ -226,18 +226,20 @@ fn choices(regions: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Every shape of so many regions. Ports, the sidecar, a missing pair, dtype, op and length go
-/// round by the shape's number.
+/// Every shape of so many regions. Ports, the order of a region's gateways, the sidecar, a missing
+/// pair, dtype, op and length go round by the shape's number.
 fn every_shape(regions: usize) {
     let cases = every_op(&LENGTHS);
     for (number, choice) in choices(regions).into_iter().enumerate() {
         let seats = |(region, kind): (usize, &usize)| -> Vec<Seat> {
-            let ranks = REGIONS[*kind].iter().zip(0..);
-            let port = |(ranks, seat): (&u32, usize)| {
-                let sidecar = REGIONS[*kind].len() > 1 && seat == (number + region) % 4;
-                (*ranks, (!sidecar).then(|| mbit(200 + 100 * ((number + seat) as u64 % 4))))
+            let mut ranks = REGIONS[*kind].to_vec();
+            let places = ranks.len();
+            ranks.rotate_left((number + region) / 4 % places);
+            let port = |(ranks, seat): (u32, usize)| {
+                let sidecar = places > 1 && seat == (number + region) % 4;
+                (ranks, (!sidecar).then(|| mbit(200 + 100 * ((number + seat) as u64 % 4))))
             };
-            ranks.map(port).collect()
+            ranks.into_iter().zip(0..).map(port).collect()
         };
         let mesh = Mesh::of_gateways(choice.iter().enumerate().map(seats).collect());
         let mesh = if regions > 2 && number % 3 == 0 {

@@ -2,8 +2,8 @@
 
 use gateway::simulate::{Deployment, Post, Simulation};
 use hier_collectives::bound;
-use hier_collectives::descriptor::Dtype;
-use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::descriptor::{Dtype, Pattern};
+use hier_collectives::plan::{self, Plan, control};
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
 use scenarios::controls::{self, Way};
 use scenarios::simulate;
@@ -49,12 +49,24 @@ fn mesh_of(regions: &[Vec<(u32, u64)>], pair: u64, missing: Option<(usize, usize
 
 /// One all-reduce: its seconds, and eta. Each link must carry what the plan says.
 fn all_reduce(fabric: &Fabric, plan: Plan, size: ByteCount, seed: u64) -> (f64, f64) {
-    let forecast = plan.forecast(fabric, Operation::AllReduce, size);
+    collective(fabric, plan, Pattern::AllReduce, size, seed)
+}
+
+/// One collective alike.
+fn collective(
+    fabric: &Fabric,
+    plan: Plan,
+    pattern: Pattern,
+    size: ByteCount,
+    seed: u64,
+) -> (f64, f64) {
+    let operation = pattern.over(fabric).expect("a rank of the fabric");
+    let forecast = plan.forecast(fabric, operation, size);
     let (seconds, links) = simulate(async {
         let deployment = Deployment::of(fabric.clone(), plan).expect("can be simulated");
         let simulation = Simulation::start(deployment, size, seed).await.expect("starts");
-        let post = Post { after: Span::ZERO, bytes: size };
-        let done = simulation.all_reduce(&[post], Dtype::F32, || {}).await.expect("a result");
+        let post = Post { after: Span::ZERO, bytes: size, pattern };
+        let done = simulation.collectives(&[post], Dtype::F32, || {}).await.expect("a result");
         (done[0].as_secs_f64(), simulation.links().expect("links"))
     });
     for link in &links {
@@ -67,7 +79,7 @@ fn all_reduce(fabric: &Fabric, plan: Plan, size: ByteCount, seed: u64) -> (f64, 
         assert!(planned == 0 || off.abs() < 0.02, "{off:.4} over plan: {link:?}");
         assert_eq!(link.counters.drops_queue, 0, "{link:?}");
     }
-    let eta = bound::all_reduce(fabric, size).as_secs_f64() / seconds;
+    let eta = forecast.bound.as_secs_f64() / seconds;
     println!("{seconds:.4} s, predicted {}, eta {eta:.4}", forecast.predicted);
     (seconds, eta)
 }

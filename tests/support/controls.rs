@@ -2,7 +2,7 @@
 //! and by flat algorithms over all ranks, all by the production session.
 
 use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, control};
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
@@ -94,8 +94,8 @@ pub fn all_reduce(
             senders.set(senders.get().max(from.len()));
             before = now;
         };
-        let post = Post { after: Span::ZERO, bytes: carried };
-        let done = simulation.all_reduce(&[post], Dtype::F32, count).await?;
+        let post = Post { after: Span::ZERO, bytes: carried, pattern: Pattern::AllReduce };
+        let done = simulation.collectives(&[post], Dtype::F32, count).await?;
         let mut out = vec![0.0; sites.len()];
         let mut queue_peak = ByteCount::default();
         for (from, out) in out.iter_mut().enumerate() {

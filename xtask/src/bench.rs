@@ -1,8 +1,10 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
+mod efficiency;
 mod faults;
 mod fuzz;
 mod hostile;
+mod plan;
 mod quickstart;
 mod reduce;
 mod shape;
@@ -24,10 +26,12 @@ struct Page {
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 12] = [
+    ("efficiency", efficiency::measure),
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("hostile", hostile::measure),
+    ("plan", plan::measure),
     ("quickstart", quickstart::measure),
     ("reduce", reduce::measure),
     ("shape", shape::measure),

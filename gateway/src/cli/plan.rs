@@ -105,12 +105,9 @@ impl ShowArgs {
         let plan = plan::plan(fabric).map_err(crate::daemon::StartError::from)?;
         let mut report = Report::new(fabric, &plan, operation, self.size, self.dtype);
         if self.simulate {
-            if operation != Operation::AllReduce {
-                let text = "--simulate runs all-reduces only".to_owned();
-                return Err(CommandError::Usage(text));
-            }
             let what = (self.size, self.dtype);
-            report.simulated = Some(simulate::all_reduce((fabric, &plan), what, self.seed)?);
+            let simulated = simulate::collective((fabric, &plan), operation, what, self.seed)?;
+            report.simulated = Some(simulated);
         }
         if let Some(path) = &self.svg {
             let picture = svg::draw(fabric, &plan.held_for(operation), &report);

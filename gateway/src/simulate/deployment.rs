@@ -2,10 +2,10 @@
 
 use super::network::region_address;
 use super::{Keys, Lab, Network, Setup, SimulateError};
-use crate::client::{Client, Operation};
+use crate::client::{Client, DEFAULT_TIMEOUT, Operation};
 use crate::local::server::Job;
 use crate::wan::policy::Policies;
-use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
@@ -44,6 +44,8 @@ pub struct Post {
     pub after: Span,
     /// Its buffer.
     pub bytes: ByteCount,
+    /// Who gives and who gets.
+    pub pattern: Pattern,
 }
 
 /// What a link saw, one way.
@@ -173,13 +175,13 @@ impl Simulation {
         to_each.collect()
     }
 
-    /// All-reduces a sequence of buffers, posts in order of time, all ranks at once; returns
-    /// when each was done on all ranks, from the start of the sequence. `meanwhile` is called
-    /// every 50 ms of it.
+    /// Runs a sequence of collectives, posts in order of time, all ranks at once; returns when
+    /// each was done on all ranks, from the start of the sequence. `meanwhile` is called every
+    /// 50 ms of it.
     ///
     /// # Errors
     /// [`SimulateError`].
-    pub async fn all_reduce(
+    pub async fn collectives(
         &self,
         posts: &[Post],
         dtype: Dtype,
@@ -191,7 +193,7 @@ impl Simulation {
             let mut done = Vec::new();
             for post in posts {
                 self.lab.host.sleep_until(begin + post.after).await;
-                under_way.push(self.post(post.bytes, dtype).await?);
+                under_way.push(self.post(post, dtype).await?);
             }
             for operations in &mut under_way {
                 let mut last = begin;
@@ -212,11 +214,13 @@ impl Simulation {
         }
     }
 
-    async fn post(&self, bytes: ByteCount, dtype: Dtype) -> Result<Vec<Operation>, SimulateError> {
+    async fn post(&self, post: &Post, dtype: Dtype) -> Result<Vec<Operation>, SimulateError> {
+        let elements = post.bytes.get() / dtype.size();
+        let what = (post.pattern, ReduceOp::Sum);
         let mut operations = Vec::new();
         for client in &self.clients {
-            let tensor = client.allocate(dtype, bytes.get() / dtype.size())?;
-            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await?);
+            let tensor = client.allocate(dtype, elements)?;
+            operations.push(client.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await?);
         }
         Ok(operations)
     }

@@ -1,7 +1,7 @@
 //! A training step over two regions: computed by formula, exchanged by the production session.
 
 use super::{Deployment, Post, SimulateError, Simulation, run};
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -63,7 +63,7 @@ impl Step {
         let done = run(async {
             let room = ByteCount::new(total);
             let simulation = Simulation::start(deployment, room, seed).await?;
-            simulation.all_reduce(&posts, Dtype::Bf16, || {}).await
+            simulation.collectives(&posts, Dtype::Bf16, || {}).await
         })??;
         Ok(self.gathered(&done))
     }
@@ -85,7 +85,7 @@ impl Step {
             let part = u128::from(self.backward.ns()) * u128::from(index + 1);
             let made = u64::try_from(part / u128::from(self.buckets)).unwrap_or(u64::MAX);
             free = free.max(self.forward + Span::from_ns(made)) + self.local;
-            Post { after: free, bytes }
+            Post { after: free, bytes, pattern: Pattern::AllReduce }
         };
         (0..self.buckets).map(post).collect()
     }

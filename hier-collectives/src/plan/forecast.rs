@@ -121,11 +121,11 @@ impl Plan {
                 more(&mut loads[inward].wan_in, *bytes);
             }
         }
+        let mut waiting: BTreeMap<(GatewayId, GatewayId), u64> = BTreeMap::new();
         for (tree, part) in self.trees.iter().zip(parts) {
             let bytes = part.range.end - part.range.start;
             let mut hold = |holder: GatewayId, sender: GatewayId| {
-                let window = super::ahead_bytes(fabric, holder, sender, self).get();
-                more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
+                *waiting.entry((holder, sender)).or_default() += bytes;
             };
             tree.parents.iter().for_each(|(child, parent)| hold(*parent, *child));
             for one in &tree.crown {
@@ -134,6 +134,10 @@ impl Plan {
                     .filter(|other| *other != one)
                     .for_each(|other| hold(*one, *other));
             }
+        }
+        for ((holder, sender), bytes) in waiting {
+            let window = super::ahead_bytes(fabric, holder, sender, self).get();
+            more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
         }
         loads
     }

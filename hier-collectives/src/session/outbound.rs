@@ -16,30 +16,41 @@ impl Session {
         }
     }
 
-    /// Tells a peer how far it may send: as far as its bytes meet memory that waits.
+    /// Tells a peer how far it may send: as far as its bytes meet memory that waits, and, where
+    /// they wait here for those of others, one window ahead of results, of all collectives
+    /// together. The oldest comes first, so that one always goes on.
     pub(super) fn grant(&mut self, peer: GatewayId) {
         let (me, epoch) = (self.config.me, self.epoch);
         let Some(active) = &self.active else { return };
         let ahead = plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan).get();
-        let window = u32::try_from(ahead / active.plan.segment.get()).unwrap_or(u32::MAX);
+        let mut left = ahead / active.plan.segment.get();
         for (sequence, collective) in &mut self.live {
             if collective.phase != Phase::Running {
                 continue;
             }
+            let window = left;
+            let waiting = collective.parts.iter().filter(|part| part.waits_with(peer, me));
+            let of_all: u64 = waiting.map(|part| u64::from(part.count())).sum();
             for (tree, part) in collective.parts.iter().enumerate() {
+                let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
+                let granted = collective.granted.get(&(peer, tree)).copied().unwrap_or(0);
                 let limit = if part.comes_down_from(peer) {
                     part.count()
                 } else if part.streams_from(me) == Some(peer) {
                     part.local_prefix
-                } else if part.expects_from(peer, me) {
-                    part.count().min(part.result_prefix.saturating_add(window))
+                } else if part.waits_with(peer, me) {
+                    // Trees go on at the same pace, so each has its part of the window.
+                    let share = (window * u64::from(part.count())).div_ceil(of_all.max(1));
+                    let share = u32::try_from(share).unwrap_or(u32::MAX);
+                    let limit = part.count().min(part.result_prefix.saturating_add(share));
+                    let ahead = limit.max(granted).saturating_sub(part.result_prefix);
+                    left = left.saturating_sub(u64::from(ahead));
+                    limit
                 } else {
                     continue;
                 };
-                let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
-                let granted = collective.granted.entry((peer, tree)).or_default();
-                if limit > *granted {
-                    *granted = limit;
+                if limit > granted {
+                    collective.granted.insert((peer, tree), limit);
                     let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
                     self.core.actions.push_back(Action::Message { to: peer, message });
                 }

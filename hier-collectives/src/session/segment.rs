@@ -171,6 +171,13 @@ impl PartState {
         }
     }
 
+    /// Whether the peer's segments wait here for those of others.
+    pub fn waits_with(&self, peer: GatewayId, me: GatewayId) -> bool {
+        self.expects_from(peer, me)
+            && !self.comes_down_from(peer)
+            && self.streams_from(me) != Some(peer)
+    }
+
     pub fn comes_down_from(&self, peer: GatewayId) -> bool {
         self.phases.down && self.role.above == Above::Parent(peer)
     }

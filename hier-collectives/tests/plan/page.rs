@@ -2,6 +2,7 @@
 
 use crate::fabrics::simple;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::control;
 use hier_collectives::plan::{self, EXPRESS_BYTES, Operation, Plan, Tree};
 use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
@@ -31,7 +32,10 @@ fn hops(tree: &Tree, operation: Operation) -> usize {
 }
 
 fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String {
-    let plan: Plan = plan::plan(fabric).expect("small");
+    row_of(name, fabric, plan::plan(fabric).expect("small"), operation, bytes)
+}
+
+fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: u64) -> String {
     let held = plan.held_for(operation);
     let carried = if operation.has_data() { bytes } else { 0 };
     let used = held.trees.iter().zip(shard::parts(&held, carried));
@@ -57,6 +61,10 @@ fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String 
     )
 }
 
+fn control(name: &str, fabric: &Fabric, plan: fn(&Fabric) -> Plan, bytes: u64) -> String {
+    row_of(name, fabric, plan(fabric), Operation::AllReduce, bytes)
+}
+
 #[test]
 fn the_page_on_algorithms_is_what_plans_do() {
     let all = |ports: &[u64]| simple(ports, 60, |_, _| Some(10_000));
@@ -64,6 +72,7 @@ fn the_page_on_algorithms_is_what_plans_do() {
     let chain = simple(&[300; 4], 60, |a, b| (b == a + 1).then_some(300));
     let gap = simple(&[400, 300, 300, 250, 250], 60, |a, b| ((a, b) != (3, 4)).then_some(1000));
     let (two, three, uneven) = (all(&[500; 2]), all(&[500; 3]), all(&[400, 250, 100, 100]));
+    let (four, six) = (all(&[500; 4]), all(&[500; 6]));
     let (up, down) = (GatewayId(0), GatewayId(0));
     let large = 3 << 40;
     let rows = [
@@ -82,6 +91,17 @@ fn the_page_on_algorithms_is_what_plans_do() {
         row("three equal regions", &three, Operation::Reduce { to: up }, large),
         row("three equal regions", &three, Operation::Broadcast { from: down }, large),
         row("three equal regions", &three, Operation::Barrier, large),
+        row("one region", &all(&[500]), Operation::AllReduce, large),
+        control("ports 400, 250, 100, 100: even", &uneven, control::even, large),
+        control("four equal regions: ring", &four, control::ring, large),
+        control("six equal regions: ring", &six, control::ring, large),
+        control(
+            "four equal regions: halving and doubling",
+            &four,
+            control::halving_doubling,
+            large,
+        ),
+        control("six equal regions: halving and doubling", &six, control::halving_doubling, large),
     ];
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/algorithms.md");
     let page = std::fs::read_to_string(path).expect("readable");

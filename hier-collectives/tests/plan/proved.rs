@@ -103,7 +103,7 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
     let most = |id: GatewayId| {
         let peers = fabric.gateway_ids().filter(|peer| *peer != id);
         let windows = peers.map(|peer| plan::ahead_bytes(fabric, id, peer, plan).get());
-        windows.sum::<u64>() * u64::try_from(plan.trees.len()).expect("small")
+        windows.sum::<u64>()
     };
     for id in fabric.gateway_ids() {
         let held = forecast.gateways[usize::from(id.0)].held;
@@ -156,15 +156,21 @@ fn the_same_fabric_gives_the_same_plan() {
     }
 }
 
+const FABRICS: u64 = 3000;
+
 #[test]
 #[ignore = "takes minutes: cargo test -p hier-collectives --test plan -- --ignored"]
 fn thousands_of_fabrics_of_up_to_64_regions() {
-    for seed in 0..3000 {
+    let (mut gateways, mut trees) = (0, 0);
+    for seed in 0..FABRICS {
         let mut dice = Dice(seed);
         let regions = usize::try_from(dice.range(1, 64)).expect("small");
         let missing = dice.range(0, 99);
         let fabric = wild(&mut dice, regions, missing);
         let checked = std::panic::catch_unwind(|| check(&fabric));
         assert!(checked.is_ok(), "seed {seed}");
+        gateways += fabric.gateways().len();
+        trees += plan::plan(&fabric).expect("small enough").trees.len();
     }
+    println!("proved {FABRICS} fabrics of 1 to 64 regions: {gateways} gateways, {trees} trees");
 }

@@ -21,9 +21,9 @@ pub(super) struct Batch {
     /// Samples of a step, over all ranks
     #[arg(long, value_name = "N")]
     global_batch: u64,
-    /// The most that a rank's memory holds
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
-    max_per_rank: u64,
+    /// The most that a rank's memory holds: one number for all, or one for each
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    max_per_rank: Vec<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -52,7 +52,7 @@ impl Batch {
         let file = FabricFile::load(&self.fabric)?;
         let regions = file.fabric().regions();
         let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
-        let limits = vec![self.max_per_rank; speeds.len()];
+        let limits = self.limits(speeds.len())?;
         let shares = batch_shares_within(self.global_batch, &speeds, &limits)
             .map_err(|error| CommandError::Usage(error.to_string()))?;
         let makespan = |samples: &mut dyn Iterator<Item = f64>| {
@@ -81,6 +81,19 @@ impl Batch {
             show(&describe(&split));
         }
         Ok(Exit::Good)
+    }
+
+    fn limits(&self, ranks: usize) -> Result<Vec<u64>, CommandError> {
+        match self.max_per_rank[..] {
+            [] => Ok(vec![u64::MAX; ranks]),
+            [all] => Ok(vec![all; ranks]),
+            ref each if each.len() == ranks => Ok(each.to_vec()),
+            ref each => Err(CommandError::Usage(format!(
+                "--max-per-rank has {} numbers, and the fabric {ranks} ranks: give one, or one for \
+                 each",
+                each.len()
+            ))),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use units::{ByteCount, Span};
+use units::{BitRate, ByteCount, Span};
 
 /// What `landbridge plan` prints.
 #[derive(Debug, Serialize)]
@@ -150,6 +150,8 @@ impl fmt::Display for Report {
         writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
         writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
         writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
+        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
+        writeln!(f, "min-cut    {min_cut}, both ways")?;
         match &self.simulated {
             Some(simulated) => writeln!(f, "{simulated}")?,
             None => writeln!(f)?,

@@ -4,7 +4,8 @@ use super::report::bytes;
 use crate::cli::table::table;
 use crate::simulate::{self, Deployment, LinkSeen, Post, SimulateError, Simulation};
 use hier_collectives::bound;
-use hier_collectives::descriptor::Dtype;
+use hier_collectives::descriptor::{Dtype, Pattern};
+use hier_collectives::ids::RankId;
 use hier_collectives::plan::{Forecast, Operation, Plan};
 use hier_collectives::topology::Fabric;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,21 +42,24 @@ struct LinkRow {
     queue_peak_bytes: u64,
 }
 
-/// Runs one all-reduce of `size` bytes.
-pub(super) fn all_reduce(
+/// Runs one collective on `size` bytes.
+pub(super) fn collective(
     (fabric, plan): (&Fabric, &Plan),
+    operation: Operation,
     (size, dtype): (ByteCount, Dtype),
     seed: u64,
 ) -> Result<Simulated, SimulateError> {
-    let forecast = plan.forecast(fabric, Operation::AllReduce, size);
+    let forecast = plan.forecast(fabric, operation, size);
+    let bytes = if operation.has_data() { size } else { ByteCount::default() };
+    let pattern = pattern(fabric, operation);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
     let bar = progress(planned);
     let deployment = Deployment::of(fabric.clone(), plan.clone())?;
     let outcome = simulate::run(async {
         let simulation = Simulation::start(deployment, size, seed).await?;
-        let post = Post { after: Span::ZERO, bytes: size };
+        let post = Post { after: Span::ZERO, bytes, pattern };
         let meanwhile = || bar.set_position(simulation.sent().values().sum());
-        let done = simulation.all_reduce(&[post], dtype, meanwhile).await?;
+        let done = simulation.collectives(&[post], dtype, meanwhile).await?;
         Ok::<_, SimulateError>((done, simulation.links()?))
     });
     bar.finish_and_clear();
@@ -64,6 +68,17 @@ pub(super) fn all_reduce(
     let links = links.iter().filter_map(|seen| row(fabric, &forecast, seen)).collect();
     let bound = forecast.bound.as_secs_f64();
     Ok(Simulated { seed, seconds, eta: if seconds > 0.0 { bound / seconds } else { 1.0 }, links })
+}
+
+/// For a gateway's ranks the first of them.
+fn pattern(fabric: &Fabric, operation: Operation) -> Pattern {
+    let first = |id| RankId(fabric.gateway(id).ranks.start);
+    match operation {
+        Operation::AllReduce => Pattern::AllReduce,
+        Operation::Reduce { to } => Pattern::Reduce { to: first(to) },
+        Operation::Broadcast { from } => Pattern::Broadcast { from: first(from) },
+        Operation::Barrier => Pattern::Barrier,
+    }
 }
 
 fn row(fabric: &Fabric, forecast: &Forecast, seen: &LinkSeen) -> Option<LinkRow> {
