@@ -1,18 +1,19 @@
 //! Who holds the others up: a rank, a region whose ranks post late, or a link that takes longer
 //! than planned.
 //!
-//! Tell it of every post with `handle_post` and `handle_region`, and of every result with
+//! Tell it of every rank's post with `handle_post` and `handle_far_post`, and of every result with
 //! `handle_result`; read [`Pace::straggler`]. It looks at the order in time only: nothing is
 //! measured that a trainer would have to declare.
 
 use crate::ids::{RankId, RegionId, Sequence};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use units::{Span, TimeNs};
 
 /// Who may hold the others up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
-    /// A rank that this gateway serves.
+    /// A rank of this region.
     Rank(RankId),
     /// The slowest rank of another region.
     Region(RegionId),
@@ -35,8 +36,8 @@ pub struct Straggler {
 /// Watches the collectives of one group on one gateway.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Local ranks and other regions.
-    parties: usize,
+    /// By rank of the fabric, who is named when it posts late.
+    parties: Vec<Party>,
     open: BTreeMap<Sequence, Open>,
     /// The highest that is over: facts about it may be repeated.
     over: Option<Sequence>,
@@ -49,7 +50,7 @@ pub struct Pace {
 
 #[derive(Debug, Clone, Default)]
 struct Open {
-    posts: BTreeMap<Party, TimeNs>,
+    posts: BTreeMap<RankId, TimeNs>,
     complete: Option<TimeNs>,
     /// Others were under way with it, so that its time says nothing of the link.
     beside_others: bool,
@@ -70,10 +71,10 @@ struct Speed {
 }
 
 impl Pace {
-    /// Nothing seen yet, of so many local ranks and other regions.
-    pub fn new(local_ranks: usize, other_regions: usize) -> Self {
+    /// Nothing seen yet. `parties` are, by rank of the fabric, who is named when it posts late.
+    pub fn new(parties: Vec<Party>) -> Self {
         Self {
-            parties: local_ranks + other_regions,
+            parties,
             open: BTreeMap::new(),
             over: None,
             last: None,
@@ -103,12 +104,27 @@ impl Pace {
                 speed.samples_per_second = Some(old + SPEED_GAIN * (new - old));
             }
         }
-        self.posted(Party::Rank(rank), sequence, now);
+        self.handle_far_post(rank, sequence, now);
     }
 
-    /// All ranks of another region had posted, at `at` by this gateway's clock.
-    pub fn handle_region(&mut self, region: RegionId, sequence: Sequence, at: TimeNs) {
-        self.posted(Party::Region(region), sequence, at);
+    /// A rank of another gateway posted, at `at` by this gateway's clock.
+    pub fn handle_far_post(&mut self, rank: RankId, sequence: Sequence, at: TimeNs) {
+        if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
+            return;
+        }
+        let beside_others = self.open.keys().any(|other| *other != sequence);
+        let open = self.open.entry(sequence).or_default();
+        open.beside_others |= beside_others;
+        // What is said again is no news.
+        if let Entry::Vacant(place) = open.posts.entry(rank) {
+            place.insert(at);
+            if open.posts.len() == self.parties.len() {
+                self.judge(sequence);
+            }
+        }
+        if self.open.len() > OPEN_MAX {
+            self.open.pop_first();
+        }
     }
 
     /// A segment comes from another region.
@@ -160,26 +176,15 @@ impl Pace {
         self.open.remove(&sequence)
     }
 
-    fn posted(&mut self, party: Party, sequence: Sequence, at: TimeNs) {
-        if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
-            return;
-        }
-        let beside_others = self.open.keys().any(|other| *other != sequence);
-        let open = self.open.entry(sequence).or_default();
-        open.beside_others |= beside_others;
-        open.posts.entry(party).or_insert(at);
-        if open.posts.len() == self.parties && open.complete.is_none() {
-            self.judge(sequence);
-        }
-        if self.open.len() > OPEN_MAX {
-            self.open.pop_first();
-        }
-    }
-
     /// All have posted.
     fn judge(&mut self, sequence: Sequence) {
         let Some(open) = self.open.get_mut(&sequence) else { return };
-        let mut times: Vec<(TimeNs, Party)> = open.posts.iter().map(|(p, at)| (*at, *p)).collect();
+        let mut lasts: BTreeMap<Party, TimeNs> = BTreeMap::new();
+        for (party, at) in self.parties.iter().zip(open.posts.values()) {
+            let last = lasts.entry(*party).or_insert(*at);
+            *last = (*last).max(*at);
+        }
+        let mut times: Vec<(TimeNs, Party)> = lasts.into_iter().map(|(p, at)| (at, p)).collect();
         times.sort_unstable();
         let [others @ .., (at, party)] = &times[..] else { return };
         open.complete = Some(*at);
@@ -218,6 +223,12 @@ mod tests {
 
     const OTHER: RegionId = RegionId(1);
 
+    /// Of two ranks here and one in another region.
+    fn pace() -> Pace {
+        let here = [RankId(0), RankId(1)].map(Party::Rank);
+        Pace::new([here.as_slice(), &[Party::Region(OTHER)]].concat())
+    }
+
     fn ms(ms: u64) -> TimeNs {
         TimeNs::from_ns((1000 + ms) * 1_000_000)
     }
@@ -227,7 +238,7 @@ mod tests {
         let (sequence, begin) = (Sequence(step), 1000 * step);
         pace.handle_post(RankId(0), sequence, 8.0, ms(begin + one));
         pace.handle_post(RankId(1), sequence, 8.0, ms(begin + two));
-        pace.handle_region(OTHER, sequence, ms(begin + other));
+        pace.handle_far_post(RankId(2), sequence, ms(begin + other));
     }
 
     #[test]
@@ -235,7 +246,7 @@ mod tests {
         let cases =
             [([500, 700, 510], Party::Rank(RankId(1))), ([500, 510, 700], Party::Region(OTHER))];
         for (times, party) in cases {
-            let mut pace = Pace::new(2, 1);
+            let mut pace = pace();
             for number in 0..3 {
                 assert_eq!(pace.straggler(), None, "after {number}");
                 step(&mut pace, number, times);
@@ -248,9 +259,31 @@ mod tests {
         }
     }
 
+    /// Whichever gateways its ranks are at.
+    #[test]
+    fn a_region_is_as_late_as_its_last_rank() {
+        for late in [1, 2, 3] {
+            let mut pace =
+                Pace::new([&[Party::Rank(RankId(0))][..], &[Party::Region(OTHER); 3]].concat());
+            for number in 0..3 {
+                for rank in 0..4 {
+                    let at = ms(1000 * number + if rank == late { 700 } else { 500 });
+                    pace.handle_far_post(RankId(rank), Sequence(number), at);
+                    // It may be said again.
+                    pace.handle_far_post(RankId(rank), Sequence(number), ms(1000 * number + 900));
+                }
+            }
+            let straggler = pace.straggler().expect("named");
+            assert_eq!(
+                (straggler.party, straggler.behind),
+                (Party::Region(OTHER), Span::from_ms(200))
+            );
+        }
+    }
+
     #[test]
     fn those_who_take_turns_being_late_are_not_named() {
-        let mut pace = Pace::new(2, 1);
+        let mut pace = pace();
         for number in 0..12 {
             let mut times = [500; 3];
             times[number as usize % 3] = 700;
@@ -263,7 +296,7 @@ mod tests {
     fn a_link_that_takes_much_longer_than_planned_is_named() {
         let predicted = Some(Span::from_ms(100));
         for (took, named) in [(120, None), (200, Some(Party::Link(OTHER)))] {
-            let mut pace = Pace::new(2, 1);
+            let mut pace = pace();
             for number in 0..3 {
                 step(&mut pace, number, [500, 501, 502]);
                 pace.handle_arrival(OTHER, Sequence(number));
@@ -275,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_speed_is_samples_over_the_time_between_result_and_post() {
-        let mut pace = Pace::new(2, 1);
+        let mut pace = pace();
         for number in 0..20 {
             step(&mut pace, number, [500, 900, 900]);
             pace.handle_result(Sequence(number), None, ms(1000 * number + 1000));

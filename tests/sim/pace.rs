@@ -3,9 +3,13 @@
 use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use scenarios::mesh::{Mesh, Seat};
 use scenarios::{Lab, Shape, simulate};
 use std::sync::Arc;
-use units::Span;
+use units::{BitRate, Span};
+
+/// A gateway with one rank.
+const SEAT: Seat = (1, Some(BitRate::from_bits_per_second(1_000_000_000)));
 
 /// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
 async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
@@ -26,14 +30,19 @@ async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
 }
 
 /// What the gateways say, as `kind name`, after so many steps.
-async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) -> [String; 2] {
+async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) -> Vec<String> {
     for _ in 0..steps {
         step(lab, clients, compute_ms).await;
     }
-    let mut said = [String::new(), String::new()];
-    for (gateway, said) in [GatewayId(0), GatewayId(1)].into_iter().zip(&mut said) {
+    said(lab).await
+}
+
+/// What the gateways say, as `kind name`.
+async fn said(lab: &Lab) -> Vec<String> {
+    let mut said = Vec::new();
+    for gateway in lab.fabric.gateway_ids() {
         let straggler = lab.status(gateway).await.jobs[0].straggler.clone();
-        *said = straggler.map_or("nobody".to_owned(), |s| format!("{} {}", s.kind, s.name));
+        said.push(straggler.map_or("nobody".to_owned(), |s| format!("{} {}", s.kind, s.name)));
     }
     said
 }
@@ -51,6 +60,36 @@ fn a_slow_rank_and_a_slow_region_are_named_within_three_steps() {
         assert_eq!(region, ["region west", "rank 2"]);
         let again = named(&lab, &clients, &[300, 300, 300], 1).await;
         assert_eq!(again, ["nobody", "nobody"]);
+    });
+}
+
+/// Ranks 0 and 1 are of one region, each at a gateway of its own.
+#[test]
+fn a_slow_rank_is_named_whichever_gateway_of_its_region_it_is_at() {
+    simulate(async {
+        let lab = Mesh::of_gateways(vec![vec![SEAT, SEAT], vec![SEAT]]).start(1).await;
+        let clients = lab.clients(16 << 20).await;
+        for (compute_ms, said) in [
+            ([300, 300, 300], ["nobody", "nobody", "nobody"]),
+            ([300, 500, 300], ["rank 1", "rank 1", "region a"]),
+            ([500, 300, 300], ["rank 0", "rank 0", "region a"]),
+            ([300, 300, 500], ["region b", "region b", "rank 2"]),
+        ] {
+            assert_eq!(named(&lab, &clients, &compute_ms, 3).await, said, "{compute_ms:?}");
+        }
+    });
+}
+
+/// Its ends hear of each other over its middle.
+#[test]
+fn distance_over_others_is_no_lateness() {
+    simulate(async {
+        let lab = Mesh::of_gateways(vec![vec![SEAT]; 3]).without(0, 2).start(1).await;
+        let clients = lab.clients(16 << 20).await;
+        let even = named(&lab, &clients, &[300, 300, 300], 4).await;
+        assert_eq!(even, ["nobody", "nobody", "nobody"]);
+        let last = named(&lab, &clients, &[300, 300, 400], 3).await;
+        assert_eq!(last, ["region c", "region c", "rank 2"]);
     });
 }
 

@@ -2,12 +2,13 @@
 
 use super::group::Group;
 use crate::observe::status::StragglerStatus;
-use hier_collectives::ids::{GatewayId, RegionId, Sequence};
+use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::pace::{Pace, Party, Straggler};
 use hier_collectives::plan::Operation;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tracing::{info, warn};
 use units::{ByteCount, Span, TimeNs};
@@ -24,22 +25,27 @@ pub(super) struct Watch {
 
 impl Watch {
     pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
-        let local = fabric.gateway(me).ranks.len();
         let here = fabric.gateway(me).region;
-        let others = fabric.regions().iter().filter(|region| !region.ranks.is_empty()).count();
-        let others = others - usize::from(!fabric.region(here).ranks.is_empty());
-        Self { pace: Pace::new(local, others), fabric, me, predicted: BTreeMap::new(), told: None }
+        let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<Party> {
+            let of = |rank| {
+                if region == here { Party::Rank(RankId(rank)) } else { Party::Region(region) }
+            };
+            ranks.clone().map(of).collect()
+        };
+        let ranks = fabric.regions().iter().map(|region| &region.ranks);
+        let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
+        Self { pace: Pace::new(parties), fabric, me, predicted: BTreeMap::new(), told: None }
     }
 
     /// A peer spoke.
     pub fn heard(&mut self, from: GatewayId, message: &Message, now: TimeNs) {
-        if let Message::Announce { sequence, all: true, .. } = message {
+        if let Message::Announce { sequence, rank, .. } = message
+            && self.fabric.gateway(from).ranks.contains(&rank.0)
+        {
             let (here, there) = (self.region(self.me), self.region(from));
-            if here != there {
-                let way = self.fabric.link(here, there).map_or(0, |link| link.rtt.ns() / 2);
-                let at = TimeNs::from_ns(now.ns().saturating_sub(way));
-                self.pace.handle_region(there, *sequence, at);
-            }
+            let way = self.fabric.link(here, there).map_or(0, |link| link.rtt.ns() / 2);
+            let at = TimeNs::from_ns(now.ns().saturating_sub(way));
+            self.pace.handle_far_post(*rank, *sequence, at);
         }
     }
 
