@@ -7,6 +7,7 @@
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::VecDeque;
+use units::Span;
 
 /// The ways from one gateway to all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,17 +21,14 @@ pub struct Routes {
 impl Routes {
     /// The ways from `me`: fewest hops, of equals the neighbour that comes first.
     pub fn of(fabric: &Fabric, me: GatewayId) -> Self {
-        let neighbours: Vec<GatewayId> =
-            fabric.gateway_ids().filter(|id| *id != me && fabric.joined(me, *id)).collect();
+        let neighbours = neighbours(fabric, me);
         let mut next = Vec::with_capacity(fabric.gateways().len());
         for to in fabric.gateway_ids() {
             if to == me || neighbours.contains(&to) {
                 next.push(to);
                 continue;
             }
-            let hops = hops_to(fabric, to);
-            let nearest = neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]);
-            next.push(nearest.copied().unwrap_or(to));
+            next.push(nearest(&neighbours, &hops_to(fabric, to)).unwrap_or(to));
         }
         let mut all = fabric.gateway_ids();
         let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.joined(one, other)));
@@ -59,6 +57,32 @@ impl Routes {
     pub fn is_partial(&self) -> bool {
         self.partial
     }
+}
+
+/// How long each gateway's messages take to `me` over the links on their way, by the fabric, in
+/// gateway order.
+pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
+    let hops = hops_to(fabric, me);
+    let mut nearest_first: Vec<GatewayId> = fabric.gateway_ids().filter(|id| *id != me).collect();
+    nearest_first.sort_by_key(|id| hops[usize::from(id.0)]);
+    let mut delays = vec![Span::ZERO; hops.len()];
+    for from in nearest_first {
+        let next = nearest(&neighbours(fabric, from), &hops).unwrap_or(me);
+        let regions = [from, next].map(|id| fabric.gateway(id).region);
+        let link = fabric.link(regions[0], regions[1]);
+        let one_way = link.map_or(Span::ZERO, |link| Span::from_ns(link.rtt.ns() / 2));
+        delays[usize::from(from.0)] = one_way + delays[usize::from(next.0)];
+    }
+    delays
+}
+
+fn neighbours(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
+    fabric.gateway_ids().filter(|id| *id != of && fabric.joined(of, *id)).collect()
+}
+
+/// Of some neighbours the one with the fewest hops to go, of equals the first.
+fn nearest(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
+    neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]).copied()
 }
 
 /// Each gateway's hops to `to`.
@@ -105,7 +129,8 @@ mod tests {
                 if tree || more >> (one * 8 + other) & 3 == 3 {
                     let (between, loss) =
                         ((format!("r{one}"), format!("r{other}")), Fraction::default());
-                    links.push(LinkSpec { between, rate, rtt: Span::from_ms(1), loss });
+                    let rtt = Span::from_ms(2 + 2 * one as u64 + 20 * other as u64);
+                    links.push(LinkSpec { between, rate, rtt, loss });
                 }
             }
         }
@@ -134,6 +159,14 @@ mod tests {
                         prop_assert!(!way.contains(&next), "{way:?}, then {next}");
                         way.push(next);
                     }
+                    let regions = |hop: &[GatewayId]| [hop[0], hop[1]].map(|id| fabric.gateway(id).region);
+                    let links = way.windows(2).filter_map(|hop| {
+                        let [one, other] = regions(hop);
+                        fabric.link(one, other)
+                    });
+                    let delay = links.map(|link| link.rtt.ns() / 2).sum();
+                    let delays = delays_to(&fabric, to);
+                    prop_assert_eq!(delays[usize::from(from.0)], Span::from_ns(delay), "{:?}", way);
                     let mine = &routes[usize::from(from.0)];
                     prop_assert!(mine.through(way[1]).any(|other| other == to));
                     prop_assert_eq!(mine.is_direct(to), fabric.joined(from, to));

@@ -5,6 +5,7 @@ use crate::observe::status::StragglerStatus;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::pace::{Pace, Party, Straggler};
 use hier_collectives::plan::Operation;
+use hier_collectives::routes;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(super) struct Watch {
     pub pace: Pace,
     fabric: Arc<Fabric>,
     me: GatewayId,
+    /// How long messages of each gateway take.
+    delays: Vec<Span>,
     /// Predicted times by size, in this epoch.
     predicted: BTreeMap<u64, Span>,
     told: Option<Party>,
@@ -34,7 +37,8 @@ impl Watch {
         };
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
-        Self { pace: Pace::new(parties), fabric, me, predicted: BTreeMap::new(), told: None }
+        let (pace, delays) = (Pace::new(parties), routes::delays_to(&fabric, me));
+        Self { pace, fabric, me, delays, predicted: BTreeMap::new(), told: None }
     }
 
     /// A peer spoke.
@@ -42,9 +46,8 @@ impl Watch {
         if let Message::Announce { sequence, rank, .. } = message
             && self.fabric.gateway(from).ranks.contains(&rank.0)
         {
-            let (here, there) = (self.region(self.me), self.region(from));
-            let way = self.fabric.link(here, there).map_or(0, |link| link.rtt.ns() / 2);
-            let at = TimeNs::from_ns(now.ns().saturating_sub(way));
+            let delay = self.delays[usize::from(from.0)];
+            let at = TimeNs::from_ns(now.ns().saturating_sub(delay.ns()));
             self.pace.handle_far_post(*rank, *sequence, at);
         }
     }
