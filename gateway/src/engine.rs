@@ -32,14 +32,14 @@ use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use links::Links;
 pub use links::{RateChange, RateError};
-use pace::Watch;
+use pace::{SlowLink, Watch};
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-use units::{Span, TimeNs};
+use units::{BitRate, Span, TimeNs};
 
 /// Events that may wait for the engine; lanes and trainers wait beyond that.
 pub const EVENTS_MAX: usize = 4096;
@@ -549,12 +549,15 @@ impl Engine {
         }
     }
 
-    /// Looks at what links carry, holds them to that, and tells the first gateway.
+    /// Looks at what links carry, holds them to that, and tells the groups and the first gateway.
     fn look_at_links(&mut self) {
         let now = self.shared.host.now();
         self.shared.peers.look_at_links(now);
         self.hold_all();
-        for to in self.links.others() {
+        let others = self.links.others();
+        let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
+        self.groups.values_mut().for_each(|group| group.watch.links_are(&slow));
+        for to in others {
             let Some((state, name)) = self.find_link(to) else { continue };
             info!("link {name}: carries {} at {}, loses {}", state.rate, state.rtt, state.loss);
             self.each(now, |session, _| session.handle_link(to, state));
@@ -563,18 +566,32 @@ impl Engine {
 
     /// What our link to a region is found to be, and its name, when that is news.
     fn find_link(&mut self, to: RegionId) -> Option<(LinkState, String)> {
-        let here = self.fabric.gateway(self.me).region;
-        let ends = (here.min(to), here.max(to));
-        let link = self.fabric.link(ends.0, ends.1)?;
-        let held = self.links.held(ends, self.shared.host.unix_seconds())?.effective;
+        let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
+        let (held, carries) = self.rates(to)?;
         let found = || self.shared.peers.estimates(to);
-        let rate = found().filter_map(Estimate::carries).min();
         let state = LinkState {
-            rate: rate.map_or(held, |rate| rate.min(held)),
+            rate: carries.map_or(held, |carries| carries.min(held)),
             rtt: found().filter_map(Estimate::rtt).min().unwrap_or(link.rtt),
             loss: found().filter_map(Estimate::loss).max().unwrap_or(link.loss),
         };
         self.links.find(to, state)
+    }
+
+    /// Our link to a region, if it was found to carry less than it is held to.
+    fn slow_link(&self, to: RegionId) -> Option<SlowLink> {
+        let (held, carries) = self.rates(to)?;
+        let carries = carries.filter(|carries| *carries < held)?;
+        Some(SlowLink { held, carries })
+    }
+
+    /// What our link to a region is held to by those who may, and what it was found to carry when
+    /// that is less than the fabric says.
+    fn rates(&self, to: RegionId) -> Option<(BitRate, Option<BitRate>)> {
+        let here = self.fabric.gateway(self.me).region;
+        let ends = (here.min(to), here.max(to));
+        let held = self.links.held(ends, self.shared.host.unix_seconds())?.effective;
+        let carries = self.shared.peers.estimates(to).filter_map(Estimate::carries).min();
+        Some((held, carries))
     }
 
     fn measure(&mut self) {

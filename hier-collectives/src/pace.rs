@@ -1,9 +1,10 @@
-//! Who holds the others up: a rank, a region whose ranks post late, or a link that takes longer
-//! than planned.
+//! Who holds the others up: a rank, a region whose ranks post late, or a link that carries less
+//! than it should.
 //!
-//! Tell it of every rank's post with `handle_post` and `handle_far_post`, and of every result with
-//! `handle_result`; read [`Pace::straggler`]. It looks at the order in time only: nothing is
-//! measured that a trainer would have to declare.
+//! Tell it of every rank's post with `handle_post` and `handle_far_post`, of every result with
+//! `handle_result`, and with `handle_slowed` what a link added to it; read [`Pace::straggler`].
+//! Of ranks it looks at the order in time only: nothing is measured that a trainer would have to
+//! declare.
 
 use crate::ids::{RankId, RegionId, Sequence};
 use std::collections::BTreeMap;
@@ -26,8 +27,8 @@ pub enum Party {
 pub struct Straggler {
     /// Who.
     pub party: Party,
-    /// By how much, the last time: a post after the middle one of the others, a result after
-    /// its predicted time.
+    /// By how much, the last time: a post after the middle one of the others; for a link, what
+    /// it added to the collective.
     pub behind: Span,
     /// In how many collectives one after the other.
     pub collectives: u32,
@@ -38,7 +39,8 @@ pub struct Straggler {
 pub struct Pace {
     /// By rank of the fabric, who is named when it posts late.
     parties: Vec<Party>,
-    open: BTreeMap<Sequence, Open>,
+    /// When each rank posted what is not over.
+    open: BTreeMap<Sequence, BTreeMap<RankId, TimeNs>>,
     /// The highest that is over: facts about it may be repeated.
     over: Option<Sequence>,
     /// When everybody had posted the collective before.
@@ -46,16 +48,6 @@ pub struct Pace {
     posts: Run,
     links: Run,
     speeds: BTreeMap<RankId, Speed>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Open {
-    posts: BTreeMap<RankId, TimeNs>,
-    complete: Option<TimeNs>,
-    /// Others were under way with it, so that its time says nothing of the link.
-    beside_others: bool,
-    /// Where the segment that was heard of last came from.
-    last_from: Option<RegionId>,
 }
 
 /// The same party, time after time.
@@ -112,13 +104,11 @@ impl Pace {
         if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
             return;
         }
-        let beside_others = self.open.keys().any(|other| *other != sequence);
-        let open = self.open.entry(sequence).or_default();
-        open.beside_others |= beside_others;
+        let posts = self.open.entry(sequence).or_default();
         // What is said again is no news.
-        if let Entry::Vacant(place) = open.posts.entry(rank) {
+        if let Entry::Vacant(place) = posts.entry(rank) {
             place.insert(at);
-            if open.posts.len() == self.parties.len() {
+            if posts.len() == self.parties.len() {
                 self.judge(sequence);
             }
         }
@@ -127,30 +117,18 @@ impl Pace {
         }
     }
 
-    /// A segment comes from another region.
-    pub fn handle_arrival(&mut self, from: RegionId, sequence: Sequence) {
-        if let Some(open) = self.open.get_mut(&sequence) {
-            open.last_from = Some(from);
+    /// The result is in place on all local ranks.
+    pub fn handle_result(&mut self, sequence: Sequence, now: TimeNs) {
+        // While others are under way a rank may compute already: the last result counts.
+        if self.end(sequence) && self.open.is_empty() {
+            self.speeds.values_mut().for_each(|speed| speed.since = Some(now));
         }
     }
 
-    /// The result is in place on all local ranks; `predicted` from the last post, for buffers
-    /// large enough to be judged by it.
-    pub fn handle_result(&mut self, sequence: Sequence, predicted: Option<Span>, now: TimeNs) {
-        let Some(open) = self.end(sequence) else { return };
-        // While others are under way a rank may compute already: the last result counts.
-        if self.open.is_empty() {
-            self.speeds.values_mut().for_each(|speed| speed.since = Some(now));
-        }
-        let (Some(complete), Some(from), Some(predicted), false) =
-            (open.complete, open.last_from, predicted, open.beside_others)
-        else {
-            return;
-        };
-        let (took, due) = (now.since(complete), predicted + Span::from_ns(predicted.ns() / 2));
-        let late = took > due + LATE_MIN;
-        let behind = Span::from_ns(took.ns().saturating_sub(predicted.ns()));
-        self.links.note(late.then_some((Party::Link(from), behind)));
+    /// A collective large enough for it to show is over: the link to which region made it longer
+    /// than it should, if one did, and by how much.
+    pub fn handle_slowed(&mut self, slowed: Option<(RegionId, Span)>) {
+        self.links.note(slowed.map(|(to, by)| (Party::Link(to), by)));
     }
 
     /// The collective failed.
@@ -158,10 +136,13 @@ impl Pace {
         self.end(sequence);
     }
 
-    /// Who has held the others up in the last collectives, if somebody has.
+    /// Who has held the others up in the last collectives, if somebody has: of a party and a link
+    /// the one that did for longer. News of posts is late as well when it waits before a slow
+    /// link.
     pub fn straggler(&self) -> Option<Straggler> {
-        let named = |run: &Run| run.0.filter(|straggler| straggler.collectives >= NAMED_AFTER);
-        named(&self.posts).or_else(|| named(&self.links))
+        let runs = [self.posts.0, self.links.0].into_iter().flatten();
+        let named = runs.filter(|straggler| straggler.collectives >= NAMED_AFTER);
+        named.max_by_key(|straggler| straggler.behind)
     }
 
     /// Samples in a second that each local rank computes, from the time between a result and its
@@ -171,23 +152,23 @@ impl Pace {
         measured.filter_map(|(rank, speed)| Some((*rank, speed.samples_per_second?)))
     }
 
-    fn end(&mut self, sequence: Sequence) -> Option<Open> {
+    /// Whether it was open.
+    fn end(&mut self, sequence: Sequence) -> bool {
         self.over = self.over.max(Some(sequence));
-        self.open.remove(&sequence)
+        self.open.remove(&sequence).is_some()
     }
 
     /// All have posted.
     fn judge(&mut self, sequence: Sequence) {
-        let Some(open) = self.open.get_mut(&sequence) else { return };
+        let Some(posts) = self.open.get(&sequence) else { return };
         let mut lasts: BTreeMap<Party, TimeNs> = BTreeMap::new();
-        for (party, at) in self.parties.iter().zip(open.posts.values()) {
+        for (party, at) in self.parties.iter().zip(posts.values()) {
             let last = lasts.entry(*party).or_insert(*at);
             *last = (*last).max(*at);
         }
         let mut times: Vec<(TimeNs, Party)> = lasts.into_iter().map(|(p, at)| (at, p)).collect();
         times.sort_unstable();
         let [others @ .., (at, party)] = &times[..] else { return };
-        open.complete = Some(*at);
         let interval = self.last.replace(*at).map_or(Span::ZERO, |last| at.since(last));
         let Some((middle, _)) = others.get(others.len() / 2) else { return };
         let behind = at.since(*middle);
@@ -293,17 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_takes_much_longer_than_planned_is_named() {
-        let predicted = Some(Span::from_ms(100));
-        for (took, named) in [(120, None), (200, Some(Party::Link(OTHER)))] {
-            let mut pace = pace();
-            for number in 0..3 {
-                step(&mut pace, number, [500, 501, 502]);
-                pace.handle_arrival(OTHER, Sequence(number));
-                pace.handle_result(Sequence(number), predicted, ms(1000 * number + 502 + took));
-            }
-            assert_eq!(pace.straggler().map(|straggler| straggler.party), named, "{took} ms");
+    fn a_link_is_named_unless_somebody_holds_up_for_longer() {
+        let mut pace = pace();
+        let slowed = |by| Some((OTHER, Span::from_ms(by)));
+        for by in [70, 80, 90] {
+            assert_eq!(pace.straggler(), None, "{by} ms");
+            pace.handle_slowed(slowed(by));
         }
+        let straggler = pace.straggler().expect("named");
+        assert_eq!((straggler.party, straggler.collectives), (Party::Link(OTHER), 3));
+        assert_eq!(straggler.behind, Span::from_ms(90));
+        (0..3).for_each(|number| step(&mut pace, number, [500, 500, 589]));
+        assert_eq!(pace.straggler().expect("named").party, Party::Link(OTHER));
+        (3..6).for_each(|number| step(&mut pace, number, [500, 700, 500]));
+        assert_eq!(pace.straggler().expect("named").party, Party::Rank(RankId(1)));
+        step(&mut pace, 6, [500; 3]);
+        assert_eq!(pace.straggler().expect("named").party, Party::Link(OTHER));
+        pace.handle_slowed(None);
+        assert_eq!(pace.straggler(), None, "it is as it should be");
     }
 
     #[test]
@@ -311,7 +299,7 @@ mod tests {
         let mut pace = pace();
         for number in 0..20 {
             step(&mut pace, number, [500, 900, 900]);
-            pace.handle_result(Sequence(number), None, ms(1000 * number + 1000));
+            pace.handle_result(Sequence(number), ms(1000 * number + 1000));
         }
         let speeds: Vec<(RankId, f64)> = pace.speeds().collect();
         let want = [(RankId(0), 8.0 / 0.5), (RankId(1), 8.0 / 0.9)];

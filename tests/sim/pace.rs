@@ -4,9 +4,10 @@ use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::mesh::{Mesh, Seat};
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{Lab, Shape, address, simulate};
 use std::sync::Arc;
 use units::{BitRate, Span};
+use wan_sim::LinkSpec;
 
 /// A gateway with one rank.
 const SEAT: Seat = (1, Some(BitRate::from_bits_per_second(1_000_000_000)));
@@ -90,6 +91,46 @@ fn distance_over_others_is_no_lateness() {
         assert_eq!(even, ["nobody", "nobody", "nobody"]);
         let last = named(&lab, &clients, &[300, 300, 400], 3).await;
         assert_eq!(last, ["region c", "region c", "rank 2"]);
+    });
+}
+
+/// A step whose gradients are exchanged bucket by bucket while the next is computed; the first
+/// bucket is small.
+async fn step_of_buckets(lab: &Lab, clients: &[Client]) {
+    let mut operations = Vec::new();
+    for elements in [1 << 16; 1].into_iter().chain([1 << 19; 8]) {
+        lab.sleep(Span::from_ms(if elements < 1 << 19 { 100 } else { 40 })).await;
+        for client in clients {
+            let tensor = client.allocate(Dtype::F32, elements).expect("room");
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        }
+    }
+    for operation in &mut operations {
+        operation.ready().await.expect("a result");
+    }
+}
+
+#[test]
+fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
+    simulate(async {
+        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
+        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(128 << 20).await;
+        for _ in 0..4 {
+            step_of_buckets(&lab, &clients).await;
+            assert_eq!(said(&lab).await, ["nobody", "nobody"]);
+        }
+        let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+        let half = BitRate::from_bits_per_second(100_000_000);
+        let half = LinkSpec::new(half, Span::from_ns(mesh.links[0].2.ns() / 2)).expect("a link");
+        for (from, to) in [(a, b), (b, a)] {
+            lab.net.set_spec(from, to, half).expect("a link");
+        }
+        for _ in 0..3 {
+            step_of_buckets(&lab, &clients).await;
+        }
+        assert_eq!(said(&lab).await, ["link a-b", "link a-b"]);
     });
 }
 

@@ -8,7 +8,7 @@ use hier_collectives::reduce::reduce_slices;
 use scenarios::batch::{Case, outcomes, post_all};
 use scenarios::mesh::Mesh;
 use scenarios::{Lab, address, simulate};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec};
 
@@ -39,6 +39,16 @@ async fn plans(lab: &Lab) -> BTreeSet<String> {
     hashes
 }
 
+/// Whom each gateway that names somebody says to hold the others up.
+async fn stragglers(lab: &Lab) -> BTreeMap<GatewayId, String> {
+    let mut named = BTreeMap::new();
+    for id in lab.fabric.gateway_ids() {
+        let straggler = lab.status(id).await.jobs[0].straggler.clone();
+        named.extend(straggler.map(|seen| (id, format!("{} {}", seen.kind, seen.name))));
+    }
+    named
+}
+
 async fn reason(lab: &Lab, at: GatewayId) -> String {
     lab.status(at).await.jobs[0].plan.as_ref().expect("an epoch").reason.clone()
 }
@@ -65,6 +75,8 @@ struct Run {
     seconds: Vec<f64>,
     /// Plans in force after each round, over all gateways.
     plans: Vec<BTreeSet<String>>,
+    /// Who was named after each round.
+    stragglers: Vec<BTreeMap<GatewayId, String>>,
 }
 
 impl Run {
@@ -88,6 +100,7 @@ impl Run {
                 operation.reclaim().await.expect("its slots");
             }
             self.plans.push(plans(lab).await);
+            self.stragglers.push(stragglers(lab).await);
         }
     }
 
@@ -103,8 +116,14 @@ const BEFORE: u32 = 4;
 const AFTER: u32 = 11;
 
 /// Halves the link of the first two regions after some rounds; so many new plans within ten more,
-/// and then at least nine tenths of the rate that any plan could reach.
-fn halved(ranks: &[u32], new_plans: usize, seed: u64, halve: impl AsyncFnOnce(&Lab)) {
+/// and then at least nine tenths of the rate that any plan could reach. Returns who was named
+/// after each round.
+fn halved(
+    ranks: &[u32],
+    new_plans: usize,
+    seed: u64,
+    halve: impl AsyncFnOnce(&Lab),
+) -> Vec<BTreeMap<GatewayId, String>> {
     simulate(async {
         let lab = mesh(ranks).start(seed).await;
         // Forty BDP of a link.
@@ -122,15 +141,17 @@ fn halved(ranks: &[u32], new_plans: usize, seed: u64, halve: impl AsyncFnOnce(&L
             .map(|fabric| bound::all_reduce(&fabric, bytes).as_secs_f64());
         let last = run.seconds[run.seconds.len() - 5..].iter().copied().fold(0.0, f64::max);
         println!(
-            "seed {seed}: {:.3?} s; bound {before:.3} s, then {bound:.3} s; changes {:?}",
+            "seed {seed}: {:.3?} s; bound {before:.3} s, then {bound:.3} s; changes {:?}; \
+             named {:?}",
             run.seconds,
             run.changes(),
+            run.stragglers,
         );
         let (new, all) = run.changes();
         assert_eq!(new.len(), new_plans, "seed {seed}: new plans: {new:?}");
         assert!(bound / last >= 0.9, "seed {seed}: {last} s, bound {bound} s");
         if new_plans == 0 {
-            return;
+            return run.stragglers;
         }
         assert!(
             all.is_some_and(|all| all < (BEFORE + 10) as usize),
@@ -140,7 +161,23 @@ fn halved(ranks: &[u32], new_plans: usize, seed: u64, halve: impl AsyncFnOnce(&L
             let reason = reason(&lab, id).await;
             assert!(reason.contains("link a-b now carries"), "{reason}");
         }
-    });
+        run.stragglers
+    })
+}
+
+/// Both ends name the link within three collectives of its change, and nobody names another.
+fn named_by_its_ends(stragglers: &[BTreeMap<GatewayId, String>]) {
+    let link = "link a-b".to_owned();
+    let all = stragglers.iter().flat_map(BTreeMap::values);
+    assert!(all.clone().all(|named| *named == link), "{stragglers:?}");
+    let ends = BTreeMap::from([0, 1].map(|id| (GatewayId(id), link.clone())));
+    let third = &stragglers[BEFORE as usize + 2];
+    assert_eq!(*third, ends, "{stragglers:?}");
+}
+
+/// A link that carries what an operator holds it to is as it should be.
+fn nobody_is_named(stragglers: &[BTreeMap<GatewayId, String>]) {
+    assert!(stragglers.iter().all(BTreeMap::is_empty), "{stragglers:?}");
 }
 
 /// Nobody says so.
@@ -156,21 +193,23 @@ async fn hold_to_half(lab: &Lab) {
 
 #[test]
 fn a_link_whose_rate_halves_is_planned_for_within_ten_collectives() {
-    (1..=3).for_each(|seed| halved(&[1, 1, 1], 1, seed, respec_to_half));
-    halved(&[3, 1, 2, 1], 1, 4, respec_to_half);
+    for seed in 1..=3 {
+        named_by_its_ends(&halved(&[1, 1, 1], 1, seed, respec_to_half));
+    }
+    named_by_its_ends(&halved(&[3, 1, 2, 1], 1, 4, respec_to_half));
 }
 
 #[test]
 fn a_link_that_an_operator_halves_is_planned_for() {
-    halved(&[1, 1, 1], 1, 5, hold_to_half);
-    halved(&[3, 1, 2, 1], 1, 6, hold_to_half);
+    nobody_is_named(&halved(&[1, 1, 1], 1, 5, hold_to_half));
+    nobody_is_named(&halved(&[3, 1, 2, 1], 1, 6, hold_to_half));
 }
 
 /// There is no other way between two regions.
 #[test]
 fn the_only_link_keeps_its_plan_and_is_filled_at_half_its_rate() {
-    halved(&[2, 1], 0, 7, respec_to_half);
-    halved(&[2, 1], 0, 8, hold_to_half);
+    named_by_its_ends(&halved(&[2, 1], 0, 7, respec_to_half));
+    nobody_is_named(&halved(&[2, 1], 0, 8, hold_to_half));
 }
 
 #[test]

@@ -126,7 +126,6 @@ impl Group {
         header: &SegmentHeader,
     ) -> Result<Placement, PeerError> {
         let sequence = header.key.sequence;
-        self.watch.arrives(from, sequence);
         let cancel = CancellationToken::new();
         Ok(match self.session.handle_arrival(from, header)? {
             Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
@@ -350,7 +349,9 @@ impl Group {
     fn note(&mut self, note: Note, now: TimeNs) {
         match &note {
             Note::EpochBegan { .. } => self.watch.epoch_began(),
-            Note::Completed { sequence, bytes, .. } => self.completed(*sequence, *bytes, now),
+            Note::Completed { sequence, bytes, .. } => {
+                self.watch.completed(*sequence, self.session.plan(), *bytes, now);
+            }
             Note::Failed { sequence, .. } => self.watch.pace.handle_failure(*sequence),
             Note::PlanChanged { .. } => self.watch.plan_changed(),
             Note::EpochEnded { .. } => {}

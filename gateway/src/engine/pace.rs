@@ -1,10 +1,9 @@
 //! Tells the group's [`Pace`] what happens, and people who holds the others up.
 
-use super::group::Group;
 use crate::observe::status::StragglerStatus;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::pace::{Pace, Party, Straggler};
-use hier_collectives::plan::Operation;
+use hier_collectives::plan::{Operation, Plan};
 use hier_collectives::routes;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tracing::{info, warn};
-use units::{ByteCount, Span, TimeNs};
+use units::{BitRate, ByteCount, Span, TimeNs};
 
 /// Watches one group.
 pub(super) struct Watch {
@@ -21,9 +20,18 @@ pub(super) struct Watch {
     me: GatewayId,
     /// How long messages of each gateway take.
     delays: Vec<Span>,
-    /// Predicted times by size, in this epoch.
-    predicted: BTreeMap<u64, Span>,
+    /// This gateway's links that carry less than they are held to, by the region at the other end.
+    slow: BTreeMap<RegionId, SlowLink>,
+    /// By size, which of them makes a collective longest, and by how much.
+    slowed: BTreeMap<u64, Option<(RegionId, Span)>>,
     told: Option<Party>,
+}
+
+/// What a link is held to, and what it was found to carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SlowLink {
+    pub held: BitRate,
+    pub carries: BitRate,
 }
 
 impl Watch {
@@ -38,7 +46,8 @@ impl Watch {
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
         let (pace, delays) = (Pace::new(parties), routes::delays_to(&fabric, me));
-        Self { pace, fabric, me, delays, predicted: BTreeMap::new(), told: None }
+        let (slow, slowed) = (BTreeMap::new(), BTreeMap::new());
+        Self { pace, fabric, me, delays, slow, slowed, told: None }
     }
 
     /// A peer spoke.
@@ -52,22 +61,64 @@ impl Watch {
         }
     }
 
-    /// A segment comes.
-    pub fn arrives(&mut self, from: GatewayId, sequence: Sequence) {
-        let there = self.region(from);
-        if there != self.region(self.me) {
-            self.pace.handle_arrival(there, sequence);
-        }
-    }
-
     pub fn epoch_began(&mut self) {
         self.plan_changed();
         self.pace.handle_epoch();
     }
 
-    /// What was predicted was of another plan.
+    /// What was reckoned was of another plan.
     pub fn plan_changed(&mut self) {
-        self.predicted.clear();
+        self.slowed.clear();
+    }
+
+    /// These links of the gateway's are slow, and no others.
+    pub fn links_are(&mut self, slow: &BTreeMap<RegionId, SlowLink>) {
+        if self.slow != *slow {
+            self.slow.clone_from(slow);
+            self.slowed.clear();
+        }
+    }
+
+    /// A collective that followed this plan is over.
+    pub fn completed(&mut self, sequence: Sequence, plan: Option<&Plan>, bytes: u64, now: TimeNs) {
+        self.pace.handle_result(sequence, now);
+        if let Some(plan) = plan.filter(|_| bytes >= JUDGED_BYTES_MIN) {
+            let slowed = self.slowed(plan, bytes);
+            self.pace.handle_slowed(slowed);
+        }
+    }
+
+    /// The link that adds most to a collective, if one adds much.
+    fn slowed(&mut self, plan: &Plan, bytes: u64) -> Option<(RegionId, Span)> {
+        if let Some(known) = self.slowed.get(&bytes) {
+            return *known;
+        }
+        let adds = self.slow.iter().filter_map(|(to, link)| {
+            let added = self.adds(plan, *to, link, bytes)?;
+            Some((*to, added))
+        });
+        let slowed = adds.max_by_key(|(_, added)| *added);
+        if self.slowed.len() >= SIZES_MAX {
+            self.slowed.clear();
+        }
+        self.slowed.insert(bytes, slowed);
+        slowed
+    }
+
+    /// What a link adds to a collective, if that is much.
+    fn adds(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
+        let here = self.region(self.me);
+        let ends = (here.min(to), here.max(to));
+        let over = |rate: BitRate| {
+            let mut links = self.fabric.links().to_vec();
+            let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
+            of_it.for_each(|link| link.rate = rate);
+            let fabric = self.fabric.with_links(links);
+            plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
+        };
+        let (due, takes) = (over(link.held), over(link.carries));
+        let added = takes.saturating_sub(due);
+        (added as f64 >= SLOWED * due as f64).then_some(Span::from_ns(added))
     }
 
     /// Who holds the others up; said aloud when that changes.
@@ -112,29 +163,9 @@ impl Watch {
     }
 }
 
-impl Group {
-    /// A collective's result is in place.
-    pub(super) fn completed(&mut self, sequence: Sequence, bytes: u64, now: TimeNs) {
-        let predicted = (bytes >= JUDGED_BYTES_MIN).then(|| self.predicted(bytes)).flatten();
-        self.watch.pace.handle_result(sequence, predicted, now);
-    }
-
-    fn predicted(&mut self, bytes: u64) -> Option<Span> {
-        if let Some(known) = self.watch.predicted.get(&bytes) {
-            return Some(*known);
-        }
-        let plan = self.session.status().plan?;
-        let fabric = &self.watch.fabric;
-        let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(bytes));
-        if self.watch.predicted.len() >= SIZES_MAX {
-            self.watch.predicted.clear();
-        }
-        self.watch.predicted.insert(bytes, forecast.predicted);
-        Some(forecast.predicted)
-    }
-}
-
 /// Smaller buffers take as long as distance and timers have it.
 const JUDGED_BYTES_MIN: u64 = 1 << 20;
-/// Sizes whose predicted time is remembered.
+/// A link holds the others up that adds this part to what a collective takes.
+const SLOWED: f64 = 0.15;
+/// Sizes for which that is remembered.
 const SIZES_MAX: usize = 64;
