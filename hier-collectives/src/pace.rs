@@ -137,12 +137,15 @@ impl Pace {
     }
 
     /// Who has held the others up in the last collectives, if somebody has: of a party and a link
-    /// the one that did for longer. News of posts is late as well when it waits before a slow
-    /// link.
+    /// the one that did for longer. News that has to pass a slow link is late as well, so the
+    /// region beyond it is not named.
     pub fn straggler(&self) -> Option<Straggler> {
-        let runs = [self.posts.0, self.links.0].into_iter().flatten();
-        let named = runs.filter(|straggler| straggler.collectives >= NAMED_AFTER);
-        named.max_by_key(|straggler| straggler.behind)
+        let named = |run: &Run| run.0.filter(|straggler| straggler.collectives >= NAMED_AFTER);
+        let link = named(&self.links);
+        let party = named(&self.posts).filter(|party| {
+            link.is_none_or(|link| party.behind > link.behind && !link.is_way_to(party.party))
+        });
+        party.or(link)
     }
 
     /// Samples in a second that each local rank computes, from the time between a result and its
@@ -174,6 +177,12 @@ impl Pace {
         let behind = at.since(*middle);
         let late = behind > LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
         self.posts.note(late.then_some((*party, behind)));
+    }
+}
+
+impl Straggler {
+    fn is_way_to(&self, party: Party) -> bool {
+        matches!((self.party, party), (Party::Link(to), Party::Region(there)) if to == there)
     }
 }
 
@@ -284,7 +293,7 @@ mod tests {
         let straggler = pace.straggler().expect("named");
         assert_eq!((straggler.party, straggler.collectives), (Party::Link(OTHER), 3));
         assert_eq!(straggler.behind, Span::from_ms(90));
-        (0..3).for_each(|number| step(&mut pace, number, [500, 500, 589]));
+        (0..3).for_each(|number| step(&mut pace, number, [500, 500, 800]));
         assert_eq!(pace.straggler().expect("named").party, Party::Link(OTHER));
         (3..6).for_each(|number| step(&mut pace, number, [500, 700, 500]));
         assert_eq!(pace.straggler().expect("named").party, Party::Rank(RankId(1)));

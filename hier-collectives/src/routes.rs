@@ -159,11 +159,10 @@ mod tests {
                         prop_assert!(!way.contains(&next), "{way:?}, then {next}");
                         way.push(next);
                     }
-                    let regions = |hop: &[GatewayId]| [hop[0], hop[1]].map(|id| fabric.gateway(id).region);
-                    let links = way.windows(2).filter_map(|hop| {
-                        let [one, other] = regions(hop);
-                        fabric.link(one, other)
-                    });
+                    let region = |id: GatewayId| fabric.gateway(id).region;
+                    let links = way
+                        .windows(2)
+                        .filter_map(|hop| fabric.link(region(hop[0]), region(hop[1])));
                     let delay = links.map(|link| link.rtt.ns() / 2).sum();
                     let delays = delays_to(&fabric, to);
                     prop_assert_eq!(delays[usize::from(from.0)], Span::from_ns(delay), "{:?}", way);
