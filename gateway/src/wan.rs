@@ -2,7 +2,7 @@
 
 pub mod addresses;
 pub mod assemble;
-mod capped;
+pub mod capped;
 mod connection;
 pub mod estimate;
 mod lane;

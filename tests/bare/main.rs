@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use clap::Parser;
+use gateway::wan::capped;
 use gateway::wan::tls::Credentials;
-use quinn::{Endpoint, EndpointConfig, TokioRuntime};
+use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::bare::{BareError, Settings, exchange};
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
@@ -54,6 +55,8 @@ struct Command {
     window: Option<ByteCount>,
 }
 
+/// quinn's default for what an endpoint takes.
+const DATAGRAM_BYTES: u16 = 1472;
 /// As the gateways' sockets have it.
 const SOCKET_BYTES: usize = 16 << 20;
 
@@ -111,8 +114,13 @@ async fn exchanges(command: &Command, lane: u16, warm: &Barrier) -> Result<Vec<f
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
     let endpoint = |server| {
-        let runtime = Arc::new(TokioRuntime);
-        Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+        let (runtime, mut config) = (Arc::new(TokioRuntime), EndpointConfig::default());
+        // quinn would tell the peer to send no larger ones than its default,
+        let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
+        config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
+        // and send more of them at once than the kernel takes.
+        let socket = capped::cap(runtime.wrap_udp_socket(socket)?, datagram, false);
+        Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {
         Some(at) => {
@@ -139,6 +147,10 @@ async fn exchanges(command: &Command, lane: u16, warm: &Barrier) -> Result<Vec<f
         let begin = Instant::now();
         exchange(&connection, &mine, &mut sum).await?;
         seconds.push(begin.elapsed().as_secs_f64());
+    }
+    let packet = connection.stats().path.current_mtu;
+    if command.mtu.is_some_and(|mtu| mtu != packet) {
+        return Err(BareError::Packets(packet));
     }
     // Whoever has all first waits until the other has it as well.
     let mut last = connection.open_uni().await?;

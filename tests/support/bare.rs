@@ -45,6 +45,8 @@ pub enum BareError {
     System(#[from] std::io::Error),
     #[error("the peer ended after {0} bytes")]
     Short(usize),
+    #[error("packets of {0} bytes of UDP payload, which is not what was asked for")]
+    Packets(u16),
 }
 
 /// Headers of a packet below QUIC.

@@ -113,11 +113,13 @@ impl Contender {
         for bytes in row.sizes {
             let iterations = if *bytes > COMMON { 1 } else { 3 };
             let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
-            let Some(reports) = bench(lab, *bytes, iterations)? else {
-                cells.push(Cell::new(&self.name(), "lab", *bytes, vec![], f64::NAN));
+            let seconds = last_to_last(&bench(lab, *bytes, iterations)?);
+            let is_cut = seconds.is_empty();
+            let mut cell = self.cell(lab, row, *bytes, seconds)?;
+            if is_cut {
+                cells.push(cell);
                 break;
-            };
-            let mut cell = self.cell(lab, row, *bytes, last_to_last(&reports))?;
+            }
             let moved = *bytes as f64 * f64::from(iterations) / 1e9;
             cell.cpu_seconds_per_gb = Some((gateways.cpu_seconds() - cpu) / moved);
             let lost = lost_packets(lab).zip(before).map(|(after, before)| after - before);
@@ -135,7 +137,7 @@ impl Contender {
         window: Option<u64>,
     ) -> Result<Vec<Cell>, LabError> {
         let set = quinn::Setting { bytes: COMMON, iterations: 3, lanes: 1, mtu: None, window };
-        let ran = quinn::exchanges(lab, &tools.quinn, &set)?.unwrap_or_default();
+        let ran = quinn::exchanges(lab, &tools.quinn, &set)?;
         let mut cell = self.cell(lab, row, COMMON, ran.seconds)?;
         let moved = COMMON as f64 * f64::from(set.iterations) / 1e9;
         cell.cpu_seconds_per_gb = ran.cpu_seconds.map(|seconds| seconds / moved);
@@ -201,8 +203,8 @@ pub fn certificates(lab: &Lab) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Ranks that all-reduce; what each tells, or `None` where it takes too long.
-pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Option<Vec<Value>>, LabError> {
+/// Ranks that all-reduce; what each tells, which is nothing where it takes too long.
+pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<Value>, LabError> {
     let command = |(rank, site): (usize, &&str)| {
         let mut command = lab.landbridge_at(site);
         command.args(["bench", "all-reduce", "--json", "--config"]);
@@ -211,8 +213,8 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Option<Vec<Value>
         command
     };
     let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench")?;
-    Ok(outputs.map(|outputs| outputs.iter().map(|text| parsed(text)).collect()))
+    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench", iterations)?;
+    Ok(outputs.iter().map(|text| parsed(text)).collect())
 }
 
 /// What the lanes of both gateways have lost so far.
@@ -237,11 +239,14 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
     client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
     client.args(["-t", "5"]);
     let client = Processes::start(lab, vec![client], "iperf")?;
-    let Some(outputs) = client.outputs(lab, "iperf")? else { return Ok(vec![]) };
+    let outputs = client.outputs(lab, "iperf", 1)?;
     let report = parsed(&outputs[0]);
     let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect())
 }
+
+/// Of each peer.
+const RUNS: u32 = 3;
 
 const GLOO: &str = include_str!("peers/gloo.py");
 
@@ -250,14 +255,18 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
     std::fs::write(&script, GLOO)?;
     let command = |(rank, site): (usize, &&str)| {
         let mut command = lab.at(site, python);
-        command.arg(&script).args([&rank.to_string(), lab.addresses[0], &COMMON.to_string(), "3"]);
+        command.arg(&script).args([
+            &rank.to_string(),
+            lab.addresses[0],
+            &COMMON.to_string(),
+            &RUNS.to_string(),
+        ]);
         command.env("GLOO_SOCKET_IFNAME", "wan0");
         command
     };
     let commands = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo")?;
-    Ok(outputs
-        .map_or(vec![], |outputs| slowest(&outputs.iter().map(|t| parsed(t)).collect::<Vec<_>>())))
+    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo", RUNS)?;
+    Ok(slowest(&outputs))
 }
 
 /// How `mpirun` gets to a site: its first argument.
@@ -283,10 +292,9 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
     ] {
         command.args(["--mca", name, value]);
     }
-    command.arg(program).args([&COMMON.to_string(), "3"]);
-    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi")?;
-    Ok(outputs
-        .map_or(vec![], |outputs| slowest(&outputs.iter().map(|t| parsed(t)).collect::<Vec<_>>())))
+    command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
+    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi", RUNS)?;
+    Ok(slowest(&outputs))
 }
 
 /// From the last post to the last result: all ranks read one clock.
@@ -304,15 +312,16 @@ pub fn last_to_last(reports: &[Value]) -> Vec<f64> {
     pairs.map(|(posted, ready)| ready.saturating_sub(posted) as f64 / 1e9).collect()
 }
 
-/// Each iteration's slowest rank.
-pub fn slowest(reports: &[Value]) -> Vec<f64> {
-    let of = |report: &Value| -> Vec<f64> {
+/// Each run's slowest rank, of those that all have told of, in lines of JSON.
+pub fn slowest(outputs: &[String]) -> Vec<f64> {
+    let of_line = |line: &str| -> Vec<f64> {
+        let report = parsed(line);
         let seconds = report["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
         seconds.iter().filter_map(Value::as_f64).collect()
     };
-    let mut reports = reports.iter().map(of);
-    let first = reports.next().unwrap_or_default();
-    reports.fold(first, |a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
+    let mut ranks = outputs.iter().map(|text| text.lines().flat_map(of_line).collect::<Vec<f64>>());
+    let first = ranks.next().unwrap_or_default();
+    ranks.fold(first, |a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
 }
 
 pub fn parsed(text: &str) -> Value {

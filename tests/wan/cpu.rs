@@ -53,7 +53,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
             mtu: Some(payload),
             window: Some(window),
         };
-        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?.ok_or_else(|| cut("quinn alone"))?;
+        let ran = quinn::exchanges(&lab, &tools.quinn, &set)?;
         let cpu = ran.cpu_seconds.ok_or_else(|| cut("quinn alone"))? / moved();
         theirs.push(cpu);
         gbit[1].extend(ran.seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
@@ -70,8 +70,12 @@ fn of_gateways(lab: &Lab) -> Result<(Vec<f64>, f64), LabError> {
     // Memory is there from here on.
     bench(lab, BYTES, 1)?;
     let before = gateways.cpu_seconds();
-    let reports = bench(lab, BYTES, ITERATIONS)?.ok_or_else(|| cut("the gateways"))?;
-    Ok((last_to_last(&reports), (gateways.cpu_seconds() - before) / moved()))
+    let reports = bench(lab, BYTES, ITERATIONS)?;
+    let seconds = last_to_last(&reports);
+    if seconds.len() < ITERATIONS as usize {
+        return Err(cut("the gateways"));
+    }
+    Ok((seconds, (gateways.cpu_seconds() - before) / moved()))
 }
 
 /// A cost of half a run is none.

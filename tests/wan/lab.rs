@@ -17,6 +17,9 @@ pub const LAB_NETWORK: &str = "10.77.0.0/16";
 /// The sites, which are also the regions.
 pub const SITES: [&str; 2] = ["east", "west"];
 
+/// For what a program does before and after what is measured.
+const SET_UP: Duration = Duration::from_secs(30);
+
 /// Name of every fabric here.
 pub const FABRIC: &str = "bench";
 
@@ -223,30 +226,42 @@ impl Processes {
         Ok(processes)
     }
 
-    /// What each printed, once all are done; `None` when they take longer than a cell may.
+    /// What each printed, once all are done or took longer than so many runs of a cell may.
+    /// Whoever prints a line when it begins, and one after each run, is cut in the first run that
+    /// takes too long.
     ///
     /// # Errors
     /// One of them failed, with what it said.
-    pub fn outputs(mut self, lab: &Lab, name: &str) -> Result<Option<Vec<String>>, LabError> {
-        let deadline = Instant::now() + Duration::from_secs(CUT_AFTER_S);
-        let mut outputs = Vec::new();
-        for (number, child) in self.0.iter_mut().enumerate() {
-            let status = loop {
-                if let Some(status) = child.try_wait()? {
-                    break status;
+    pub fn outputs(mut self, lab: &Lab, name: &str, runs: u32) -> Result<Vec<String>, LabError> {
+        let cut = Duration::from_secs(CUT_AFTER_S);
+        let read =
+            |number: usize, kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
+        let deadline = Instant::now() + SET_UP + runs * cut;
+        let (mut lines, mut said) = (0, None);
+        loop {
+            let mut all_done = true;
+            for (number, child) in self.0.iter_mut().enumerate() {
+                match child.try_wait()? {
+                    Some(status) if !status.success() => {
+                        let log = read(number, "log")?;
+                        return Err(LabError::Failed(format!("{name}: {status}: {}", log.trim())));
+                    }
+                    done => all_done &= done.is_some(),
                 }
-                if Instant::now() > deadline {
-                    return Ok(None);
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            };
-            let read = |kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
-            if !status.success() {
-                return Err(LabError::Failed(format!("{name}: {status}: {}", read("log")?.trim())));
             }
-            outputs.push(read("out")?);
+            let now = Instant::now();
+            let is_cut = said.is_some_and(|said| now.duration_since(said) > cut);
+            if all_done || is_cut || now > deadline {
+                return Ok((0..self.0.len())
+                    .map(|number| read(number, "out"))
+                    .collect::<Result<_, _>>()?);
+            }
+            let printed = read(0, "out")?.lines().count();
+            if printed > lines {
+                (lines, said) = (printed, Some(now));
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Some(outputs))
     }
 
     /// Processor time that they have taken so far, in seconds.

@@ -22,7 +22,7 @@ struct Capped {
 }
 
 /// `socket`, sending at most as many packets of `packet_bytes` at once as fit, or one by one.
-pub(super) fn cap(
+pub fn cap(
     socket: Arc<dyn AsyncUdpSocket>,
     packet_bytes: u16,
     one_by_one: bool,

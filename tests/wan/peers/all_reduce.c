@@ -1,4 +1,5 @@
-/* All-reduces with MPI: bytes, iterations. Rank 0 prints the slowest rank's seconds as JSON. */
+/* All-reduces with MPI: bytes, iterations. Rank 0 prints a line of JSON when it begins, and one
+   with the slowest rank's seconds of each. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ int main(int argc, char **argv) {
         give[i] = rank + 1;
     MPI_Allreduce(give, get, 1 << 18, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("{\"seconds\": [");
+        printf("{\"seconds\": []}\n");
+    fflush(stdout);
     for (int i = 0; i < iterations; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double begin = MPI_Wtime();
@@ -29,10 +31,9 @@ int main(int argc, char **argv) {
             if (get[k] != ranks * (ranks + 1) / 2)
                 MPI_Abort(MPI_COMM_WORLD, 1);
         if (rank == 0)
-            printf("%s%.6f", i ? ", " : "", slowest);
+            printf("{\"seconds\": [%.6f]}\n", slowest);
+        fflush(stdout);
     }
-    if (rank == 0)
-        printf("]}\n");
     MPI_Finalize();
     return 0;
 }

@@ -1,4 +1,5 @@
-"""All-reduces with Gloo: rank, address of rank 0, bytes, iterations. Prints seconds as JSON."""
+"""All-reduces with Gloo: rank, address of rank 0, bytes, iterations. Prints a line of JSON when
+it begins, and one with the seconds of each."""
 
 import datetime
 import json
@@ -18,12 +19,12 @@ dist.init_process_group(
 )
 tensor = torch.full((size // 4,), float(rank + 1))
 dist.all_reduce(torch.ones(1 << 18))
-seconds = []
+print(json.dumps({"seconds": []}), flush=True)
 for _ in range(iterations):
     tensor.fill_(rank + 1)
     dist.barrier()
     begin = time.perf_counter()
     dist.all_reduce(tensor)
-    seconds.append(time.perf_counter() - begin)
+    seconds = time.perf_counter() - begin
     assert torch.all(tensor == 3.0), "wrong sum"
-print(json.dumps({"seconds": seconds}))
+    print(json.dumps({"seconds": [seconds]}), flush=True)
