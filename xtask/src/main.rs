@@ -53,11 +53,15 @@ Commands:
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
+  bench efficiency  What distance costs a training step of a large model, in virtual time, writes
+                    docs/results/efficiency.md.
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench fuzz        Runs each fuzz target, or those named, for ten minutes, writes
                     docs/results/fuzz.md.
   bench hostile     Measures an honest job beside trainers and strangers that break the rules,
                     writes docs/results/hostile.md.
+  bench plan        Plans of large fabrics by the clock, and thousands of schedules proven; writes
+                    docs/results/plan.md. Takes minutes.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
   bench reduce      The reduction kernels beside a plain loop, writes docs/results/reduce.md.
   bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,
