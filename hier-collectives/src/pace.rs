@@ -76,9 +76,10 @@ impl Pace {
         }
     }
 
-    /// Forgets all but speeds: numbers of collectives begin anew with an epoch.
-    pub fn handle_epoch(&mut self) {
-        (self.over, self.last) = (None, None);
+    /// Another epoch, whose first collective has this number: forgets all but speeds. What is still
+    /// heard of those before is of the old one.
+    pub fn handle_epoch(&mut self, next: Sequence) {
+        (self.over, self.last) = (next.0.checked_sub(1).map(Sequence), None);
         (self.posts, self.links) = (Run(None), Run(None));
         self.open.clear();
         self.speeds.values_mut().for_each(|speed| speed.since = None);
@@ -301,6 +302,19 @@ mod tests {
         assert_eq!(pace.straggler().expect("named").party, Party::Link(OTHER));
         pace.handle_slowed(None);
         assert_eq!(pace.straggler(), None, "it is as it should be");
+    }
+
+    #[test]
+    fn what_is_heard_late_of_an_old_epoch_stops_no_measurement() {
+        let mut pace = pace();
+        pace.handle_epoch(Sequence(7));
+        pace.handle_far_post(RankId(2), Sequence(6), ms(0));
+        pace.handle_post(RankId(1), Sequence(6), 8.0, ms(1));
+        for number in 7..12 {
+            step(&mut pace, number, [500, 900, 900]);
+            pace.handle_result(Sequence(number), ms(1000 * number + 1000));
+        }
+        assert_eq!(pace.speeds().count(), 2);
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn a_commit_fails_with_what_each_region_is_known_to_have() {
     let told = [
         "step 8 is not known to be complete",
         "collectives 0 to 2",
-        "have at least those below 2: r0, r1",
+        "at least those below 2: region r0, region r1",
         "gateway g1 cannot be reached",
     ];
     for part in told {

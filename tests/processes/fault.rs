@@ -71,7 +71,7 @@ impl Case {
     }
 
     /// The share of a collective's bytes at which the `point`-th of `points` blows falls:
-    /// drawn from its part of 5 to 95 %.
+    /// drawn from its part of 5 to 94 %, so that the segment it is in ends below 95 %.
     pub fn strikes_at(&self, seed: u64, point: u32, points: u32) -> f64 {
         let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(point);
         for byte in self.name.bytes() {
@@ -80,7 +80,7 @@ impl Case {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let drawn = (z >> 11) as f64 / (1u64 << 53) as f64;
-        0.05 + 0.9 * (f64::from(point) + drawn) / f64::from(points)
+        0.05 + 0.89 * (f64::from(point) + drawn) / f64::from(points)
     }
 
     /// The longest that a rank may wait for a result, or for news of a failure of this kind.

@@ -86,7 +86,7 @@ pub struct Cell {
     /// `virtual`, `lab` or `netem`.
     pub arm: &'static str,
     pub bytes: u64,
-    /// The median; `None` where the first was not done within [`CUT_AFTER_S`].
+    /// The median of the runs that were done within [`CUT_AFTER_S`]; `None` where none was.
     pub seconds: Option<f64>,
     /// How many the median is of.
     pub runs: usize,
@@ -114,6 +114,7 @@ impl Cell {
         mut seconds: Vec<f64>,
         bound: f64,
     ) -> Self {
+        seconds.retain(|seconds| *seconds <= CUT_AFTER_S as f64);
         seconds.sort_by(f64::total_cmp);
         let median = seconds.get(seconds.len() / 2).copied();
         let goodput = bytes as f64 * 8.0 / 1e6 / median.unwrap_or(CUT_AFTER_S as f64);

@@ -52,7 +52,7 @@ pub(super) struct Group {
 }
 
 /// Lines of a kind that a job's ranks can cause as often as they like, in ten seconds.
-const LINES_MAX: u64 = 100;
+const LINES_MAX: u64 = 1000;
 
 /// A wait is logged once it is this long, and again each time it has doubled.
 const TELL_WAIT_AFTER: Span = Span::from_secs(10);
@@ -348,7 +348,7 @@ impl Group {
 
     fn note(&mut self, note: Note, now: TimeNs) {
         match &note {
-            Note::EpochBegan { .. } => self.watch.epoch_began(),
+            Note::EpochBegan { next, .. } => self.watch.epoch_began(*next),
             Note::Completed { sequence, bytes, .. } => {
                 self.watch.completed(*sequence, self.session.plan(), *bytes, now);
             }
@@ -358,7 +358,7 @@ impl Group {
         }
         let name = &self.name;
         match note {
-            Note::EpochBegan { epoch, algorithm, reason, plan_hash } => {
+            Note::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 if let Some(unsaid) = self.epochs.now(now) {
                     info!(

@@ -61,9 +61,9 @@ impl Watch {
         }
     }
 
-    pub fn epoch_began(&mut self) {
+    pub fn epoch_began(&mut self, next: Sequence) {
         self.plan_changed();
-        self.pace.handle_epoch();
+        self.pace.handle_epoch(next);
     }
 
     /// What was reckoned was of another plan.
@@ -76,6 +76,10 @@ impl Watch {
         if self.slow != *slow {
             self.slow.clone_from(slow);
             self.slowed.clear();
+        }
+        if slow.is_empty() {
+            // Also where nothing large enough to show it follows.
+            self.pace.handle_slowed(None);
         }
     }
 

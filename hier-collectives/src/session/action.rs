@@ -141,6 +141,8 @@ pub enum Note {
     EpochBegan {
         /// The epoch.
         epoch: Epoch,
+        /// The number of its first collective.
+        next: Sequence,
         /// Its plan's algorithm.
         algorithm: &'static str,
         /// Why that one.

@@ -240,12 +240,12 @@ impl Session {
         }
         // What is missing where, first: a text has an end.
         for (below, names) in regions {
-            let has = match below {
-                below if below == range.end => "have all".to_owned(),
-                below if below > range.start => format!("have at least those below {below}"),
-                _ => "have none as far as is known".to_owned(),
+            let known = match below {
+                below if below == range.end => "all".to_owned(),
+                below if below > range.start => format!("at least those below {below}"),
+                _ => "none as far as is known".to_owned(),
             };
-            text += &format!("; {has}: {}", names.join(", "));
+            text += &format!("; {known}: region {}", names.join(", region "));
         }
         Failure::new(cause.code, text)
     }

@@ -351,6 +351,7 @@ impl Session {
         self.core.progress = now;
         self.core.actions.push_back(Action::Note(Note::EpochBegan {
             epoch,
+            next,
             algorithm: plan.algorithm.name(),
             reason: plan.reason.clone(),
             plan_hash: plan.hash(),

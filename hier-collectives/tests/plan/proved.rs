@@ -100,15 +100,6 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
             assert_eq!(load.wan_out, load.wan_in);
         }
     }
-    let most = |id: GatewayId| {
-        let peers = fabric.gateway_ids().filter(|peer| *peer != id);
-        let windows = peers.map(|peer| plan::ahead_bytes(fabric, id, peer, plan).get());
-        windows.sum::<u64>()
-    };
-    for id in fabric.gateway_ids() {
-        let held = forecast.gateways[usize::from(id.0)].held;
-        assert!(held.get() <= most(id), "gateway {id} holds {held}");
-    }
     assert!(forecast.predicted >= forecast.bound, "{} below the bound", forecast.predicted);
 }
 

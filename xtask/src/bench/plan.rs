@@ -26,8 +26,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         "| fabric | plan | seconds | planned time over the bound | of 1 s and 1.01 |\n\
          |---|---|---|---|---|\n{}\n\n\
          Schedules as production builds them, each played to its end: every contribution reaches \
-         every result exactly once, nothing waits in a circle, and no gateway holds more than the \
-         plan says it may.\n\n```text\n{}\n```\n",
+         every result exactly once, and nothing waits in a circle.\n\n```text\n{}\n```\n",
         table.trim(),
         proved.join("\n")
     );
