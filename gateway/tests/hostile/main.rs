@@ -29,7 +29,7 @@ const BULK_ELEMENTS: usize = 1 << 19;
 /// How long each rate is measured, at least.
 const MEASURED_FOR: Duration = Duration::from_secs(4);
 /// Rates of each kind, one after the other; the medians are told.
-const TURNS: usize = 3;
+const TURNS: usize = 5;
 /// 256 KiB: several datagrams, and some hundred all-reduces a second.
 const ELEMENTS: usize = 1 << 15;
 /// All-reduces of the honest job after an attack.
@@ -40,12 +40,22 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// One attack at a time, so that each is measured alone.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs the honest job beside an attack, and then with what the attack leaves behind.
+/// Runs the honest job beside an attack, and then with what the attack leaves behind. It is
+/// measured against the same attack on other gateways of this machine.
 fn beside<T>(what: &str, attack: impl AsyncFn(&mut Deployment) -> T) {
+    beside_and_compare(what, &attack, async |_own, others| attack(others).await);
+}
+
+/// Like [`beside`], measured against something else that goes on.
+fn beside_and_compare<T, U>(
+    what: &str,
+    attack: impl AsyncFn(&mut Deployment) -> T,
+    reference: impl AsyncFn(&mut Deployment, &mut Deployment) -> U,
+) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     if std::env::var_os(MEASURE).is_some() {
-        return println!("{}", runtime.block_on(measure(what, attack)));
+        return println!("{}", runtime.block_on(measure(what, attack, reference)));
     }
     let scene = async {
         let mut deployment = running();
@@ -68,36 +78,43 @@ fn running() -> Deployment {
     deployment
 }
 
-/// The honest job's bulk alone, while the attack is on other gateways of this machine, which takes
-/// as much of its processor, and while it is on its own. One line of JSON.
-async fn measure<T>(what: &str, attack: impl AsyncFn(&mut Deployment) -> T) -> String {
+/// The honest job's bulk alone, beside the reference, which takes as much of the machine as the
+/// attack, and beside the attack. One line of JSON.
+async fn measure<T, U>(
+    what: &str,
+    attack: impl AsyncFn(&mut Deployment) -> T,
+    reference: impl AsyncFn(&mut Deployment, &mut Deployment) -> U,
+) -> String {
     let (mut own, mut others) = (running(), running());
     let team = Team::attach(&own, &LAYOUT, "train").await;
     let mut rates: [Vec<f64>; 3] = Default::default();
     for _ in 0..TURNS {
         let alone = during(&team, BULK_ELEMENTS, tokio::time::sleep(MEASURED_FOR)).await.0;
-        let elsewhere = during(&team, BULK_ELEMENTS, again(&attack, &mut others)).await.0;
-        let here = during(&team, BULK_ELEMENTS, again(&attack, &mut own)).await.0;
-        rates.iter_mut().zip([alone, elsewhere, here]).for_each(|(of, rate)| of.push(rate));
+        let referring = again(async || reference(&mut own, &mut others).await);
+        let referred = during(&team, BULK_ELEMENTS, referring).await.0;
+        let attacking = again(async || attack(&mut own).await);
+        let attacked = during(&team, BULK_ELEMENTS, attacking).await.0;
+        rates.iter_mut().zip([alone, referred, attacked]).for_each(|(of, rate)| of.push(rate));
     }
-    let [alone, elsewhere, here] = rates.map(|mut of| {
+    let [alone, reference, attack] = rates.map(|mut of| {
         of.sort_by(f64::total_cmp);
         of[TURNS / 2] * BULK_ELEMENTS as f64 * 64e-6
     });
     serde_json::json!({
         "attack": what,
+        "turns": TURNS,
         "alone_mbit_s": alone,
-        "attack_elsewhere_mbit_s": elsewhere,
-        "attack_here_mbit_s": here,
+        "beside_reference_mbit_s": reference,
+        "beside_attack_mbit_s": attack,
     })
     .to_string()
 }
 
-/// The attack, as often as there is time; what it leaves behind stays until the end.
-async fn again<T>(attack: &impl AsyncFn(&mut Deployment) -> T, deployment: &mut Deployment) {
+/// Does it as often as there is time for.
+async fn again<T>(mut what: impl AsyncFnMut() -> T) {
     let begin = Instant::now();
     while begin.elapsed() < MEASURED_FOR {
-        drop(attack(deployment).await);
+        drop(what().await);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::raw::{ARENA, CLAIM, Claim, Raw, ask, refusal, request};
 use super::skipping::skip;
-use super::{Deployment, LAYOUT, Team, beside};
+use super::{Deployment, LAYOUT, Team, beside, beside_and_compare};
 use gateway::local::arena::Arena;
 use gateway::local::door::connect_unix;
 use gateway::local::protocol::Response;
@@ -57,32 +57,50 @@ fn punch(memory: &OwnedFd) {
     rustix::fs::fallocate(memory, hole, 0, ARENA).expect("its own");
 }
 
+/// The other job all-reduces while somebody writes to a memory and punches holes into it; what
+/// is still attached.
+async fn all_reduce_while_changing(
+    mut all: [Raw; 3],
+    arena: Arc<Arena>,
+    memory: OwnedFd,
+) -> [Raw; 3] {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    let scribbler = std::thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            punch(&memory);
+            arena.whole().slice(0..4096).copy_from_bytes(0, &[0xff; 4096]);
+            assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
+        }
+    });
+    for _ in 0..50 {
+        for raw in &mut all {
+            raw.post(CLAIM).await.expect("posted");
+        }
+        for raw in &mut all {
+            assert!(raw.outcome().await, "sums of nonsense are sums");
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    scribbler.join().expect("the seal held");
+    all
+}
+
 #[test]
 fn memory_that_changes_during_the_exchange_harms_its_own_job_only() {
-    beside("memory written and punched during the exchange", async |deployment| {
-        let mut all = Raw::attach_all(deployment).await;
-        let over = Arc::new(AtomicBool::new(false));
-        let (told, arena) = (Arc::clone(&over), Arc::clone(&all[0].arena));
+    let attack = async |deployment: &mut Deployment| {
+        let all = Raw::attach_all(deployment).await;
+        let arena = Arc::clone(&all[0].arena);
         let memory = all[0].memory.try_clone().expect("a descriptor");
-        let scribbler = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                punch(&memory);
-                arena.whole().slice(0..4096).copy_from_bytes(0, &[0xff; 4096]);
-                assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
-            }
-        });
-        for _ in 0..50 {
-            for raw in &mut all {
-                raw.post(CLAIM).await.expect("posted");
-            }
-            for raw in &mut all {
-                assert!(raw.outcome().await, "sums of nonsense are sums");
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-        scribbler.join().expect("the seal held");
-        all
-    });
+        all_reduce_while_changing(all, arena, memory).await
+    };
+    // The other job has its half of the link, whatever becomes of its memory.
+    let harmless = async |own: &mut Deployment, _others: &mut Deployment| {
+        let all = Raw::attach_all(own).await;
+        let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
+        all_reduce_while_changing(all, arena, memory).await
+    };
+    beside_and_compare("memory written and punched during the exchange", attack, harmless);
 }
 
 #[test]
