@@ -28,6 +28,9 @@ use units::{ByteCount, Span};
 /// Connections that have not attached yet. One more, and the oldest of the user with the most
 /// gives way. Those that have attached are as many as jobs have ranks.
 const VISITORS_MAX: usize = 256;
+/// Visitors come in no faster than this once half of the seats are taken: letting in as many as
+/// knock took half a core from those who work.
+const CROWDED_EVERY: Span = Span::from_ms(1);
 /// A connection that has not attached by then is closed.
 const ATTACH_PATIENCE: Span = Span::from_secs(10);
 /// Collectives that one rank may have posted and not got back.
@@ -200,8 +203,12 @@ pub async fn serve(
             Ok(Knock { user, visit }) => {
                 let (server, seat) = (Arc::clone(&server), seats.take(user));
                 host.spawn(Box::pin(server.receive(user, visit, seat)));
-                // Between two visitors everybody else has a turn.
-                tokio::task::yield_now().await;
+                if seats.are_half_taken() {
+                    host.sleep_until(host.now() + CROWDED_EVERY).await;
+                } else {
+                    // Between two visitors everybody else has a turn.
+                    tokio::task::yield_now().await;
+                }
             }
             Err(error) => {
                 warn!("a trainer could not be let in: {error}");
@@ -542,4 +549,42 @@ async fn tell(
 /// A panic elsewhere leaves these tables whole: each is changed in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+    use wan_sim::VirtualNet;
+
+    /// Of a crowd within five seconds.
+    const MOST: u64 = VISITORS_MAX as u64 / 2 + 5 * 1000 + 1;
+
+    /// Where somebody who never says a word always waits.
+    struct Besieged(AtomicU64);
+
+    impl Door for Arc<Besieged> {
+        fn accept(&self) -> BoxFuture<std::io::Result<Knock>> {
+            // Virtual time stands still for a server that lets in all who knock.
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) < MOST, "too many came in");
+            Box::pin(async { Ok(Knock { user: 1, visit: Box::pin(std::future::pending()) }) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_comes_in_at_a_bounded_rate() {
+        let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
+        let door = Arc::new(Besieged(AtomicU64::new(0)));
+        let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs: vec![] };
+        let (events, _heard) = mpsc::channel(1);
+        let shutdown = CancellationToken::new();
+        let serving =
+            serve(Arc::clone(&host) as _, Box::new(Arc::clone(&door)), spec, events, shutdown);
+        tokio::select! {
+            () = serving => panic!("nobody shut it down"),
+            () = host.sleep_until(host.now() + Span::from_secs(5)) => {}
+        }
+        let let_in = door.0.load(Ordering::Relaxed);
+        assert!(let_in > MOST / 2, "only {let_in} came in");
+    }
 }
