@@ -28,6 +28,8 @@ pub const ALIGN_BYTES: u64 = 64;
 pub struct Arena {
     start: NonNull<c_void>,
     bytes: usize,
+    /// A trainer's memfd.
+    memory: Option<OwnedFd>,
     /// Where it is counted.
     mapped: Option<Mapped>,
 }
@@ -177,7 +179,20 @@ impl Arena {
         if hole < claimed {
             return Err(ArenaError::Holes);
         }
-        Self::map_shared(memory.as_fd(), length)
+        let kept = memory.try_clone()?;
+        let mut arena = Self::map_shared(memory.as_fd(), length)?;
+        arena.memory = Some(kept);
+        Ok(Arc::new(arena))
+    }
+
+    /// Whether the trainer has left all pages where they are. No seal that lets two processes
+    /// write keeps it from giving some back, which then take time and memory to come again.
+    pub fn is_whole(&self) -> bool {
+        /// Of `st_blocks`, whatever the file system's own are.
+        const BLOCK_BYTES: u64 = 512;
+        let Some(memory) = &self.memory else { return true };
+        let blocks = rustix::fs::fstat(memory).map_or(0, |stat| stat.st_blocks);
+        u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK_BYTES) >= self.bytes as u64
     }
 
     /// Creates a trainer's arena: a memfd with every page present, sealed, and its mapping.
@@ -198,7 +213,7 @@ impl Arena {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals).map_err(io::Error::from)?;
         let arena = Self::map_shared(memory.as_fd(), length)?;
-        Ok((arena, memory))
+        Ok((Arc::new(arena), memory))
     }
 
     /// All of it.
@@ -217,21 +232,18 @@ impl Arena {
         Self::mapped(start.map_err(io::Error::from)?, length)
     }
 
-    fn map_shared(
-        memory: std::os::fd::BorrowedFd<'_>,
-        length: usize,
-    ) -> Result<Arc<Self>, ArenaError> {
+    fn map_shared(memory: std::os::fd::BorrowedFd<'_>, length: usize) -> Result<Self, ArenaError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing here.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, flags, memory, 0) };
-        Self::mapped(start.map_err(io::Error::from)?, length).map(Arc::new)
+        Self::mapped(start.map_err(io::Error::from)?, length)
     }
 
     fn mapped(start: *mut c_void, bytes: usize) -> Result<Self, ArenaError> {
         let start = NonNull::new(start).ok_or(ArenaError::BadSize(bytes as u64))?;
-        Ok(Self { start, bytes, mapped: None })
+        Ok(Self { start, bytes, memory: None, mapped: None })
     }
 }
 
@@ -370,7 +382,7 @@ impl AsRef<[u8]> for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::MemfdFlags;
+    use rustix::fs::{FallocateFlags, MemfdFlags};
 
     fn memfd(bytes: u64, allocate: bool, seals: SealFlags) -> OwnedFd {
         let memory = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).expect("memfd");
@@ -402,6 +414,18 @@ mod tests {
         }
         let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("a file"));
         assert!(matches!(Arena::from_memfd(&file, 1), Err(ArenaError::Unsealed)));
+    }
+
+    #[test]
+    fn a_hole_that_is_punched_later_is_found() {
+        let (_ours, memory) = Arena::create_memfd(1 << 20).expect("memory");
+        let theirs = Arena::from_memfd(&memory, 1 << 20).expect("sealed and whole");
+        assert!(theirs.is_whole());
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&memory, punch, 1 << 16, 4096).expect("its own");
+        assert!(!theirs.is_whole());
+        theirs.whole().slice(1 << 16..(1 << 16) + 1).copy_from_bytes(0, &[1]);
+        assert!(theirs.is_whole(), "the page came back");
     }
 
     #[test]

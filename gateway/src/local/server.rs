@@ -443,6 +443,11 @@ impl Server {
                     }
                     continue;
                 }
+                Request::Post { .. } if !attached.arena.is_whole() => {
+                    return "memory of the arena was given back while it was attached: a hole was \
+                            punched in the memfd"
+                        .to_owned();
+                }
                 Request::Post { post, contribution_offset, result_offset } => {
                     let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
                     let slots = slots(&attached.arena, bytes, contribution_offset, result_offset);

@@ -153,6 +153,13 @@ impl Raw {
         write_message(&mut self.stream, &Request::Commit(commit).encode()).await
     }
 
+    /// Returns once the gateway has read all that was posted.
+    pub async fn is_heard(&mut self) {
+        self.commit(0).await.expect("sent");
+        let answered = |heard: &_| matches!(heard, Response::Event(RankEvent::CommitFailed { .. }));
+        while !answered(&self.hear().await.expect("not cut off")) {}
+    }
+
     /// Hears until the last post is over; whether it succeeded.
     pub async fn outcome(&mut self) -> bool {
         loop {

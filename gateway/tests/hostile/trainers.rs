@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -57,22 +58,36 @@ fn punch(memory: &OwnedFd) {
     rustix::fs::fallocate(memory, hole, 0, ARENA).expect("its own");
 }
 
-/// The other job all-reduces while somebody writes to a memory and punches holes into it; what
-/// is still attached.
-async fn all_reduce_while_changing(
-    mut all: [Raw; 3],
-    arena: Arc<Arena>,
-    memory: OwnedFd,
-) -> [Raw; 3] {
-    let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
-    let scribbler = std::thread::spawn(move || {
-        while !told.load(Ordering::Relaxed) {
-            punch(&memory);
-            arena.whole().slice(0..4096).copy_from_bytes(0, &[0xff; 4096]);
-            assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
-        }
-    });
+/// Does it on a thread of its own, over and over, for as long as it is there.
+struct Busy {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    fn with(mut what: impl FnMut() + Send + 'static) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let work = move || {
+            while !told.load(Ordering::Relaxed) {
+                what();
+            }
+        };
+        Self { over, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()) || std::thread::panicking());
+    }
+}
+
+/// The other job all-reduces while somebody writes to a memory.
+async fn all_reduce_while_writing(mut all: [Raw; 3], arena: Arc<Arena>) -> [Raw; 3] {
+    let _writer = Busy::with(move || arena.whole().copy_from_bytes(0, &[0xff; 4096]));
     for _ in 0..50 {
         for raw in &mut all {
             raw.post(CLAIM).await.expect("posted");
@@ -81,26 +96,46 @@ async fn all_reduce_while_changing(
             assert!(raw.outcome().await, "sums of nonsense are sums");
         }
     }
-    over.store(true, Ordering::Relaxed);
-    scribbler.join().expect("the seal held");
     all
 }
 
 #[test]
-fn memory_that_changes_during_the_exchange_harms_its_own_job_only() {
+fn memory_that_is_written_during_the_exchange_harms_its_own_job_only() {
     let attack = async |deployment: &mut Deployment| {
         let all = Raw::attach_all(deployment).await;
         let arena = Arc::clone(&all[0].arena);
-        let memory = all[0].memory.try_clone().expect("a descriptor");
-        all_reduce_while_changing(all, arena, memory).await
+        all_reduce_while_writing(all, arena).await
     };
     // The other job has its half of the link, whatever becomes of its memory.
     let harmless = async |own: &mut Deployment, _others: &mut Deployment| {
         let all = Raw::attach_all(own).await;
-        let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
-        all_reduce_while_changing(all, arena, memory).await
+        all_reduce_while_writing(all, Arena::anonymous(ARENA).expect("memory")).await
     };
-    beside_and_compare("memory written and punched during the exchange", attack, harmless);
+    beside_and_compare("memory written during the exchange", attack, harmless);
+}
+
+#[test]
+fn memory_that_is_given_back_during_the_exchange_harms_its_own_job_only() {
+    beside("memory given back during the exchange", async |deployment| {
+        let mut all = Raw::attach_all(deployment).await;
+        let memory = all[0].memory.try_clone().expect("a descriptor");
+        all[0].post(CLAIM).await.expect("posted");
+        all[0].is_heard().await;
+        let _punching = Busy::with(move || {
+            punch(&memory);
+            assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
+        });
+        for raw in &mut all[1..] {
+            raw.post(CLAIM).await.expect("posted");
+        }
+        for raw in &mut all {
+            assert!(raw.outcome().await, "sums of nonsense are sums");
+        }
+        all[0].post(CLAIM).await.expect("sent");
+        let why = all[0].last_word().await;
+        assert!(why.contains("was given back"), "{why}");
+        all
+    });
 }
 
 #[test]
@@ -218,10 +253,10 @@ const SOCKET_VARIABLE: &str = "LANDBRIDGE_TEST_SOCKET";
 /// A process with its part of the crowd, and what it says.
 type Part = (Child, BufReader<ChildStdout>);
 
-fn crowd(deployment: &Deployment) -> Part {
+fn crowd(socket: &Path) -> Part {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["trainers::part_of_a_crowd", "--exact", "--ignored", "--nocapture"])
-        .env(SOCKET_VARIABLE, deployment.path("east.sock"))
+        .env(SOCKET_VARIABLE, socket)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -290,18 +325,15 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
         return;
     }
     beside("10,000 silent connections", async |deployment| {
-        let crowds = async {
-            let come = || {
-                let deployment: &Deployment = deployment;
-                std::thread::scope(|scope| {
-                    let parts: Vec<_> =
-                        (0..PROCESSES).map(|_| scope.spawn(|| crowd(deployment))).collect();
-                    parts.into_iter().map(|part| part.join().expect("open")).collect::<Vec<_>>()
-                })
-            };
-            tokio::task::block_in_place(come)
-        };
-        let crowds = crowds.await;
+        let socket = deployment.path("east.sock");
+        let parts: Vec<_> = (0..PROCESSES)
+            .map(|_| socket.clone())
+            .map(|socket| tokio::task::spawn_blocking(move || crowd(&socket)))
+            .collect();
+        let mut crowds = Crowds(Vec::new());
+        for part in parts {
+            crowds.0.push(part.await.expect("open"));
+        }
         let pid = deployment.gateways[0].process.id();
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").count();
         println!("the gateway has {files} files open");
@@ -311,6 +343,6 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
         for _ in 0..20 {
             team.sum(&[1, 2, 3], 1000).await.expect("a sum");
         }
-        (Crowds(crowds), team)
+        (crowds, team)
     });
 }
