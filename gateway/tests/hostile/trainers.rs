@@ -114,28 +114,42 @@ fn memory_that_is_written_during_the_exchange_harms_its_own_job_only() {
     beside_and_compare("memory written during the exchange", attack, harmless);
 }
 
+/// The other job all-reduces once while a memory is given back over and over.
+async fn all_reduce_while_punching(all: &mut [Raw; 3], memory: OwnedFd) -> Busy {
+    // What is posted later may be refused.
+    all[0].post(CLAIM).await.expect("posted");
+    all[0].is_heard().await;
+    let punching = Busy::with(move || {
+        punch(&memory);
+        assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
+    });
+    for raw in &mut all[1..] {
+        raw.post(CLAIM).await.expect("posted");
+    }
+    for raw in all {
+        assert!(raw.outcome().await, "sums of nonsense are sums");
+    }
+    punching
+}
+
 #[test]
 fn memory_that_is_given_back_during_the_exchange_harms_its_own_job_only() {
-    beside("memory given back during the exchange", async |deployment| {
+    let attack = async |deployment: &mut Deployment| {
         let mut all = Raw::attach_all(deployment).await;
         let memory = all[0].memory.try_clone().expect("a descriptor");
-        all[0].post(CLAIM).await.expect("posted");
-        all[0].is_heard().await;
-        let _punching = Busy::with(move || {
-            punch(&memory);
-            assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "the seal holds");
-        });
-        for raw in &mut all[1..] {
-            raw.post(CLAIM).await.expect("posted");
-        }
-        for raw in &mut all {
-            assert!(raw.outcome().await, "sums of nonsense are sums");
-        }
+        let _punching = all_reduce_while_punching(&mut all, memory).await;
         all[0].post(CLAIM).await.expect("sent");
         let why = all[0].last_word().await;
         assert!(why.contains("was given back"), "{why}");
         all
-    });
+    };
+    let harmless = async |own: &mut Deployment, _others: &mut Deployment| {
+        let mut all = Raw::attach_all(own).await;
+        let memory = memfd(ARENA, SealFlags::SHRINK | SealFlags::GROW);
+        drop(all_reduce_while_punching(&mut all, memory).await);
+        all
+    };
+    beside_and_compare("memory given back during the exchange", attack, harmless);
 }
 
 #[test]
