@@ -12,7 +12,7 @@ pub use deployment::{Deployment, LinkSeen, Post, Simulation};
 pub use error::SimulateError;
 pub use keys::{Keys, Papers};
 pub use lab::{Lab, Setup, address, gateway_spec, lan_address};
-pub use network::Network;
+pub use network::{Network, QUEUE_MIN};
 pub use step::{Haul, Step};
 
 use std::future::Future;

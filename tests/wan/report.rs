@@ -2,10 +2,11 @@
 
 use super::Measured;
 use super::row::{CUT_AFTER_S, Cell, Row};
+use super::verdict::{Verdict, verdicts};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// One object: `rows` of cells, and what was skipped.
+/// One object: `cells`, each with its link, `costs`, `verdicts`, and what was skipped.
 pub fn json(measured: &Measured) -> String {
     let cells: Vec<Value> = measured
         .cells
@@ -18,12 +19,25 @@ pub fn json(measured: &Measured) -> String {
             value
         })
         .collect();
-    format!("{}\n", json!({ "cells": cells, "costs": measured.costs, "skipped": measured.skipped }))
+    let report = json!({
+        "cells": cells,
+        "costs": measured.costs,
+        "verdicts": verdicts(measured),
+        "skipped": measured.skipped,
+    });
+    format!("{report}\n")
 }
 
-/// A table for each link.
+/// What was wanted, then a table for each link.
 pub fn markdown(measured: &Measured) -> String {
-    let mut text = String::new();
+    let mut text = String::from(
+        "| wanted | the worst of what was measured | figures | |\n|---|---|---|---|\n",
+    );
+    for Verdict { wanted, worst, met, figures } in verdicts(measured) {
+        let met = if met { "met" } else { "NOT MET" };
+        writeln!(text, "| {wanted} | {worst} | {figures} | {met} |").expect("a string takes all");
+    }
+    text.push('\n');
     let mut rows: Vec<Row> = Vec::new();
     for (row, _) in &measured.cells {
         if !rows.contains(row) {

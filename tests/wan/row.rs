@@ -67,6 +67,13 @@ impl Row {
         Shape { rate: self.rate, rtt: self.rtt, loss: self.loss, ..Shape::new(1, 1) }
     }
 
+    /// What the link holds twenty times, in whole elements; `None` where it is too short for a
+    /// bound on eta.
+    pub fn twenty_bdp(&self) -> Option<u64> {
+        let bytes = 20.0 * self.rate.bytes_per_second() * self.rtt.as_secs_f64();
+        (self.rtt >= Span::from_ms(10)).then(|| (bytes / 4.0).ceil() as u64 * 4)
+    }
+
     /// T* of an all-reduce, in seconds.
     pub fn bound(&self, fabric: &Fabric, bytes: u64) -> f64 {
         bound::all_reduce(fabric, ByteCount::new(bytes)).as_secs_f64()

@@ -14,6 +14,7 @@ mod wan;
 mod wan_sim;
 
 use crate::command::Failure;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -21,6 +22,16 @@ use std::process::{Command, ExitCode};
 struct Page {
     title: &'static str,
     text: String,
+    /// The same as one object, for `NAME.json`, with where it comes from among its keys.
+    json: Option<Value>,
+    /// What was wanted and is not so: the page says it, and the command fails.
+    missed: Vec<String>,
+}
+
+impl Page {
+    fn new(title: &'static str, text: String) -> Self {
+        Self { title, text, json: None, missed: Vec::new() }
+    }
 }
 
 /// A bench's name, and what runs it from the workspace's root.
@@ -61,22 +72,32 @@ fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCo
             return ExitCode::FAILURE;
         }
     };
+    let (command, commit) =
+        (format!("cargo xtask bench {name}"), output("git", &["rev-parse", "--short", "HEAD"]));
+    let machine = machine();
     let text = format!(
-        "# {}\n\nWritten by `cargo xtask bench {name}` at commit {}, on {}.\n\n{}",
-        page.title,
-        output("git", &["rev-parse", "--short", "HEAD"]),
-        machine(),
-        page.text,
+        "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
+        page.title, page.text,
     );
+    let mut files = vec![(format!("{name}.md"), text.clone())];
+    if let Some(mut json) = page.json {
+        for (key, value) in [("command", command), ("commit", commit), ("machine", machine)] {
+            json[key] = value.into();
+        }
+        files.push((format!("{name}.json"), format!("{json}\n")));
+    }
     let folder = root.join("docs/results");
-    let file = folder.join(format!("{name}.md"));
-    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, &text));
-    if let Err(error) = written {
-        eprintln!("{}: {error}", file.display());
-        return ExitCode::FAILURE;
+    for (file, text) in files {
+        let file = folder.join(file);
+        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, &text));
+        if let Err(error) = written {
+            eprintln!("{}: {error}", file.display());
+            return ExitCode::FAILURE;
+        }
     }
     println!("{text}");
-    ExitCode::SUCCESS
+    page.missed.iter().for_each(|missed| eprintln!("NOT MET: {missed}"));
+    if page.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A short run of `train`, shown and not written.

@@ -55,7 +55,7 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
         skip(tally, "python: packages could not be installed", &failure);
         return Ok(());
     }
-    let wheel = build_wheel(&plain, &folder.join("dist"))?;
+    let wheel = build_wheel(&plain, "dev", &folder.join("dist"))?;
     plain.install_wheel(&wheel)?;
     plain.run(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
     plain.run(&["mypy", "--strict", "--exclude", "landbridge/torch", "python/landbridge"])?;
@@ -76,7 +76,8 @@ pub fn bench(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
     let tools = Environment::new(root, folder.join("venv"));
     tools.create()?;
     tools.install(&PACKAGES, &[])?;
-    let wheel = build_wheel(&tools, &folder.join("dist"))?;
+    // Speed is what is measured.
+    let wheel = build_wheel(&tools, "release", &folder.join("dist"))?;
     let torch = Environment::new(root, folder.join(format!("venv-torch-{}", TORCHES[0])));
     torch.install_torch(TORCHES[0])?;
     torch.install_wheel(&wheel)?;
@@ -203,11 +204,11 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// In the profile of the tests, so that little is built twice. Returns the wheel's path.
-fn build_wheel(tools: &Environment<'_>, dist: &Path) -> Result<String, Failure> {
+/// In this profile; that of the tests builds little twice. Returns the wheel's path.
+fn build_wheel(tools: &Environment<'_>, profile: &str, dist: &Path) -> Result<String, Failure> {
     let _ = std::fs::remove_dir_all(dist);
     let out = dist.display().to_string();
-    tools.run(&["maturin", "build", "--quiet", "--profile", "dev", "--out", &out])?;
+    tools.run(&["maturin", "build", "--quiet", "--profile", profile, "--out", &out])?;
     let made = std::fs::read_dir(dist).into_iter().flatten().flatten().map(|entry| entry.path());
     let made: Vec<String> = made.map(|path| path.display().to_string()).collect();
     match &made[..] {

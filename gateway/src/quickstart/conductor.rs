@@ -8,17 +8,14 @@ use super::report::{AllReduce, Direction, Link, Relay, Report, StageSeconds};
 use super::training::{GLOBAL_BATCH, Trained};
 use super::{Options, QuickstartError, mlp, reference};
 use crate::observe::server::fetch_status;
+use crate::simulate::QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use hier_collectives::bound;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
-use units::Span;
 
-/// The relay's queue holds one BDP, and at least this much time: on a short link a BDP is
-/// less than what a timer of one millisecond lets go at once.
-const QUEUE_MIN: Span = Span::from_ms(10);
 /// How long the gateways may take to meet.
 const MEET_PATIENCE: Duration = Duration::from_secs(30);
 

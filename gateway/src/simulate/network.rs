@@ -7,6 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
+/// A queue holds one BDP, and at least this much time: on a short link a BDP is less than what a
+/// timer of one millisecond lets go at once, and routers have more.
+pub const QUEUE_MIN: Span = Span::from_ms(10);
+
 /// The links and ports of a fabric between the addresses of its gateways.
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -17,7 +21,7 @@ pub struct Network {
 impl Network {
     /// Every link with its rate, loss and half its RTT each way, and a queue of one BDP; the ports
     /// of a region together, with the sum of their rates, and a queue of one BDP of its longest
-    /// link; and a LAN between the gateways of each region.
+    /// link; none shorter than [`QUEUE_MIN`]; and a LAN between the gateways of each region.
     ///
     /// # Errors
     /// A rate or RTT that no link can have.
@@ -26,7 +30,8 @@ impl Network {
         let mut links = Vec::new();
         for link in fabric.links() {
             let spec = LinkSpec::new(link.rate, Span::from_ns(link.rtt.ns() / 2))?;
-            links.push((ip(link.a), ip(link.b), spec.with_loss(link.loss)));
+            let queue = QueueSize::Time(link.rtt.max(QUEUE_MIN));
+            links.push((ip(link.a), ip(link.b), spec.with_loss(link.loss).with_queue(queue)));
         }
         let lan = LinkSpec::new(LAN_RATE, LAN_DELAY)?;
         let mut ports = Vec::new();
@@ -38,7 +43,8 @@ impl Network {
             let wan = || gateways().filter_map(|gateway| fabric.gateway(gateway).wan);
             let port = |bits: u64| -> Result<LinkSpec, SimulateError> {
                 let rate = BitRate::from_bits_per_second(bits);
-                Ok(LinkSpec::new(rate, Span::ZERO)?.with_queue(QueueSize::Time(longest)))
+                Ok(LinkSpec::new(rate, Span::ZERO)?
+                    .with_queue(QueueSize::Time(longest.max(QUEUE_MIN))))
             };
             if wan().next().is_some() {
                 let egress = port(wan().map(|wan| wan.egress.bits_per_second()).sum())?;

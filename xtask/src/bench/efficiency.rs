@@ -46,5 +46,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         words.join(" "),
         table.trim()
     );
-    Ok(Page { title: "What distance costs a training step", text })
+    Ok(Page::new("What distance costs a training step", text))
 }

@@ -45,5 +45,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
             (column("struck_percent"), column("longest_wait"), column("recovery_seconds"));
         writeln!(text, "| {name} | {struck} | {wait} | {again} |").expect("a string takes all");
     }
-    Ok(Page { title: "Faults on processes", text })
+    Ok(Page::new("Faults on processes", text))
 }

@@ -59,7 +59,7 @@ pub(super) fn measure_some(root: &Path, wanted: &[&str]) -> Result<Page, Failure
     let mut rows: BTreeMap<String, String> = rows_of_the_page(root).collect();
     rows.extend(runs?.iter().map(|run| (run.target.clone(), run.row(&commit))));
     rows.retain(|target, _| targets.lines().any(|line| line == target));
-    Ok(Page { title: "Fuzzing", text: table(&rows) + &earlier(root) })
+    Ok(Page::new("Fuzzing", table(&rows) + &earlier(root)))
 }
 
 /// Runs one target over its seeds and what libFuzzer makes of them.

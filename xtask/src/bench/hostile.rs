@@ -71,5 +71,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     if !missed.is_empty() {
         return Err(line.failed(&format!("{text}\nnot met: {}", missed.join(", "))));
     }
-    Ok(Page { title: "An honest job beside a hostile one", text })
+    Ok(Page::new("An honest job beside a hostile one", text))
 }

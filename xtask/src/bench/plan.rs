@@ -30,7 +30,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         table.trim(),
         proved.join("\n")
     );
-    Ok(Page { title: "Plans of large fabrics", text })
+    Ok(Page::new("Plans of large fabrics", text))
 }
 
 /// How the proof's line begins.

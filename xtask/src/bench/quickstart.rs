@@ -39,7 +39,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
         writeln!(text, "| {shown} | {} |", cells(&report).join(" | ")).expect("a string takes all");
     }
-    Ok(Page { title: "Quickstart", text })
+    Ok(Page::new("Quickstart", text))
 }
 
 fn cells(report: &Value) -> Vec<String> {

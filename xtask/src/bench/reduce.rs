@@ -19,5 +19,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          the bench fails.\n\n```text\n{}\n```\n",
         table.trim()
     );
-    Ok(Page { title: "The reduction kernels", text })
+    Ok(Page::new("The reduction kernels", text))
 }

@@ -12,5 +12,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     if !status.success() {
         return Err(line.failed(&status));
     }
-    Ok(Page { title: "What the hierarchy saves", text })
+    Ok(Page::new("What the hierarchy saves", text))
 }

@@ -39,7 +39,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     if let Some(at) = kept.find(BY_HAND) {
         put(&mut text, format_args!("\n{}", &kept[at..]));
     }
-    Ok(Page { title: "Faults in virtual time", text })
+    Ok(Page::new("Faults in virtual time", text))
 }
 
 /// Characters of a finding.

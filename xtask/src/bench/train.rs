@@ -9,35 +9,63 @@ use std::path::Path;
 
 /// Runs it whole, writes `docs/results/train.json` as well.
 pub fn measure(root: &Path) -> Result<Page, Failure> {
-    let (page, json) = run(root, &[])?;
-    let file = root.join("docs/results/train.json");
-    std::fs::write(&file, json).map_err(|error| Failure {
-        why: format!("{}: {error}", file.display()),
-        repeat: "cargo xtask bench train".to_owned(),
-    })?;
-    Ok(page)
+    run(root, &[])
 }
 
 /// A short run, to see that it works.
 pub fn quick(root: &Path) -> Result<Page, Failure> {
-    Ok(run(root, &["--quick"])?.0)
+    run(root, &["--quick"])
 }
 
-fn run(root: &Path, options: &[&str]) -> Result<(Page, String), Failure> {
+fn run(root: &Path, options: &[&str]) -> Result<Page, Failure> {
     let line = python::bench(root, &[&["python/benches/train.py"], options].concat())?;
     let (status, stdout) = line.capture(root)?;
     if !status.success() {
         return Err(line.failed(&status));
     }
-    let report = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
-    Ok((Page { title: "Trainers", text: page(&report) }, stdout))
+    let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
+    let text = page(&report);
+    let missed = BOUNDS.iter().filter_map(|bound| bound.missed(&report)).collect();
+    Ok(Page { json: Some(report), missed, ..Page::new("Trainers", text) })
 }
+
+/// What is wanted of a figure.
+struct Bound {
+    what: &'static str,
+    figure: &'static str,
+    least: f64,
+    most: f64,
+}
+
+impl Bound {
+    const fn most(what: &'static str, figure: &'static str, most: f64) -> Self {
+        Self { what, figure, least: f64::NEG_INFINITY, most }
+    }
+
+    const fn least(what: &'static str, figure: &'static str, least: f64) -> Self {
+        Self { what, figure, least, most: f64::INFINITY }
+    }
+
+    /// What is missed, if it is; a figure that is not there is missed.
+    fn missed(&self, report: &Value) -> Option<String> {
+        let figure = report.pointer(self.figure).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        let met = (self.least..=self.most).contains(&figure);
+        (!met).then(|| format!("{}: {figure:.2}", self.what))
+    }
+}
+
+const BOUNDS: [Bound; 4] = [
+    Bound::most("4 KiB through the gateway, over a bare ping-pong", "/round_trip/ratio", 2.5),
+    Bound::least("copy into the arena, over memcpy", "/copy/ratio", 0.7),
+    Bound::most("longest step of first use, over the median", "/first_use/ratio", 2.0),
+    Bound::least("part of the exchange that is hidden", "/overlap/hidden", 0.8),
+];
 
 fn page(report: &Value) -> String {
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let mut text = format!(
         "The machine is shared, and busy with other work where the figures say so: see the bare \
-         ping-pong and memcpy beside them. PyTorch {}, the wheel in the profile of the tests; the \
+         ping-pong and memcpy beside them. PyTorch {}, the wheel in the release profile; the \
          link is emulated ({}, {}, {} loss). Computing is a sleep, as on an accelerator. \
          `train.json` has the figures unrounded.\n\n\
          | what | measured | beside it | ratio | wanted |\n|---|---|---|---|---|\n",

@@ -2,19 +2,26 @@
 
 use super::Page;
 use crate::command::{CommandLine, Failure};
+use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs all rows; writes `docs/results/wan.json` and `docs/results/wan.svg` as well.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     let results = root.join("docs/results");
-    let file = |name: &str| results.join(name).display().to_string();
-    let (svg, json) = (file("wan.svg"), file("wan.json"));
-    let line = line(root, &["--svg", &svg, "--json-to", &json])?;
+    let svg = results.join("wan.svg").display().to_string();
+    let scratch = crate::test::target_folder().join("wan.json");
+    let line = line(root, &["--svg", &svg, "--json-to", &scratch.display().to_string()])?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
         return Err(line.failed(&status));
     }
+    let json = std::fs::read(&scratch).map_err(|error| line.failed(&error))?;
+    let json: Value = serde_json::from_slice(&json).map_err(|error| line.failed(&error))?;
+    let verdicts = json["verdicts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let missed = verdicts.iter().filter(|verdict| verdict["met"] != true);
+    let missed = missed.map(|verdict| format!("{}: {}", verdict["wanted"], verdict["worst"]));
+    let missed = missed.collect();
     let text = format!(
         "An all-reduce of f32 with one rank in each region, from the last post to the last result; \
          medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
@@ -25,7 +32,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          seconds, and its time is that of as many bytes at its rate. Cells are cut at 20 s. The \
          same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
     );
-    Ok(Page { title: "The long haul", text })
+    Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
 
 /// Some rows, or another arm: shown and not written.

@@ -57,5 +57,5 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         text.push_str(&format!("\n{what}\n\n{}\n", stdout.trim()));
     }
     text.push_str(HELD_BY_TESTS);
-    Ok(Page { title: "wan-sim", text })
+    Ok(Page::new("wan-sim", text))
 }

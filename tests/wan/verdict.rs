@@ -1,0 +1,174 @@
+//! What was wanted of each figure, and whether it is so.
+
+use super::Measured;
+use super::quinn::FIXED_WINDOW;
+use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
+use super::simulated::HELD;
+use serde::Serialize;
+
+/// One bound, with the figure that is furthest on its wrong side.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    pub wanted: String,
+    /// The figure, and whose it is.
+    pub worst: String,
+    pub met: bool,
+    /// Figures that were held to it.
+    pub figures: usize,
+}
+
+/// All bounds of which something was measured.
+pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
+    let (clean, lossy) = (etas(measured, 0.0..0.001_01), etas(measured, 0.001_01..1.0));
+    let bounds = [
+        least("virtual: eta of 20 BDP and more, loss up to 0.1 %, at least 0.95", clean, 0.95),
+        least("virtual: eta of 20 BDP and more, loss of 1 %, at least 0.93", lossy, 0.93),
+        most("lab and virtual: etas of 20 BDP and more apart, at most 0.04", apart(measured), 0.04),
+        most("4 KiB and 1 MB without loss: over 1.15 T* + 3 ms, in ms", small(measured), 0.0),
+        most("a window of 1.25 MB: off W/RTT, at most 0.1", windows(measured), 0.1),
+        least(
+            "virtual: one segment for all, times as long as ours, over 1",
+            segments(measured),
+            1.0,
+        ),
+        least("lab, 2 ms clean: the best peer, times as long as ours", peers(measured, NEAR), 1.0),
+        least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),
+        least("lab, 80 ms, 0.1 %: Gloo with BBR, at least 8", peers(measured, GLOO), 8.0),
+        most("loopback: CPU seconds over those of quinn, at most 1.25", costs(measured), 1.25),
+    ];
+    bounds.into_iter().flatten().collect()
+}
+
+type Figures = Vec<(String, f64)>;
+
+fn least(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
+    let worst = figures.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(verdict(wanted, worst, worst.1 >= bound, figures.len()))
+}
+
+fn most(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
+    let worst = figures.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(verdict(wanted, worst, worst.1 <= bound, figures.len()))
+}
+
+fn verdict(wanted: &str, (whose, figure): &(String, f64), met: bool, figures: usize) -> Verdict {
+    let worst = format!("{figure:.3} ({whose})");
+    Verdict { wanted: wanted.to_owned(), worst, met, figures }
+}
+
+const OURS: &str = "landbridge";
+
+fn cells<'a>(
+    measured: &'a Measured,
+    who: &'a str,
+    arm: &'a str,
+) -> impl Iterator<Item = (&'a Row, &'a Cell)> {
+    let cells = measured.cells.iter().map(|(row, cell)| (row, cell));
+    cells.filter(move |(_, cell)| cell.who == who && cell.arm == arm)
+}
+
+/// Far enough for a bound on eta, and large enough.
+fn is_bulk((row, cell): &(&Row, &Cell)) -> bool {
+    row.twenty_bdp().is_some_and(|least| cell.bytes >= least)
+}
+
+fn named(row: &Row, cell: &Cell) -> String {
+    format!("{}, {row}", units::ByteCount::new(cell.bytes))
+}
+
+/// A cell that was cut took longer than any bound.
+fn eta(cell: &Cell) -> f64 {
+    cell.eta.unwrap_or(0.0)
+}
+
+fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
+    let bulk = cells(measured, HELD, "virtual").chain(cells(measured, OURS, "virtual"));
+    let bulk = bulk.filter(is_bulk);
+    let bulk = bulk.filter(|(row, _)| losses.contains(&row.loss.as_f64()));
+    bulk.map(|(row, cell)| (named(row, cell), eta(cell))).collect()
+}
+
+fn apart(measured: &Measured) -> Figures {
+    let labs = cells(measured, OURS, "lab").filter(is_bulk);
+    let labs = labs.filter(|(row, _)| row.rate.bits_per_second() <= 1_000_000_000);
+    let pair = |(row, lab): (&Row, &Cell)| {
+        let same = |(other, cell): &(&Row, &Cell)| *other == row && cell.bytes == lab.bytes;
+        let (_, simulated) = cells(measured, OURS, "virtual").find(same)?;
+        Some((named(row, lab), (eta(lab) - eta(simulated)).abs()))
+    };
+    labs.filter_map(pair).collect()
+}
+
+fn small(measured: &Measured) -> Figures {
+    let cells = ["virtual", "lab"].into_iter().flat_map(|arm| cells(measured, OURS, arm));
+    let small = cells.filter(|(row, cell)| row.loss.as_f64() == 0.0 && cell.bytes <= 1_000_000);
+    let over = |(row, cell): (&Row, &Cell)| {
+        let bound = row.bound(&row.shape().fabric(), cell.bytes);
+        let seconds = cell.seconds.unwrap_or(f64::INFINITY);
+        (format!("{}, {}", cell.arm, named(row, cell)), (seconds - 1.15 * bound - 0.003) * 1e3)
+    };
+    small.map(over).collect()
+}
+
+/// Without loss, and where the window is less than the link holds.
+fn windows(measured: &Measured) -> Figures {
+    let who = format!("quinn, window of {}", units::ByteCount::new(FIXED_WINDOW));
+    let windows = cells(measured, &who, "virtual").filter(|(row, _)| row.loss.as_f64() == 0.0);
+    let off = |(row, cell): (&Row, &Cell)| {
+        let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
+        let got = cell.bytes as f64 / cell.seconds?;
+        let narrow = expected < 0.9 * row.rate.bytes_per_second();
+        narrow.then(|| (row.to_string(), (got / expected - 1.0).abs()))
+    };
+    windows.filter_map(off).collect()
+}
+
+fn segments(measured: &Measured) -> Figures {
+    let whole = cells(measured, "one segment for the whole buffer", "virtual");
+    let times = |(row, cell): (&Row, &Cell)| {
+        let same = |(other, ours): &(&Row, &Cell)| *other == row && ours.bytes == cell.bytes;
+        let (_, ours) = cells(measured, OURS, "virtual").find(same)?;
+        Some((row.to_string(), cell.seconds? / ours.seconds?))
+    };
+    whole.filter_map(times).collect()
+}
+
+/// Rows of the lab, and who counts there.
+struct Against {
+    rtt_ms: u64,
+    loss_most: f64,
+    loss_least: f64,
+    who: &'static [&'static str],
+}
+
+const PEERS: &[&str] = &["Gloo, cubic", "Gloo, bbr", "Open MPI, cubic", "Open MPI, bbr"];
+const NEAR: Against = Against { rtt_ms: 2, loss_least: 0.0, loss_most: 0.0, who: PEERS };
+const FAR: Against = Against { rtt_ms: 80, loss_least: 0.0, loss_most: 0.001_01, who: PEERS };
+const GLOO: Against =
+    Against { rtt_ms: 80, loss_least: 0.000_99, loss_most: 0.001_01, who: &["Gloo, bbr"] };
+
+/// The best of them over ours; one that was cut took as long as it had at least.
+fn peers(measured: &Measured, against: Against) -> Figures {
+    let rows = cells(measured, OURS, "lab").filter(|(row, cell)| {
+        cell.bytes == COMMON
+            && row.rate.bits_per_second() == 1_000_000_000
+            && row.rtt == units::Span::from_ms(against.rtt_ms)
+            && (against.loss_least..=against.loss_most).contains(&row.loss.as_f64())
+    });
+    let best = |(row, ours): (&Row, &Cell)| {
+        let of_peer = |who: &&'static str| {
+            let found = cells(measured, who, "lab").find(|(other, _)| *other == row)?.1;
+            Some((*who, found.seconds.unwrap_or(CUT_AFTER_S as f64)))
+        };
+        let peers = against.who.iter().filter_map(of_peer);
+        let (who, seconds) = peers.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let ours = ours.seconds.unwrap_or(f64::INFINITY);
+        Some((format!("{who}, {row}"), seconds / ours))
+    };
+    rows.filter_map(best).collect()
+}
+
+fn costs(measured: &Measured) -> Figures {
+    let named = |cost: &super::cpu::Cost| (format!("{} B", cost.packet_payload_bytes), cost.ratio);
+    measured.costs.iter().map(named).collect()
+}
