@@ -32,7 +32,7 @@ use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use links::Links;
 pub use links::{RateChange, RateError};
-use pace::{SlowLink, Watch};
+use pace::{Carries, SlowLink, Watch};
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -577,11 +577,16 @@ impl Engine {
         self.links.find(to, state)
     }
 
-    /// Our link to a region, if it was found to carry less than it is held to.
+    /// Our link to a region, if it was found to carry less than it is held to, or to be longer
+    /// than the fabric says.
     fn slow_link(&self, to: RegionId) -> Option<SlowLink> {
+        let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let (held, carries) = self.rates(to)?;
-        let carries = carries.filter(|carries| *carries < held)?;
-        Some(SlowLink { held, carries })
+        let due = Carries { rate: held, rtt: link.rtt };
+        // As last told: an estimate that breathes is no news.
+        let rtt = self.links.told((link.a, link.b)).map_or(link.rtt, |told| told.rtt.max(link.rtt));
+        let found = Carries { rate: carries.map_or(held, |carries| carries.min(held)), rtt };
+        (found != due).then_some(SlowLink { due, found })
     }
 
     /// What our link to a region is held to by those who may, and what it was found to carry when

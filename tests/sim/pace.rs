@@ -135,6 +135,30 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
 }
 
 #[test]
+fn a_link_that_becomes_longer_is_named_until_it_is_as_before() {
+    simulate(async {
+        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
+        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
+        let (rate, rtt) = (mesh.links[0].1, mesh.links[0].2);
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(128 << 20).await;
+        // How long the link is is known after some spans of measuring.
+        for (times, steps, seen) in [(1, 4, "nobody"), (5, 16, "link a-b"), (1, 4, "nobody")] {
+            let delay = Span::from_ns(rtt.ns() / 2 * times);
+            let spec = LinkSpec::new(rate, delay).expect("a link");
+            let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+            for (from, to) in [(a, b), (b, a)] {
+                lab.net.set_spec(from, to, spec).expect("a link");
+            }
+            for _ in 0..steps {
+                step_of_buckets(&lab, &clients).await;
+            }
+            assert_eq!(said(&lab).await, [seen, seen], "{times} times as long");
+        }
+    });
+}
+
+#[test]
 fn speeds_are_measured_between_a_result_and_the_next_post() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 1), 1).await;

@@ -187,6 +187,11 @@ impl Links {
         Some((found, name))
     }
 
+    /// What was last told of a link.
+    pub fn told(&self, ends: (RegionId, RegionId)) -> Option<LinkState> {
+        self.links.get(&ends).map(|state| state.told)
+    }
+
     /// The regions of the link to a peer.
     pub fn ends_to(&self, peer: GatewayId) -> Option<(RegionId, RegionId)> {
         let (one, other) = (self.fabric.gateway(self.me).region, self.fabric.gateway(peer).region);

@@ -20,18 +20,25 @@ pub(super) struct Watch {
     me: GatewayId,
     /// How long messages of each gateway take.
     delays: Vec<Span>,
-    /// This gateway's links that carry less than they are held to, by the region at the other end.
+    /// This gateway's links that are not what they should be, by the region at the other end.
     slow: BTreeMap<RegionId, SlowLink>,
     /// By size, which of them makes a collective longest, and by how much.
     slowed: BTreeMap<u64, Option<(RegionId, Span)>>,
     told: Option<Party>,
 }
 
-/// What a link is held to, and what it was found to carry.
+/// A link that carries less than it is held to, or is longer than the fabric says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlowLink {
-    pub held: BitRate,
-    pub carries: BitRate,
+    pub due: Carries,
+    pub found: Carries,
+}
+
+/// What a link carries, and over what distance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Carries {
+    pub rate: BitRate,
+    pub rtt: Span,
 }
 
 impl Watch {
@@ -76,6 +83,8 @@ impl Watch {
         if self.slow != *slow {
             self.slow.clone_from(slow);
             self.slowed.clear();
+            let found = slow.iter().map(|(to, link)| (*to, link.found));
+            self.delays = routes::delays_to(&self.fabric_with(found), self.me);
         }
         if slow.is_empty() {
             // Also where nothing large enough to show it follows.
@@ -111,18 +120,25 @@ impl Watch {
 
     /// What a link adds to a collective, if that is much.
     fn adds(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
-        let here = self.region(self.me);
-        let ends = (here.min(to), here.max(to));
-        let over = |rate: BitRate| {
-            let mut links = self.fabric.links().to_vec();
-            let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
-            of_it.for_each(|link| link.rate = rate);
-            let fabric = self.fabric.with_links(links);
+        let over = |carries: Carries| {
+            let fabric = self.fabric_with(std::iter::once((to, carries)));
             plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
         };
-        let (due, takes) = (over(link.held), over(link.carries));
+        let (due, takes) = (over(link.due), over(link.found));
         let added = takes.saturating_sub(due);
         (added as f64 >= SLOWED * due as f64).then_some(Span::from_ns(added))
+    }
+
+    /// The fabric, but for these links of the gateway's, by the region at the other end.
+    fn fabric_with(&self, found: impl Iterator<Item = (RegionId, Carries)>) -> Fabric {
+        let here = self.region(self.me);
+        let mut links = self.fabric.links().to_vec();
+        for (to, Carries { rate, rtt }) in found {
+            let ends = (here.min(to), here.max(to));
+            let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
+            of_it.for_each(|link| (link.rate, link.rtt) = (rate, rtt));
+        }
+        self.fabric.with_links(links)
     }
 
     /// Who holds the others up; said aloud when that changes.
