@@ -88,6 +88,8 @@ fn cases(numbers: &mut Numbers) -> Vec<Value> {
         shares_of((BATCH_MAX + 1, &[1.0; 2], &unlimited)),
         shares_of((51, &[1.0, 100.0], &unlimited)),
         shares_of((4, &[1.0, 1.0], &[1, 2])),
+        // In another order of the operations quotas are others in their last bit.
+        shares_of((9, &[0.2, 0.6, 1.3], &[u64::MAX; 3])),
     ];
     for case in 0..CASES {
         let (batch, speeds) = (numbers.batch(), numbers.speeds());
@@ -123,21 +125,34 @@ fn sequence(numbers: &mut Numbers) -> Value {
         if numbers.below(20) == 0 {
             now[rank] = 0.0;
         }
-        // A rank that splits another batch, or whose split came apart.
         let (other, apart) = (numbers.below(20) == 0, numbers.below(20) == 0);
-        let mut agreed = vec![split.agreed(); now.len()];
-        let mut states = vec![split.state(); now.len()];
-        agreed[rank] ^= u64::from(other);
-        states[rank] ^= u64::from(apart);
-        let told = split.handle_exchange(&now, &agreed, &states);
-        let is_unlike = matches!(told, Err(BatchError::Unlike { .. }));
-        steps.push(json!({
-            "speeds": now, "rank": rank, "other": other, "apart": apart, "unlike": is_unlike,
-            "changed": told.ok(), "shares": split.shares(), "state": split.state(),
-        }));
+        steps.push(step(&mut split, &now, (rank, other, apart)));
     }
     let (agreed, limits) = (split.agreed(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
+}
+
+/// A split that becomes better by 5 %, or by a little less.
+fn at_the_edge(speed: f64) -> Value {
+    let (batch, begun, limits) = (2000, [1.0, 1.0], [u64::MAX; 2]);
+    let mut split = Split::new(batch, &begun, &limits).expect("no limits");
+    let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], (0, false, false)));
+    let (agreed, limits) = (split.agreed(), limits_of(&limits));
+    json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
+}
+
+/// What a split says to an exchange in which `rank` has another batch, or came apart.
+fn step(split: &mut Split, speeds: &[f64], (rank, other, apart): (usize, bool, bool)) -> Value {
+    let mut agreed = vec![split.agreed(); speeds.len()];
+    let mut states = vec![split.state(); speeds.len()];
+    agreed[rank] ^= u64::from(other);
+    states[rank] ^= u64::from(apart);
+    let told = split.handle_exchange(speeds, &agreed, &states);
+    json!({
+        "speeds": speeds, "rank": rank, "other": other, "apart": apart,
+        "unlike": matches!(told, Err(BatchError::Unlike { .. })), "changed": told.ok(),
+        "shares": split.shares(), "state": split.state(),
+    })
 }
 
 #[test]
@@ -145,6 +160,7 @@ fn the_splits_written_down_are_those_of_this_side() {
     let mut numbers = Numbers(1);
     let mut lines = cases(&mut numbers);
     lines.extend((0..SEQUENCES).map(|_| sequence(&mut numbers)));
+    lines.extend([1050.0 / 950.0, 1049.0 / 951.0].map(at_the_edge));
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
         std::fs::write(path(), &text).expect("writable");

@@ -38,8 +38,8 @@ def batch_shares(
     quotas = _quotas(global_batch, speeds, allowed)
     shares: List[int] = []
     left = global_batch
-    for quota, limit in zip(quotas, allowed):
-        shares.append(min(int(quota), left, limit))
+    for quota in quotas:
+        shares.append(min(int(quota), left))
         left -= shares[-1]
     latest = _least_makespan(list(shares), left, speeds, allowed)
     for _ in range(left):

@@ -132,7 +132,7 @@ def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
         assert split.shares == [134, 133, 133] and split.was_alike
         if group.rank == 2:
             split = group.batch_split(400)
-        assert split.end_step(split.samples / 200.0 if group.rank else 0.0, split.samples)
+        assert split.end_step(4.0 if group.rank else 0.0, samples=800)
         return split.shares, split.was_alike, split.end_step(1.0), split.was_alike
 
     # The first computed for no time at all: what it was able to do before counts.
@@ -141,5 +141,6 @@ def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
 def test_a_time_that_gives_no_speed_is_refused_here(groups, wrong):
+    groups[0].close()  # so that nothing is posted
     with pytest.raises(landbridge.ConfigError, match="finite and not negative"):
         groups[0].batch_split(16).end_step(wrong)
