@@ -60,6 +60,8 @@ def test_unequal_batches_cover_every_global_batch_once():
         sampler.set_epoch(1, done=4)
     assert [len(sampler) for sampler in samplers] == [2, 2, 2]
     assert [i for step in zip(*samplers) for part in step for i in part] == orders[1][32:]
+    with pytest.raises(landbridge.ConfigError, match="7 batches done: an epoch has 6"):
+        samplers[0].set_epoch(1, done=7)
 
 
 def test_a_rank_without_samples_is_refused():

@@ -91,11 +91,14 @@ class UnevenSampler:
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Which order of the samples to yield, and how many of its batches are done already and
-        left out; the same on all ranks."""
+        left out; the same on all ranks. Raises ``ConfigError`` when it has not so many."""
+        batches = self._samples // self._global_batch
+        if not 0 <= done <= batches:
+            raise ConfigError(f"{done} batches done: an epoch has {batches}")
         self._epoch, self._done = epoch, done
 
     def __len__(self) -> int:
-        return max(self._samples // self._global_batch - self._done, 0)
+        return self._samples // self._global_batch - self._done
 
     def __iter__(self) -> Iterator[List[int]]:
         if self._shuffle:
