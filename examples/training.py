@@ -3,6 +3,7 @@ the same training in one process beside it."""
 
 import importlib
 import sys
+import types
 
 import sites
 
@@ -116,8 +117,8 @@ class Alone:
 
     rank = 0
 
-    def batch_shares(self, global_batch):
-        return [global_batch]
+    def batch_split(self, global_batch, limits):
+        return types.SimpleNamespace(shares=[global_batch])
 
 
 def steps_of(batches, count):

@@ -7,6 +7,7 @@
 Nothing is imported but the standard library, and nothing is connected, before ``connect``.
 """
 
+from ._batch import BatchSplit
 from .errors import (
     ArenaFull,
     AttachError,
@@ -38,6 +39,7 @@ __all__ = [
     "ArenaFull",
     "AttachError",
     "BadRequest",
+    "BatchSplit",
     "Closed",
     "CollectiveFailed",
     "Commit",

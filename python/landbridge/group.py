@@ -8,11 +8,11 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _buffers, _config, _link, errors
 from ._arena import Arena, Block, overlap
-from ._batch import batch_shares
+from ._batch import BatchSplit, batch_shares
 from ._descriptor import Dtype, Op
 from ._descriptor import Operation as Kind
 from ._state import Entry, State
@@ -312,13 +312,21 @@ class Group:
         be, as when the gateways were started anew."""
         return self._state.committed
 
-    def batch_share(self, global_batch: int) -> int:
-        """This rank's samples of a global batch, in proportion to the fabric's ``speeds``."""
-        return self.batch_shares(global_batch)[self.rank]
+    def batch_share(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> int:
+        """This rank's samples of a global batch; see ``batch_shares``."""
+        return self.batch_shares(global_batch, limits)[self.rank]
 
-    def batch_shares(self, global_batch: int) -> List[int]:
-        """Every rank's samples of a global batch; all ranks compute the same."""
-        return batch_shares(global_batch, self._place.speeds)
+    def batch_shares(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> List[int]:
+        """Every rank's samples of a global batch, by rank, in proportion to the fabric's
+        ``speeds``; all ranks compute the same, and nothing is exchanged. ``limits`` are samples
+        for each rank, such as what its memory holds. Raises ``ConfigError`` when the ranks
+        cannot hold the batch."""
+        return batch_shares(global_batch, self._place.speeds, limits)
+
+    def batch_split(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> BatchSplit:
+        """As ``batch_shares`` at first, and then anew as speeds drift; all ranks make one alike.
+        Raises what ``batch_shares`` raises."""
+        return BatchSplit(self, global_batch, self._place.speeds, limits)
 
     def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
         self._check_process()

@@ -25,7 +25,6 @@ import trainer as trainers  # noqa: E402
 from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
-    UnevenSampler,
     all_reduce_hook,
     check_module,
     sync_module,
@@ -678,34 +677,3 @@ def test_workers_of_a_data_loader_do_not_disturb_the_client(groups):
             both = [group.all_reduce_async(batch, "sum") for group in groups]
             expected = torch.arange(4.0 * index, 4.0 * index + 4)[:, None].expand(4, 4) * 2
             assert all(torch.equal(op.wait(DEADLINE_S), expected) for op in both)
-
-
-class FakeGroup:
-    def __init__(self, rank, shares):
-        self.rank, self._shares = rank, shares
-
-    def batch_shares(self, global_batch):
-        assert global_batch == sum(self._shares)
-        return self._shares
-
-
-def test_unequal_batches_cover_every_global_batch_once():
-    shares = [3, 1, 4]
-    samplers = [UnevenSampler(range(50), FakeGroup(rank, shares), 8) for rank in range(3)]
-    assert [len(sampler) for sampler in samplers] == [6, 6, 6]
-    orders = []
-    for epoch in range(2):
-        for sampler in samplers:
-            sampler.set_epoch(epoch)
-        steps = list(zip(*samplers))
-        assert len(steps) == 6
-        assert all([len(part) for part in step] == shares for step in steps)
-        seen = [index for step in steps for part in step for index in part]
-        assert len(set(seen)) == 48 and set(seen) <= set(range(50))
-        orders.append(seen)
-    assert orders[0] != orders[1]
-
-
-def test_a_rank_without_samples_is_refused():
-    with pytest.raises(landbridge.ConfigError, match="rank 1 gets no sample"):
-        UnevenSampler(range(9), FakeGroup(0, [8, 0]), 8)

@@ -1,0 +1,181 @@
+//! Splits of a global batch, written down: the Python client's tests read the same file, so that
+//! ranks of both languages split alike, to the bit.
+//!
+//! After a change of the splits, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test
+//! golden_batch` writes the file anew.
+
+use hier_collectives::batch::{BATCH_MAX, BatchError, Split, batch_shares_within};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const CASES: usize = 120;
+const SEQUENCES: usize = 24;
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/batch_splits.jsonl")
+}
+
+/// SplitMix64: the same numbers every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// From 0 to 1.
+    fn part(&mut self) -> f64 {
+        self.below(1 << 53) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Speeds that tie often, and speeds far apart.
+    fn speeds(&mut self) -> Vec<f64> {
+        let ranks = 1 + self.below(12);
+        let speed = |numbers: &mut Self| match numbers.below(7) {
+            0..3 => [0.25, 0.5, 1.0, 2.0, 3.0][numbers.below(5) as usize],
+            3..5 => 0.1 + 9.9 * numbers.part(),
+            5 => 1e-6 + 1e6 * numbers.part(),
+            _ => f64::from_bits(1 + numbers.below(3)),
+        };
+        (0..ranks).map(|_| speed(self)).collect()
+    }
+
+    fn batch(&mut self) -> u64 {
+        match self.below(3) {
+            0 => self.below(60),
+            1 => self.below(5_000),
+            _ => self.below(BATCH_MAX + 1),
+        }
+    }
+
+    /// For so many ranks, which together may hold less than the batch.
+    fn limits(&mut self, batch: u64, ranks: usize) -> Vec<u64> {
+        let limit = |numbers: &mut Self| match numbers.below(4) {
+            0 => u64::MAX,
+            1 => numbers.below(1 + batch / 4),
+            _ => numbers.below(2 + 2 * batch),
+        };
+        (0..ranks).map(|_| limit(self)).collect()
+    }
+}
+
+/// `null` in place of limits that nobody gave.
+fn limits_of(limits: &[u64]) -> Value {
+    if limits.iter().all(|limit| *limit == u64::MAX) { Value::Null } else { json!(limits) }
+}
+
+/// What is refused has no shares.
+fn shares_of((batch, speeds, limits): (u64, &[f64], &[u64])) -> Value {
+    let shares = batch_shares_within(batch, speeds, limits).ok();
+    json!({ "batch": batch, "speeds": speeds, "limits": limits_of(limits), "shares": shares })
+}
+
+fn cases(numbers: &mut Numbers) -> Vec<Value> {
+    let unlimited = [u64::MAX; 2];
+    let mut cases = vec![
+        shares_of((1, &[], &[])),
+        shares_of((1, &[1.0, 0.0], &unlimited)),
+        shares_of((1, &[-1.0, 1.0], &unlimited)),
+        shares_of((1, &[f64::MAX; 2], &unlimited)),
+        shares_of((1, &[1.0; 2], &[1])),
+        shares_of((BATCH_MAX + 1, &[1.0; 2], &unlimited)),
+        shares_of((51, &[1.0, 100.0], &unlimited)),
+        shares_of((4, &[1.0, 1.0], &[1, 2])),
+        // In another order of the operations quotas are others in their last bit.
+        shares_of((9, &[0.2, 0.6, 1.3], &[u64::MAX; 3])),
+    ];
+    for case in 0..CASES {
+        let (batch, speeds) = (numbers.batch(), numbers.speeds());
+        let mut limits = vec![u64::MAX; speeds.len()];
+        if case % 2 == 1 {
+            limits = numbers.limits(batch, speeds.len());
+        }
+        cases.push(shares_of((batch, &speeds, &limits)));
+    }
+    cases
+}
+
+/// A split and what it is told, step by step: speeds that breathe, change for good, or are
+/// nothing to split by; now and then ranks that came apart or split another batch.
+fn sequence(numbers: &mut Numbers) -> Value {
+    let (batch, mut speeds) = (numbers.batch(), numbers.speeds());
+    let limits = match numbers.below(2) {
+        0 => vec![u64::MAX; speeds.len()],
+        _ => vec![batch / speeds.len() as u64 + 1 + numbers.below(2 + batch); speeds.len()],
+    };
+    let begun = speeds.clone();
+    let mut split = Split::new(batch, &speeds, &limits).expect("the ranks hold it");
+    let mut steps = vec![];
+    for _ in 0..25 {
+        let rank = numbers.below(speeds.len() as u64) as usize;
+        match numbers.below(10) {
+            0 => speeds[rank] *= 0.5,
+            1 => speeds[rank] = speeds[rank] * 2.0 + 0.01,
+            _ => {}
+        }
+        let mut now: Vec<f64> =
+            speeds.iter().map(|speed| speed * (0.98 + 0.04 * numbers.part())).collect();
+        if numbers.below(20) == 0 {
+            now[rank] = 0.0;
+        }
+        let (other, apart) = (numbers.below(20) == 0, numbers.below(20) == 0);
+        steps.push(step(&mut split, &now, (rank, other, apart)));
+    }
+    let (agreed, limits) = (split.agreed(), limits_of(&limits));
+    json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
+}
+
+/// A split that becomes better by 5 %, or by a little less.
+fn at_the_edge(speed: f64) -> Value {
+    let (batch, begun, limits) = (2000, [1.0, 1.0], [u64::MAX; 2]);
+    let mut split = Split::new(batch, &begun, &limits).expect("no limits");
+    let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], (0, false, false)));
+    let (agreed, limits) = (split.agreed(), limits_of(&limits));
+    json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
+}
+
+/// What a split says to an exchange in which `rank` has another batch, or came apart.
+fn step(split: &mut Split, speeds: &[f64], (rank, other, apart): (usize, bool, bool)) -> Value {
+    let mut agreed = vec![split.agreed(); speeds.len()];
+    let mut states = vec![split.state(); speeds.len()];
+    agreed[rank] ^= u64::from(other);
+    states[rank] ^= u64::from(apart);
+    let told = split.handle_exchange(speeds, &agreed, &states);
+    json!({
+        "speeds": speeds, "rank": rank, "other": other, "apart": apart,
+        "unlike": matches!(told, Err(BatchError::Unlike { .. })), "changed": told.ok(),
+        "shares": split.shares(), "state": split.state(),
+    })
+}
+
+#[test]
+fn the_splits_written_down_are_those_of_this_side() {
+    let mut numbers = Numbers(1);
+    let mut lines = cases(&mut numbers);
+    lines.extend((0..SEQUENCES).map(|_| sequence(&mut numbers)));
+    lines.extend([1050.0 / 950.0, 1049.0 / 951.0].map(at_the_edge));
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
+        std::fs::write(path(), &text).expect("writable");
+    }
+    let written = std::fs::read_to_string(path()).expect("the file with the splits");
+    for (number, (is, should)) in (1..).zip(written.lines().zip(text.lines())) {
+        assert_eq!(is, should, "line {number}");
+    }
+    assert_eq!(written.len(), text.len(), "lines are missing or left over");
+    // Each kind of answer is among them.
+    let told = |key: &str, value: Value| {
+        let steps = lines.iter().filter_map(|line| line["steps"].as_array()).flatten();
+        steps.filter(|step| step[key] == value).count()
+    };
+    let kinds = [json!(true), json!(false), Value::Null].map(|value| told("changed", value));
+    assert!(kinds.iter().all(|count| *count > 5), "{kinds:?}");
+    assert!(told("unlike", json!(true)) > 5);
+}

@@ -1,0 +1,179 @@
+"""PyTorch: unequal batches, and their split anew while loaders draw ahead."""
+
+import pytest
+
+import landbridge
+from conftest import on_all
+
+torch = pytest.importorskip("torch")
+
+from landbridge.torch import UnevenSampler  # noqa: E402
+
+
+class FakeGroup:
+    """A rank whose splits are told in advance: those of the first steps that have ended."""
+
+    def __init__(self, rank, *splits, alike=True):
+        self.rank, self.told = rank, []
+        self._splits, self._alike = splits, alike
+
+    def batch_split(self, global_batch, limits):
+        assert all(global_batch == sum(shares) for shares in self._splits)
+        return self
+
+    @property
+    def shares(self):
+        return list(self._splits[min(len(self.told), len(self._splits) - 1)])
+
+    @property
+    def was_alike(self):
+        return self._alike
+
+    def end_step(self, computed_seconds, samples, *, layout):
+        before = self.shares
+        self.told.append((computed_seconds, samples, layout))
+        return self.shares != before
+
+
+def samplers_of(*splits, samples=50, **options):
+    """Three ranks' samplers, and what they are told."""
+    groups = [FakeGroup(rank, *splits) for rank in range(3)]
+    return [UnevenSampler(range(samples), group, 8, **options) for group in groups], groups
+
+
+def test_unequal_batches_cover_every_global_batch_once():
+    shares = [3, 1, 4]
+    samplers, _ = samplers_of(shares)
+    assert [len(sampler) for sampler in samplers] == [6, 6, 6]
+    orders = []
+    for epoch in range(2):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        steps = list(zip(*samplers))
+        assert len(steps) == 6
+        assert all([len(part) for part in step] == shares for step in steps)
+        seen = [index for step in steps for part in step for index in part]
+        assert len(set(seen)) == 48 and set(seen) <= set(range(50))
+        orders.append(seen)
+    assert orders[0] != orders[1]
+    for sampler in samplers:
+        sampler.set_epoch(1, done=4)
+    assert [len(sampler) for sampler in samplers] == [2, 2, 2]
+    assert [i for step in zip(*samplers) for part in step for i in part] == orders[1][32:]
+    with pytest.raises(landbridge.ConfigError, match="7 batches done: an epoch has 6"):
+        samplers[0].set_epoch(1, done=7)
+
+
+def test_a_rank_without_samples_is_refused():
+    with pytest.raises(landbridge.ConfigError, match="rank 1 gets no sample"):
+        UnevenSampler(range(9), FakeGroup(0, [8, 0]), 8)
+
+
+SPLIT_ANEW = ([3, 1, 4], [3, 1, 4], [2, 2, 4], [2, 2, 4], [6, 1, 1])
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_batches_are_covered_once_while_their_split_changes(ahead):
+    """Whatever each rank's loader has drawn already, up to as much as was said."""
+    samplers, groups = samplers_of(*SPLIT_ANEW, samples=80, shuffle=False, ahead=ahead)
+    used = [[], [], []]
+    for epoch in range(2):
+        for rank, (sampler, group) in enumerate(zip(samplers, groups)):
+            draws, waiting = iter(sampler), []
+            for step in range(len(sampler)):
+                # One loader draws nothing early, one all that it may, one something in between.
+                lead = min(step + 1 + ahead * rank // 2, len(sampler)) - step
+                waiting += [next(draws) for _ in range(lead - len(waiting))]
+                batch = waiting.pop(0)
+                assert len(batch) == sampler.share
+                used[rank].append(batch)
+                known = min(epoch * len(sampler) + step, len(SPLIT_ANEW) - 1)
+                after = min(known + 1, len(SPLIT_ANEW) - 1)
+                assert sampler.end_step(0.5) == (SPLIT_ANEW[after] != SPLIT_ANEW[known])
+            assert group.told[-1] == (0.5, len(batch), ahead)
+    for step, parts in enumerate(zip(*used)):
+        of_this = SPLIT_ANEW[min(max(step - ahead, 0), len(SPLIT_ANEW) - 1)]
+        assert [len(part) for part in parts] == of_this
+        begin = step % 10 * 8
+        assert [i for part in parts for i in part] == list(range(begin, begin + 8))
+    assert len(used[0]) == 20
+
+
+def test_a_rank_too_slow_for_a_sample_keeps_one():
+    samplers, _ = samplers_of([3, 1, 4], [8, 0, 0])
+    for sampler in samplers:
+        draws = iter(sampler)
+        next(draws)
+        sampler.end_step(1.0)
+        next(draws)
+    assert [sampler.share for sampler in samplers] == [6, 1, 1]
+
+
+def test_draws_beyond_what_is_known_are_told():
+    def sampler():
+        return UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, ahead=2)
+
+    early = sampler()
+    draws = iter(early)
+    for _ in range(4):
+        next(draws)
+    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with ahead=2"):
+        early.end_step(1.0)
+    late = sampler()
+    draws = iter(late)
+    next(draws)
+    late.end_step(1.0)
+    for _ in range(3):
+        next(draws)
+    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with ahead=2"):
+        next(draws)
+    none_left, draws = sampler(), None
+    draws = iter(none_left)
+    next(draws)
+    none_left.end_step(1.0)
+    none_left.end_step(1.0)
+    with pytest.raises(landbridge.ConfigError, match="more steps than batches"):
+        next(draws)
+
+
+def test_splits_that_were_unlike_are_told():
+    sampler = UnevenSampler(range(80), FakeGroup(0, [4, 4], alike=False), 8)
+    next(iter(sampler))
+    with pytest.raises(landbridge.RanksDisagree, match="new sampler on every rank"):
+        sampler.end_step(1.0)
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_follows_speeds_that_drift(workers, groups):
+    """Real ranks, of which one is a fourth as fast as was said; two workers have two batches
+    each."""
+    context = "fork" if workers else None
+    options = {"shuffle": False, "ahead": 2 * workers, "limits": [12, 12, 5]}
+    samplers = [UnevenSampler(Numbers(), group, 12, **options) for group in groups]
+    loaders = [
+        torch.utils.data.DataLoader(
+            Numbers(), batch_sampler=sampler, num_workers=workers, multiprocessing_context=context
+        )
+        for sampler in samplers
+    ]
+    changes, step = [], 0
+    for _ in range(3):
+        for parts in zip(*loaders):
+            shares = [len(part) for part in parts]
+            assert shares == [sampler.share for sampler in samplers]
+            assert shares == ([4, 3, 5] if step < 5 + 2 * workers else [5, 5, 2]), step
+            begin = step % 8 * 12
+            assert torch.cat(parts).tolist() == list(range(begin, begin + 12))
+            took = [share / speed for share, speed in zip(shares, [100.0, 100.0, 50.0])]
+            both = zip(samplers, took)
+            changes.append(on_all(both, lambda one: one[0].end_step(one[1])))
+            step += 1
+    assert changes == [[step == 4] * 3 for step in range(24)]
