@@ -160,4 +160,7 @@ def _deliver(
             del hearing
     except DecodeError as error:
         return f"the gateway sent what is no message: {error}"
+    except Exception as error:
+        # A bug of ours: whoever waits hears of it.
+        return f"the client failed: {error!r}"
     return None

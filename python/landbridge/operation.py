@@ -65,14 +65,18 @@ class Delivery:
 
     def deliver(self) -> Any:
         """The result as the caller wants it. The slot is let go of."""
-        block, self._block = self._block, None
+        block = self._block
         if self._out is None:
             if block is None:
                 raise RuntimeError("a result is delivered once")
-            return self._like.fresh(block)
-        if block is not None:
-            self._out.load(block)
-        return self._out.array
+            result = self._like.fresh(block)
+        else:
+            if block is not None:
+                self._out.load(block)
+            result = self._out.array
+        # Not before: what is interrupted is delivered by the next wait.
+        self._block = None
+        return result
 
 
 class Operation:

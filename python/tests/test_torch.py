@@ -447,6 +447,26 @@ def test_flat_gradients_that_were_dropped_are_told(groups):
     grads.zero()
 
 
+def test_flat_gradients_are_not_added_to_while_they_are_sent(groups):
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        with grads.no_sync():
+            model(1.0).backward()
+        model(group.rank + 1.0).backward()
+        with pytest.raises(Exception, match="while it was being sent"):
+            model(1.0).backward()
+        # What was sent is not what is there: the step is begun anew.
+        with pytest.raises(landbridge.ConfigError, match="begin the step again"):
+            grads.wait()
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        return model.used.grad.tolist()
+
+    assert on_all(groups, step) == [[1.5] * 5] * 2
+
+
 def test_flat_gradients_are_sent_again_after_a_failure(groups):
     failing = [True]
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Optional, Set
 
 import torch
 
-from ..errors import LandbridgeError, UnsupportedArray
+from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ..group import DEFAULT_TIMEOUT_S, Group
 from ..operation import Operation
 
@@ -31,7 +31,8 @@ class FlatGrads:
     arena needs room for all gradients twice, and nothing else of it is used.
 
     When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After
-    ``Group.recover``, ``wait`` sends them again: no need to compute them anew.
+    ``Group.recover``, ``wait`` sends them again: no need to compute them anew. When ``backward``
+    raises, they are incomplete: begin the step again by ``zero``.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class FlatGrads:
         #: How long to wait for the other ranks' gradients, in seconds.
         self.timeout = timeout
         self._sending = True
+        # Whether `backward` ended in a failure to send.
+        self._incomplete = False
         trained = [p for p in module.parameters() if p.requires_grad]
         # Backward comes to the last ones first.
         self._buckets = [
@@ -73,7 +76,7 @@ class FlatGrads:
 
     def zero(self) -> None:
         """Begins a step: ``p.grad`` are zeros, to be added to."""
-        self._next = 0
+        self._next, self._incomplete = 0, False
         for bucket in self._buckets:
             bucket.zero()
 
@@ -81,8 +84,12 @@ class FlatGrads:
         """Ends a step: ``p.grad`` are the averages. Buckets that ``backward`` has not
         completed, because some parameter was not used, are sent now.
 
-        Raises what ``Operation.wait`` and ``Group.all_reduce_async`` raise.
+        Raises what ``Operation.wait`` and ``Group.all_reduce_async`` raise, and ``ConfigError``
+        when ``backward`` has failed since ``zero``.
         """
+        if self._incomplete:
+            text = "`backward` failed, and its gradients are incomplete"
+            raise ConfigError(f"{text}: begin the step again by `FlatGrads.zero`")
         try:
             while self._next < len(self._buckets):
                 self._send_next()
@@ -96,13 +103,16 @@ class FlatGrads:
 
     def _hook(self, bucket: _Bucket) -> Any:
         def ready(parameter: torch.Tensor) -> None:
+            self._incomplete = True
             bucket.note(parameter)
             if not self._sending:
+                self._incomplete = False
                 return
             bucket.missing.discard(id(parameter))
             # In order, for all ranks must post in the same order.
             while self._next < len(self._buckets) and not self._buckets[self._next].missing:
                 self._send_next()
+            self._incomplete = False
 
         return ready
 
@@ -126,6 +136,7 @@ class _Bucket:
         # Where gradients add up; averages come into the other.
         self._own = 0
         self._operation: Optional[Operation] = None
+        self._is_sent = False
         self.missing: Set[int] = set()
 
     def zero(self) -> None:
@@ -134,9 +145,15 @@ class _Bucket:
             self._operation.wait_free()
         self._places[self._own].zero_()
         self._show(self._own)
+        self._is_sent = False
         self.missing = {id(p) for p in self.parameters}
 
     def note(self, parameter: torch.Tensor) -> None:
+        if self._is_sent:
+            raise ConfigError(
+                "a gradient was added to while it was being sent: each `FlatGrads.zero` has one "
+                "`backward`; those before it are inside `no_sync`"
+            )
         grad, place = parameter.grad, self._places[self._own]
         if grad is None or grad.untyped_storage().data_ptr() != place.untyped_storage().data_ptr():
             raise UnsupportedArray(
@@ -145,6 +162,7 @@ class _Bucket:
             )
 
     def send(self, group: Group, weight: float, timeout: float) -> None:
+        self._is_sent = True
         self._operation = group.all_reduce_async(
             self._places[self._own],
             weight=weight,

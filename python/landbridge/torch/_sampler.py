@@ -84,7 +84,7 @@ class UnevenSampler:
         changed = self._split.end_step(computed_seconds, self.share, layout=self._ahead)
         if not self._split.was_alike:
             text = "ranks had unlike splits of the global batch in the last step"
-            raise RanksDisagree(f"{text}: after `recover` make a new sampler on every rank")
+            raise RanksDisagree(f"{text}: make a new sampler on every rank")
         self._ended += 1
         self._known.append(_with_one_each(self._split.shares))
         return changed

@@ -25,7 +25,8 @@ fn run(root: &Path, options: &[&str]) -> Result<Page, Failure> {
     }
     let report: Value = serde_json::from_str(&stdout).map_err(|error| line.failed(&error))?;
     let text = page(&report);
-    let missed = BOUNDS.iter().filter_map(|bound| bound.missed(&report)).collect();
+    let mut missed: Vec<_> = BOUNDS.iter().filter_map(|bound| bound.missed(&report)).collect();
+    missed.extend(report["gloo"]["skipped"].as_str().map(|why| format!("Gloo DDP: {why}")));
     Ok(Page { json: Some(report), missed, ..Page::new("Trainers", text) })
 }
 
@@ -91,7 +92,7 @@ fn page(report: &Value) -> String {
     );
     let _ = writeln!(
         text,
-        "| longest step while 256 MiB are first used | {:.0} ms | median step {:.0} ms | {:.2} | at \
+        "| longest step while 256 MiB are first used | {:.0} ms | median step in them later {:.0} ms | {:.2} | at \
          most 2 |",
         number("/first_use/longest_seconds") * 1e3,
         number("/first_use/median_seconds") * 1e3,
