@@ -4,6 +4,7 @@
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::plan;
 use scenarios::batch::{Case, outcomes, post_all, weight};
 use scenarios::mesh::{Mesh, Seat, expected};
 use scenarios::{Lab, ppm, simulate};
@@ -25,13 +26,31 @@ async fn check(mesh: &Mesh, clients: &[Client], cases: &[Case]) {
     }
 }
 
-/// Every dtype and op that fit each other; lengths in turn.
-fn every_op(lengths: &[u64]) -> Vec<Case> {
+/// Every dtype and op that fit each other, each with a short buffer and with one that is longer
+/// than what one express tree takes.
+fn every_op() -> Vec<Case> {
+    let pairs = pairs();
+    let short = |(index, (op, dtype)): (usize, &(ReduceOp, Dtype))| {
+        Case::new(*op, *dtype, SHORT[index % SHORT.len()], index as u64)
+    };
+    let long = |(index, (op, dtype)): (usize, &(ReduceOp, Dtype))| {
+        Case::new(*op, *dtype, long(*dtype, index), (pairs.len() + index) as u64)
+    };
+    let pairs = || pairs.iter().enumerate();
+    pairs().map(short).chain(pairs().map(long)).collect()
+}
+
+fn pairs() -> Vec<(ReduceOp, Dtype)> {
     let pairs = Dtype::ALL.into_iter().flat_map(|d| ReduceOp::ALL.map(|op| (op, d)));
-    let pairs = pairs.filter(|(op, dtype)| op.accepts(*dtype));
-    let lengths = lengths.iter().copied().cycle();
-    let case = |(seed, ((op, dtype), elements))| Case::new(op, dtype, elements, seed);
-    (0..).zip(pairs.zip(lengths)).map(case).collect()
+    pairs.filter(|(op, dtype)| op.accepts(*dtype)).collect()
+}
+
+/// Elements of short buffers.
+const SHORT: [u64; 6] = [1003, 3, 4000, 1, 131, 0];
+
+/// Elements of a buffer of 64 KiB and a ragged rest.
+fn long(dtype: Dtype, index: usize) -> u64 {
+    plan::EXPRESS_BYTES / dtype.size() + 1 + 997 * (index as u64 % 5)
 }
 
 fn run(mesh: &Mesh, seed: u64, cases: &[Case]) {
@@ -48,9 +67,6 @@ fn arena(cases: &[Case]) -> u64 {
     cases.iter().map(room).sum()
 }
 
-/// A tenth of the elements of the longest are beyond what one express tree takes.
-const LENGTHS: [u64; 7] = [1003, 0, 50_021, 3, 20_000, 1, 131];
-
 fn small_segments(mesh: Mesh) -> Mesh {
     Mesh { segment: Some(ByteCount::new(16 << 10)), ..mesh }
 }
@@ -59,7 +75,7 @@ fn small_segments(mesh: Mesh) -> Mesh {
 fn two_to_four_regions_give_every_rank_the_same_bits() {
     let shapes = [&[1, 1][..], &[3, 1], &[1, 1, 1], &[2, 3, 1], &[1, 8, 2, 5]];
     for (seed, ranks) in (1..).zip(shapes) {
-        run(&small_segments(Mesh::of_ranks(ranks)), seed, &every_op(&LENGTHS));
+        run(&small_segments(Mesh::of_ranks(ranks)), seed, &every_op());
     }
 }
 
@@ -77,7 +93,7 @@ fn a_pair_without_a_link_goes_through_the_others() {
         (3, Mesh::of_ranks(&[2, 1, 1, 3]).without(1, 2)),
         (4, Mesh::of_ranks(&[1, 1, 2, 1]).without(0, 2).without(0, 3).without(1, 3)),
     ] {
-        run(&small_segments(mesh), seed, &every_op(&LENGTHS));
+        run(&small_segments(mesh), seed, &every_op());
     }
 }
 
@@ -103,7 +119,7 @@ fn gateways_of_a_region_share_by_port_and_a_sidecar_owns_nothing() {
         ),
         (5, vec![vec![port(1, 100), port(2, 100), port(1, 100)]]),
     ] {
-        run(&small_segments(Mesh::of_gateways(regions)), seed, &every_op(&LENGTHS));
+        run(&small_segments(Mesh::of_gateways(regions)), seed, &every_op());
     }
 }
 
@@ -111,7 +127,7 @@ fn gateways_of_a_region_share_by_port_and_a_sidecar_owns_nothing() {
 fn a_sidecar_joins_regions_that_are_not_linked() {
     let port = |ranks| -> Seat { (ranks, Some(mbit(500))) };
     let regions = vec![vec![(1, None), port(1)], vec![port(1)], vec![port(1), (1, None)]];
-    run(&small_segments(Mesh::of_gateways(regions).without(0, 2)), 1, &every_op(&LENGTHS));
+    run(&small_segments(Mesh::of_gateways(regions).without(0, 2)), 1, &every_op());
 }
 
 #[test]
@@ -134,13 +150,14 @@ fn reductions_broadcasts_and_barriers_over_every_kind_of_tree() {
         simulate(async {
             let lab = mesh.start(seed).await;
             let clients = lab.clients(64 << 20).await;
-            for (index, root) in (0..).zip((0..lab.fabric.world_size()).map(RankId)) {
-                let dtype = Dtype::ALL[index % 7];
-                let op = [ReduceOp::Sum, ReduceOp::Max][index % 2];
-                let case = Case::new(op, dtype, LENGTHS[index % 7], seed);
-                rooted(&mesh, &clients, &case, Pattern::Reduce { to: root }).await;
-                rooted(&mesh, &clients, &case, Pattern::Broadcast { from: root }).await;
-                pass_barrier(&clients).await;
+            let ranks = lab.fabric.world_size() as usize;
+            for (index, case) in every_op().iter().enumerate() {
+                let root = RankId((index % ranks) as u32);
+                rooted(&mesh, &clients, case, Pattern::Reduce { to: root }).await;
+                rooted(&mesh, &clients, case, Pattern::Broadcast { from: root }).await;
+                if index % 8 == 0 {
+                    pass_barrier(&clients).await;
+                }
             }
         });
     }
@@ -229,7 +246,7 @@ fn choices(regions: usize) -> Vec<Vec<usize>> {
 /// Every shape of so many regions. Ports, the order of a region's gateways, the sidecar, a missing
 /// pair, dtype, op and length go round by the shape's number.
 fn every_shape(regions: usize) {
-    let cases = every_op(&LENGTHS);
+    let pairs = pairs();
     for (number, choice) in choices(regions).into_iter().enumerate() {
         let seats = |(region, kind): (usize, &usize)| -> Vec<Seat> {
             let mut ranks = REGIONS[*kind].to_vec();
@@ -247,7 +264,14 @@ fn every_shape(regions: usize) {
         } else {
             mesh
         };
-        let two = [cases[number % cases.len()], cases[(number + 11) % cases.len()]];
+        let [(op, dtype), (other_op, other_dtype)] =
+            [number, number + 11].map(|index| pairs[index % pairs.len()]);
+        // Not by the pair's number, so that a pair comes with every length.
+        let lap = number / pairs.len();
+        let two = [
+            Case::new(op, dtype, long(dtype, lap), number as u64),
+            Case::new(other_op, other_dtype, SHORT[lap % SHORT.len()], number as u64),
+        ];
         run(&small_segments(mesh), number as u64, &two);
     }
 }

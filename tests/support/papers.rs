@@ -6,7 +6,7 @@ use gateway::wan::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where the keys of another process are; it gives the same packets to the byte.
 pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
@@ -47,6 +47,9 @@ impl Papers {
         let issued = match self {
             Self::Right | Self::OtherFabric => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
+                // Tests of one process share them: none reads what another is still writing.
+                static MAKING: Mutex<()> = Mutex::new(());
+                let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
                 if !file("key").exists() {
                     let issued = right().issue(own, fabric.name(), Validity::days(30));
                     let Issued { certificate_pem, key_pem } = issued.expect("a certificate");

@@ -1,6 +1,6 @@
 //! Who is measured in the lab: we and our peers, each as its users run it.
 
-use super::lab::{LAB_NETWORK, Lab, LabError, Processes, SITES};
+use super::lab::{Ground, LAB_NETWORK, Lab, LabError, Processes, SITES};
 use super::quinn;
 use super::row::{COMMON, Cell, Row};
 use serde_json::Value;
@@ -85,8 +85,8 @@ impl Contender {
     }
 
     /// Runs it over a link, in a lab of its own.
-    pub fn measure(self, tools: &Tools, row: &Row) -> Result<Vec<Cell>, LabError> {
-        let lab = Lab::up(&tools.landbridge, row)?;
+    pub fn measure(self, tools: &Tools, row: &Row, ground: Ground) -> Result<Vec<Cell>, LabError> {
+        let lab = Lab::up(&tools.landbridge, row, ground)?;
         match self {
             Self::Landbridge => self.landbridge(&lab, row),
             Self::Quinn { window } => self.quinn(tools, &lab, row, window),
@@ -162,7 +162,7 @@ impl Contender {
 
     fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {
         let bound = row.bound(&row.shape().fabric(), bytes);
-        let mut cell = Cell::new(&self.name(), "lab", bytes, seconds, bound);
+        let mut cell = Cell::new(&self.name(), lab.ground.name(), bytes, seconds, bound);
         let seen = lab.seen()?;
         (cell.queue_bytes_peak, cell.void) = (seen.queue_bytes_peak, seen.void);
         Ok(cell)
@@ -269,15 +269,12 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
     Ok(slowest(&outputs))
 }
 
-/// How `mpirun` gets to a site: its first argument.
-const AGENT: &str = "#!/bin/sh\nsite=$1\nshift\nexec \"$LANDBRIDGE\" wan-sim lab exec \"$LAB\" \"$site\" -- sh -c \"$*\"\n";
-
 fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
+    // How `mpirun` gets to a site: its first argument.
     let agent = lab.path("agent");
-    std::fs::write(&agent, AGENT)?;
+    std::fs::write(&agent, lab.agent())?;
     std::fs::set_permissions(&agent, Permissions::from_mode(0o700))?;
     let mut command = lab.at(SITES[0], Path::new("mpirun"));
-    command.env("LANDBRIDGE", &lab.landbridge).env("LAB", lab.path("fabric.toml"));
     command.args(["--allow-run-as-root", "--host", "east:1,west:1", "-np", "2"]);
     command.arg("--mca").arg("plm_rsh_agent").arg(&agent);
     for (name, value) in [

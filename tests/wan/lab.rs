@@ -1,4 +1,5 @@
-//! The lab arm's ground: two sites with a link between them, as `wan-sim lab` makes them.
+//! The grounds of real processes: two sites with a link between them, as `wan-sim lab` makes them,
+//! or as the kernel's netem does by the commands that `wan-sim tc` renders.
 
 use super::row::{CUT_AFTER_S, Row};
 use serde_json::Value;
@@ -31,17 +32,35 @@ pub struct Lab {
     pub folder: tempfile::TempDir,
     pub landbridge: PathBuf,
     pub addresses: [&'static str; 2],
-    ground: Ground,
+    pub ground: Ground,
 }
 
 /// What is between the sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ground {
+pub enum Ground {
     /// Nothing: both are this machine's loopback.
     Loopback,
     /// A link that `wan-sim lab` emulates, between namespaces.
     Lab,
+    /// Two devices of the kernel, between namespaces, which netem shapes.
+    Netem,
 }
+
+impl Ground {
+    /// Its name in a cell.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Lab => "lab",
+            Self::Netem => "netem",
+        }
+    }
+}
+
+/// The sites' device.
+const DEVICE: &str = "wan0";
+/// What a command says that this machine cannot do.
+pub const UNAVAILABLE: u8 = 77;
 
 /// Of IP packets, on every Ethernet.
 const MTU: u16 = 1500;
@@ -90,26 +109,53 @@ pub enum LabError {
 
 impl Lab {
     /// Makes the sites and starts the link.
-    pub fn up(landbridge: &Path, row: &Row) -> Result<Self, LabError> {
+    pub fn up(landbridge: &Path, row: &Row, ground: Ground) -> Result<Self, LabError> {
         let folder = tempfile::tempdir()?;
         let (landbridge, addresses) = (landbridge.to_owned(), ADDRESSES);
         let mut lab = Self { folder, landbridge, addresses, ground: Ground::Loopback };
         fs::write(lab.path("fabric.toml"), fabric(row, MTU, addresses))?;
-        let output = lab.wan_sim("up", &[])?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        match output.status.code() {
-            Some(0) => {}
-            Some(77) => return Err(LabError::Unavailable(said)),
-            _ => return Err(LabError::Failed(said)),
+        match ground {
+            Ground::Loopback => {}
+            Ground::Lab => {
+                passed(&lab.wan_sim("up", &[])?)?;
+                // From here on there is something to take down.
+                lab.ground = ground;
+            }
+            Ground::Netem => {
+                lab.ground = ground;
+                lab.join_namespaces()?;
+            }
         }
-        // From here on there is something to take down.
-        lab.ground = Ground::Lab;
         for site in SITES {
             for name in ["tcp_rmem", "tcp_wmem"] {
                 lab.set(site, &format!("net.ipv4.{name}={SOCKET_BYTES}"))?;
             }
         }
         Ok(lab)
+    }
+
+    /// Namespaces with a pair of devices between them, each of which shapes what it sends.
+    fn join_namespaces(&self) -> Result<(), LabError> {
+        let [east, west] = SITES.map(namespace);
+        let ip = |words: &str| -> Result<(), LabError> {
+            let output = Command::new("ip").args(words.split(' ')).output();
+            let output = output.map_err(|error| LabError::Unavailable(format!("ip: {error}")))?;
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() { Ok(()) } else { Err(LabError::Unavailable(said)) }
+        };
+        ip(&format!("netns add {east}"))?;
+        ip(&format!("netns add {west}"))?;
+        ip(&format!("link add {DEVICE} netns {east} type veth peer name {DEVICE} netns {west}"))?;
+        for (site, address) in SITES.iter().zip(self.addresses) {
+            let netns = namespace(site);
+            ip(&format!("-n {netns} addr add {address}/16 dev {DEVICE}"))?;
+            ip(&format!("-n {netns} link set {DEVICE} up"))?;
+            ip(&format!("-n {netns} link set lo up"))?;
+            let mut tc = self.landbridge_at(site);
+            tc.args(["wan-sim", "tc"]).arg(self.path("fabric.toml"));
+            passed(&tc.args(["--site", site, "--device", DEVICE, "--apply"]).output()?)?;
+        }
+        Ok(())
     }
 
     /// Sites with nothing between them, whose link is told to be as `row` says.
@@ -141,9 +187,32 @@ impl Lab {
                 command.arg("--").arg(program);
                 command
             }
+            Ground::Netem => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &namespace(site)]).arg(program);
+                command
+            }
         };
         command.stdin(Stdio::null());
         command
+    }
+
+    /// A shell script that runs a command line, from the second argument on, at the site that is
+    /// the first.
+    pub fn agent(&self) -> String {
+        let enter = match self.ground {
+            Ground::Loopback => String::new(),
+            Ground::Lab => {
+                let file = self.path("fabric.toml");
+                format!(
+                    "'{}' wan-sim lab exec '{}' $site --",
+                    self.landbridge.display(),
+                    file.display()
+                )
+            }
+            Ground::Netem => format!("ip netns exec {}", namespace("$site")),
+        };
+        format!("#!/bin/sh\nsite=$1\nshift\nexec {enter} sh -c \"$*\"\n")
     }
 
     /// A program of ours at a site.
@@ -156,8 +225,11 @@ impl Lab {
         SITES.iter().map(|site| self.resent_at(site)).sum()
     }
 
-    /// What the link has seen so far.
+    /// What the link has seen so far; netem tells nothing.
     pub fn seen(&self) -> Result<Seen, LabError> {
+        if self.ground != Ground::Lab {
+            return Ok(Seen { queue_bytes_peak: None, void: None });
+        }
         let output = self.wan_sim("status", &[])?;
         let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let links = status["links"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -196,9 +268,33 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if self.ground == Ground::Lab {
-            let _ = self.wan_sim("down", &[]);
+        match self.ground {
+            Ground::Loopback => {}
+            Ground::Lab => {
+                let _ = self.wan_sim("down", &[]);
+            }
+            Ground::Netem => {
+                for site in SITES {
+                    // The devices go with it.
+                    let _ = Command::new("ip").args(["netns", "del", &namespace(site)]).output();
+                }
+            }
         }
+    }
+}
+
+/// Of a site that netem shapes; several of us may run.
+fn namespace(site: &str) -> String {
+    format!("lbbench{}-{site}", std::process::id())
+}
+
+/// Whether a command of ours did what it should.
+fn passed(output: &Output) -> Result<(), LabError> {
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(code) if code == i32::from(UNAVAILABLE) => Err(LabError::Unavailable(said)),
+        _ => Err(LabError::Failed(said)),
     }
 }
 

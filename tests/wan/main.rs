@@ -14,7 +14,7 @@ mod verdict;
 use clap::Parser;
 use contender::Contender;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::LabError;
+use lab::{Ground, LabError, UNAVAILABLE};
 use row::{Cell, Row};
 use simulated::Seeds;
 use std::path::PathBuf;
@@ -55,6 +55,9 @@ enum Arm {
     Virtual,
     /// Namespaces with TUN devices between them: needs root.
     Lab,
+    /// Namespaces with devices between them that the kernel's netem shapes, by the commands of
+    /// `wan-sim tc`: needs root and netem, and is left out unless asked for.
+    Netem,
     /// Loopback, for processor time.
     Cpu,
 }
@@ -68,10 +71,17 @@ fn main() -> ExitCode {
         let full = Seeds { held: 20, others: 3 };
         measured.virtually(&rows, if command.quick { Seeds { held: 1, others: 1 } } else { full });
     }
-    if wanted(Arm::Lab)
-        && let Err(error) = measured.in_labs(&command, &rows)
-    {
-        measured.skip(format!("the lab: {error}"));
+    let grounds =
+        [(Ground::Lab, wanted(Arm::Lab)), (Ground::Netem, command.arm == Some(Arm::Netem))];
+    for (ground, _) in grounds.into_iter().filter(|(_, wanted)| *wanted) {
+        match measured.in_labs(&command, &rows, ground) {
+            Ok(()) => {}
+            Err(LabError::Unavailable(why)) if command.arm.is_some() => {
+                eprintln!("{}: {why}", ground.name());
+                return ExitCode::from(UNAVAILABLE);
+            }
+            Err(error) => measured.skip(format!("{}: {error}", ground.name())),
+        }
     }
     if wanted(Arm::Cpu) {
         match cpu::measure(&peers::own(&command.landbridge)) {
@@ -132,8 +142,8 @@ impl Measured {
     }
 
     /// Everybody over every link, one after the other, so that a busy spell meets all.
-    fn in_labs(&mut self, command: &Command, rows: &[Row]) -> Result<(), LabError> {
-        drop(lab::Lab::up(&command.landbridge, &rows[0])?);
+    fn in_labs(&mut self, command: &Command, rows: &[Row], ground: Ground) -> Result<(), LabError> {
+        drop(lab::Lab::up(&command.landbridge, &rows[0], ground)?);
         let _allowed = lab::Allowed::widen()?;
         let tools = peers::make(&command.landbridge, &command.peers);
         let mut present = Vec::new();
@@ -143,11 +153,11 @@ impl Measured {
                 Some(why) => self.skip(format!("{}: {why}", contender.name())),
             }
         }
-        let bar = bar(rows.len() * present.len(), "lab");
+        let bar = bar(rows.len() * present.len(), ground.name());
         for row in rows {
             for contender in &present {
                 bar.set_message(format!("{row}: {}", contender.name()));
-                match contender.measure(&tools, row) {
+                match contender.measure(&tools, row, ground) {
                     Ok(cells) => self.cells.extend(cells.into_iter().map(|cell| (*row, cell))),
                     Err(error) => self.skip(format!("{row}: {}: {error}", contender.name())),
                 }
