@@ -639,8 +639,10 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
 
     before = steps(100)
     after = steps(300)
-    for what in ("descriptors", "threads", "slots"):
+    for what in ("descriptors", "threads"):
         assert after[what] == before[what]
+    # DDP, or a thread of the hook, may hold a bucket of the last step until the next one.
+    assert max(after["slots"]) <= 4 * 16_640, "slots of more than one step"
     # 300 steps of 66 KB for each of two ranks, had they stayed, were 40 MB.
     assert after["rss"] - before["rss"] < 4 << 20
 
