@@ -4,17 +4,16 @@
 //! After a change of the protocol, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test golden`
 //! writes the file anew.
 
+mod written;
+
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use units::{Span, TimeNs};
 
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/local_protocol.jsonl")
-}
+const FILE: &str = "local_protocol.jsonl";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -215,15 +214,7 @@ fn golden() -> Vec<Value> {
 
 #[test]
 fn the_bytes_written_down_are_those_of_the_protocol() {
-    let text: String = golden().iter().map(|line| format!("{line}\n")).collect();
-    if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
-        std::fs::write(path(), &text).expect("writable");
-    }
-    let written = std::fs::read_to_string(path()).expect("the file with the bytes");
-    for (number, (is, should)) in (1..).zip(written.lines().zip(text.lines())) {
-        assert_eq!(is, should, "line {number}");
-    }
-    assert_eq!(written.len(), text.len(), "lines are missing or left over");
+    written::hold(FILE, &golden());
 }
 
 #[test]

@@ -4,16 +4,13 @@
 //! After a change of the splits, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test
 //! golden_batch` writes the file anew.
 
+mod written;
+
 use hier_collectives::batch::{BATCH_MAX, BatchError, Split, batch_shares_within};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 const CASES: usize = 120;
 const SEQUENCES: usize = 24;
-
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/batch_splits.jsonl")
-}
 
 /// SplitMix64: the same numbers every time.
 struct Numbers(u64);
@@ -161,15 +158,7 @@ fn the_splits_written_down_are_those_of_this_side() {
     let mut lines = cases(&mut numbers);
     lines.extend((0..SEQUENCES).map(|_| sequence(&mut numbers)));
     lines.extend([1050.0 / 950.0, 1049.0 / 951.0].map(at_the_edge));
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
-        std::fs::write(path(), &text).expect("writable");
-    }
-    let written = std::fs::read_to_string(path()).expect("the file with the splits");
-    for (number, (is, should)) in (1..).zip(written.lines().zip(text.lines())) {
-        assert_eq!(is, should, "line {number}");
-    }
-    assert_eq!(written.len(), text.len(), "lines are missing or left over");
+    written::hold("batch_splits.jsonl", &lines);
     // Each kind of answer is among them.
     let told = |key: &str, value: Value| {
         let steps = lines.iter().filter_map(|line| line["steps"].as_array()).flatten();

@@ -1,0 +1,22 @@
+//! Files that say what this side does; tests of the Python client read the same ones.
+
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Where a file is, by its name.
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests").join(name)
+}
+
+/// Fails unless the file has these lines; writes it first where the environment asks for that.
+pub fn hold(name: &str, lines: &[Value]) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
+        std::fs::write(path(name), &text).expect("writable");
+    }
+    let written = std::fs::read_to_string(path(name)).expect("the file is there");
+    for (number, (is, should)) in (1..).zip(written.lines().zip(text.lines())) {
+        assert_eq!(is, should, "line {number}");
+    }
+    assert_eq!(written.len(), text.len(), "lines are missing or left over");
+}
