@@ -1,7 +1,7 @@
 //! Memory that other processes may write at any moment.
 //!
-//! It is touched through raw pointers only; no reference to it is ever made, but for the
-//! bytes handed to QUIC, which copies them once into packets before it seals them.
+//! It is touched through raw pointers only; no reference to it is ever made, but for the bytes
+//! handed to QUIC and to the code of parity, which copy each before they do anything with it.
 
 #![expect(unsafe_code, reason = "shared memory is mapped and touched by pointer")]
 
@@ -346,7 +346,8 @@ impl MemSlice {
         unsafe { reduce::reduce(op, dtype, self.pointer(), &pointers, elements) };
     }
 
-    /// Its bytes for QUIC, without a copy. They stay mapped until QUIC lets go of them.
+    /// Its bytes without a copy, for QUIC and for the code of parity. They stay mapped until these
+    /// let go of them.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(Shared(self))
     }
@@ -373,8 +374,8 @@ struct Shared(MemSlice);
 impl AsRef<[u8]> for Shared {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it
-        // while it is being sent harms its own collective only: QUIC copies each byte into a
-        // packet and never interprets it.
+        // while it is being sent harms its own collective only: each byte is copied, into a
+        // packet or a shard, and never interpreted where it is.
         unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.length()) }
     }
 }

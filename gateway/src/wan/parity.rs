@@ -5,6 +5,7 @@ use crate::local::arena::MemSlice;
 use bytes::Bytes;
 use hier_collectives::repair::{SHARD_BYTES, shards};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
+use std::borrow::Cow;
 
 const SHARD: usize = SHARD_BYTES as usize;
 
@@ -17,21 +18,21 @@ pub fn make(payload: &Bytes, parity: u16) -> Vec<u8> {
         let count = payload.len().div_ceil(SHARD);
         let mut encoder = ReedSolomonEncoder::new(count, usize::from(parity), SHARD)?;
         for shard in payload.chunks(SHARD) {
-            if shard.len() == SHARD {
-                encoder.add_original_shard(shard)?;
-            } else {
-                encoder.add_original_shard(filled(shard))?;
-            }
+            encoder.add_original_shard(filled(shard))?;
         }
-        Ok(encoder.encode()?.recovery_iter().flatten().copied().collect())
+        Ok(encoder.encode()?.recovery_iter().collect::<Vec<_>>().concat())
     };
     encode().expect("counts within what the code can encode")
 }
 
-fn filled(shard: &[u8]) -> [u8; SHARD] {
-    let mut whole = [0; SHARD];
-    whole[..shard.len()].copy_from_slice(shard);
-    whole
+/// A shard of a payload; the last one is filled up with zeros.
+fn filled(shard: &[u8]) -> Cow<'_, [u8]> {
+    if shard.len() == SHARD {
+        return shard.into();
+    }
+    let mut whole = shard.to_vec();
+    whole.resize(SHARD, 0);
+    whole.into()
 }
 
 /// What has arrived of a segment with parity.
@@ -112,23 +113,22 @@ impl Arrived {
         let count = self.payload_shards();
         let decode = || -> Result<(), Error> {
             let mut decoder = ReedSolomonDecoder::new(count, self.parity.len() / SHARD, SHARD)?;
-            let range = |index: usize| {
-                let start = index as u64 * SHARD_BYTES;
-                start..(start + SHARD_BYTES).min(self.bytes)
-            };
-            for index in (0..count).filter(|index| self.missing[*index] == 0) {
-                let slice = into.slice(range(index));
-                let mut shard = [0; SHARD];
-                slice.copy_to(&mut shard[..slice.len() as usize]);
-                decoder.add_original_shard(index, shard)?;
+            let payload = into.clone().into_bytes();
+            for (index, shard) in payload.chunks(SHARD).enumerate() {
+                if self.missing[index] == 0 {
+                    decoder.add_original_shard(index, filled(shard))?;
+                }
             }
+            // It is written below.
+            drop(payload);
             for (index, shard) in self.parity.chunks(SHARD).enumerate() {
                 if self.missing[count + index] == 0 {
                     decoder.add_recovery_shard(index, shard)?;
                 }
             }
             for (index, shard) in decoder.decode()?.restored_original_iter() {
-                let slice = into.slice(range(index));
+                let start = index as u64 * SHARD_BYTES;
+                let slice = into.slice(start..(start + SHARD_BYTES).min(self.bytes));
                 slice.copy_from_bytes(0, &shard[..slice.len() as usize]);
             }
             Ok(())
