@@ -11,9 +11,9 @@ use crate::wan::outbox::Outbox;
 use crate::wan::policy::{ControllerKind, Policies};
 use crate::wan::rate::HeldRate;
 use crate::wan::tls::Credentials;
-use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink};
+use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink, Threads};
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan::{PairRate, Plan, PlanError};
+use hier_collectives::plan::{self, PairRate, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
@@ -124,7 +124,7 @@ impl Gateway {
         let sessions = spec.jobs.iter().map(session).collect();
         let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
         let (mtu_pinned, segment_bytes) = (spec.mtu_pinned, spec.plan.segment.get());
-        let lanes = |listen, peers| {
+        let lanes = |(listen, peers), threads| {
             Arc::new(LaneSpec {
                 host: Arc::clone(&host),
                 fabric: Arc::clone(&fabric),
@@ -132,6 +132,7 @@ impl Gateway {
                 me,
                 boot,
                 listen,
+                threads,
                 one_by_one: spec.listen.one_by_one,
                 mtu_pinned,
                 segment_bytes,
@@ -144,8 +145,9 @@ impl Gateway {
         // A gateway that exchanges with nobody needs no port.
         let sides = [(spec.listen.wan, wan_peers), (spec.listen.lan, lan_peers)];
         let sides = sides.into_iter().filter_map(|(listen, peers)| Some((listen?, peers)));
-        let sides = sides.filter(|(_, peers)| !peers.is_empty());
-        let sides: Vec<_> = sides.map(|(listen, peers)| lanes(listen, peers)).collect();
+        let sides: Vec<_> = sides.filter(|(_, peers)| !peers.is_empty()).collect();
+        let threads = threads(&fabric, me, sides.len());
+        let sides: Vec<_> = sides.into_iter().zip(threads).map(|(s, t)| lanes(s, t)).collect();
         let channel = (events.clone(), inbox);
         let (links, here) = ((peers.clone(), &spec.policies), (Arc::clone(&fabric), me));
         let engine = Engine::new(Arc::clone(&host), sessions, here, links, observed, channel);
@@ -218,6 +220,14 @@ impl Gateway {
         self.shutdown.cancel();
         let _ = self.engine.await;
     }
+}
+
+/// Of the lanes of each of a gateway's sides.
+fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item = Threads> {
+    let each = usize::from(plan::lanes(fabric));
+    let of = sides * each;
+    let first = usize::from(me.0) * of;
+    (0..sides).map(move |side| Threads { first: first + side * each, of })
 }
 
 fn local_spec(spec: &GatewaySpec) -> LocalSpec {

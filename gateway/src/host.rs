@@ -3,6 +3,7 @@
 //! Engine, lanes and limiter call nothing else, so that they run unchanged under virtual
 //! time. The trainers' door is handed to the engine beside it.
 
+mod cores;
 mod real;
 mod virtual_time;
 
@@ -27,6 +28,17 @@ pub type Job = Box<dyn FnOnce() + Send>;
 #[error("a job panicked")]
 pub struct JobPanicked;
 
+/// A lane's thread, where it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneThread {
+    /// Its name in logs.
+    pub name: String,
+    /// Counted through the lanes of all gateways, so that those of one host differ.
+    pub number: usize,
+    /// How many its gateway has.
+    pub of: usize,
+}
+
 /// Makes a lane's future on the executor that will run it.
 pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
@@ -48,7 +60,7 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// # Errors
     /// No thread could be had.
-    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()>;
+    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
 
     /// Runs a job where it holds up nobody's packets. What a job that panicked should have
     /// written is not there.

@@ -1,6 +1,7 @@
 //! The operating system.
 
-use super::{BoxFuture, Host, Job, JobPanicked, LaneStart};
+use super::cores::Pin;
+use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
 use quinn::Runtime;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use tracing::warn;
 use units::TimeNs;
 
-/// The operating system's clock, threads and sockets. Lanes get a thread each.
+/// The operating system's clock, threads and sockets. Lanes get a thread each, and a core where
+/// there are enough.
 #[derive(Debug, Default)]
 pub struct RealHost;
 
@@ -33,9 +35,16 @@ impl Host for RealHost {
         tokio::spawn(task);
     }
 
-    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let body = move || runtime.block_on(async move { start().await });
+    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+        let pin = Pin::of(&thread);
+        let runtime = lane_runtime(pin)?;
+        let name = thread.name.clone();
+        let body = move || {
+            if let Some(pin) = pin {
+                pin.keep(&thread.name);
+            }
+            runtime.block_on(async move { start().await });
+        };
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
     }
 
@@ -79,4 +88,14 @@ impl Host for RealHost {
         aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
         bytes
     }
+}
+
+/// The executor of a lane.
+pub(super) fn lane_runtime(pin: Option<Pin>) -> io::Result<tokio::runtime::Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    if let Some(pin) = pin {
+        // Whoever computes for it would be kept where it is.
+        runtime.on_thread_start(move || pin.leave());
+    }
+    runtime.enable_all().build()
 }

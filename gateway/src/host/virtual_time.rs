@@ -2,7 +2,7 @@
 
 mod process;
 
-use super::{BoxFuture, Host, Job, JobPanicked, LaneStart};
+use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
 use process::{Process, QuicRuntime};
 use std::io;
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ impl Host for VirtualHost {
         self.process.spawn(task);
     }
 
-    fn spawn_lane(&self, _name: String, start: LaneStart) -> io::Result<()> {
+    fn spawn_lane(&self, _thread: LaneThread, start: LaneStart) -> io::Result<()> {
         self.process.spawn(start());
         Ok(())
     }

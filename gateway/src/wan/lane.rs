@@ -13,7 +13,7 @@ use super::windows::Path;
 use super::{capped, transport};
 use crate::crowd::{Seats, Seldom};
 use crate::engine::{Event, EventSender};
-use crate::host::{BoxFuture, Host};
+use crate::host::{BoxFuture, Host, LaneThread};
 use crate::observe::metrics::PeerMetrics;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
@@ -76,6 +76,8 @@ pub struct LaneSpec {
     pub boot: BootId,
     /// Where lanes listen.
     pub listen: LaneAddresses,
+    /// Their threads.
+    pub threads: Threads,
     /// Whether each packet is handed to the system by itself.
     pub one_by_one: bool,
     /// Whether the fabric says the MTU of every path; otherwise it is what is looked for.
@@ -90,6 +92,15 @@ pub struct LaneSpec {
     pub events: EventSender,
     /// Ends the lanes; a lane that ends of itself ends everything.
     pub shutdown: CancellationToken,
+}
+
+/// The threads of lanes; see [`LaneThread`].
+#[derive(Debug, Clone, Copy)]
+pub struct Threads {
+    /// The number of the first.
+    pub first: usize,
+    /// How many all lanes of this gateway have.
+    pub of: usize,
 }
 
 /// A lane that cannot start.
@@ -137,7 +148,10 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
                 }
             })
         };
-        let started = spec.host.spawn_lane(format!("lane-{lane}"), Box::new(body));
+        let Threads { first, of } = spec.threads;
+        let name = format!("lane-{lane}");
+        let thread = LaneThread { name, number: first + usize::from(lane), of };
+        let started = spec.host.spawn_lane(thread, Box::new(body));
         let outcome = match started {
             Ok(()) => is_up.await.unwrap_or(Err(LaneError::Lost(lane))),
             Err(error) => Err(LaneError::Thread(error)),

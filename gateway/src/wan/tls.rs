@@ -107,10 +107,31 @@ impl Credentials {
     /// # Errors
     /// A certificate, key or CA that TLS refuses.
     pub fn server(&self) -> Result<Arc<QuicServerConfig>, CredentialsError> {
+        let config = QuicServerConfig::try_from(self.answerer(cpu_has_aes())?);
+        Ok(Arc::new(config.expect("both suites are offered")))
+    }
+
+    /// TLS for the dialling side; the name wanted, a [`dns_name`], is given to `connect`.
+    ///
+    /// # Errors
+    /// A certificate or key that TLS refuses.
+    pub fn client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler(ALPN, cpu_has_aes()).map(for_quic)
+    }
+
+    /// As [`client`](Self::client), for a probe.
+    ///
+    /// # Errors
+    /// A certificate or key that TLS refuses.
+    pub fn probe_client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
+        self.dialler(PROBE_ALPN, cpu_has_aes()).map(for_quic)
+    }
+
+    fn answerer(&self, has_aes: bool) -> Result<rustls::ServerConfig, CredentialsError> {
         let verifier = self
             .verifier()
             .map_err(|error| refused(&self.files.ca, rustls::Error::General(error.to_string())))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        let mut config = rustls::ServerConfig::builder_with_provider(provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_client_cert_verifier(verifier);
@@ -121,24 +142,8 @@ impl Credentials {
         // Each connection proves its name afresh: no tickets, so nothing outlives a certificate.
         config.send_tls13_tickets = 0;
         // Without AES instructions here, ChaCha20 also when the dialler prefers AES.
-        config.ignore_client_order = !cpu_has_aes();
-        Ok(Arc::new(QuicServerConfig::try_from(config).expect("both suites are offered")))
-    }
-
-    /// TLS for the dialling side; the name wanted, a [`dns_name`], is given to `connect`.
-    ///
-    /// # Errors
-    /// A certificate or key that TLS refuses.
-    pub fn client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler(ALPN)
-    }
-
-    /// As [`client`](Self::client), for a probe.
-    ///
-    /// # Errors
-    /// A certificate or key that TLS refuses.
-    pub fn probe_client(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler(PROBE_ALPN)
+        config.ignore_client_order = !has_aes;
+        Ok(config)
     }
 
     /// Whether a peer with the same CA would believe this gateway's own certificate now.
@@ -155,11 +160,16 @@ impl Credentials {
     }
 
     fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.roots), provider()).build()
+        let (roots, provider) = (Arc::clone(&self.roots), provider(cpu_has_aes()));
+        WebPkiClientVerifier::builder_with_provider(roots, provider).build()
     }
 
-    fn dialler(&self, protocol: &[u8]) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        let mut config = rustls::ClientConfig::builder_with_provider(provider())
+    fn dialler(
+        &self,
+        protocol: &[u8],
+        has_aes: bool,
+    ) -> Result<rustls::ClientConfig, CredentialsError> {
+        let mut config = rustls::ClientConfig::builder_with_provider(provider(has_aes))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
                 let builder = builder.with_root_certificates(Arc::clone(&self.roots));
@@ -168,14 +178,17 @@ impl Credentials {
             .map_err(|source| refused(&self.files.certificate, source))?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
-        let config = QuicClientConfig::try_from(config).expect("both suites are offered");
-        Ok(Arc::new(config))
+        Ok(config)
     }
 
     /// The certificate chain, own certificate first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
+}
+
+fn for_quic(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
+    Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
 /// Whether the first certificate of `chain`, which TLS has verified, proves that its owner is
@@ -238,10 +251,10 @@ fn refused(file: &Path, source: rustls::Error) -> CredentialsError {
 
 /// AES-128-GCM where the CPU has instructions for it, else ChaCha20; the other one second, so
 /// that unlike hosts still meet.
-fn provider() -> Arc<CryptoProvider> {
+fn provider(has_aes: bool) -> Arc<CryptoProvider> {
     let (aes, chacha) =
         (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
-    let cipher_suites = if cpu_has_aes() { vec![aes, chacha] } else { vec![chacha, aes] };
+    let cipher_suites = if has_aes { vec![aes, chacha] } else { vec![chacha, aes] };
     Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 

@@ -3,7 +3,7 @@
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
 use gateway::daemon::{Gateway, GatewaySpec, Listen};
-use gateway::host::{BoxFuture, Host, Job as Work, JobPanicked, LaneStart, RealHost};
+use gateway::host::{BoxFuture, Host, Job as Work, JobPanicked, LaneStart, LaneThread, RealHost};
 use gateway::local::door;
 use gateway::local::protocol::Token;
 use gateway::local::server::Job;
@@ -57,8 +57,8 @@ impl Host for Cursed {
         RealHost.spawn(task);
     }
 
-    fn spawn_lane(&self, name: String, start: LaneStart) -> io::Result<()> {
-        RealHost.spawn_lane(name, start)
+    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+        RealHost.spawn_lane(thread, start)
     }
 
     fn compute(&self, work: Work) -> BoxFuture<Result<(), JobPanicked>> {

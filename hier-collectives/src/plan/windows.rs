@@ -88,6 +88,7 @@ pub fn trees_max(fabric: &Fabric) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::lanes;
     use crate::plan::plan;
     use crate::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
     use units::{BitRate, Fraction, Span};
@@ -118,6 +119,37 @@ mod tests {
         let regions = regions.iter().enumerate().map(region).collect();
         let fabric = Fabric::new("t", 1500, regions, links).expect("valid");
         plan(&fabric).expect("a plan").segment.get() >> 10
+    }
+
+    /// One for each 8 Gbit/s at 1,500 bytes, for each 20 at 9,000.
+    #[test]
+    fn lanes_follow_the_rate_of_the_fastest_link_and_the_mtu() {
+        let of = |mtu: u16, gbit: [u64; 2]| {
+            let region = |name: &str| RegionSpec {
+                name: name.to_owned(),
+                speeds: vec![1.0],
+                gateways: vec![(format!("{name}-0"), 1, Some(port(400)))],
+            };
+            let link = |(other, gbit): (&str, u64)| LinkSpec {
+                between: ("a".to_owned(), other.to_owned()),
+                rate: port(gbit).egress,
+                rtt: Span::from_ms(60),
+                loss: Fraction::default(),
+            };
+            let links = ["b", "c"].into_iter().zip(gbit).map(link).collect();
+            lanes(&Fabric::new("t", mtu, ["a", "b", "c"].map(region).into(), links).expect("valid"))
+        };
+        for (gbit, at_1500, at_9000) in
+            [(1, 4, 4), (32, 4, 4), (33, 5, 4), (80, 10, 4), (100, 13, 5), (400, 16, 16)]
+        {
+            assert_eq!((of(1500, [1, gbit]), of(9000, [gbit, 1])), (at_1500, at_9000), "{gbit}");
+        }
+        assert_eq!(of(9000, [1, 300]), 15);
+    }
+
+    fn port(gbit: u64) -> WanPort {
+        let rate = BitRate::from_bits_per_second(gbit * 1_000_000_000);
+        WanPort { egress: rate, ingress: rate }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::certs::{CertificateAuthority, Issued, Validity};
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
+use rustls::{CipherSuite, quic};
 use std::net::SocketAddr;
 
 const FABRIC: &str = "two-region";
@@ -150,4 +151,48 @@ fn files_at_fault_are_named() {
     std::fs::remove_file(path("own.key")).expect("there");
     let missing = load().expect_err("no key").to_string();
     assert!(missing.contains("own.key"), "{missing}");
+}
+
+/// The cipher of two whose CPUs have instructions for AES, or not.
+fn agreed(dialler_has_aes: bool, answerer_has_aes: bool) -> CipherSuite {
+    let authority = authority();
+    let [east, west] =
+        ["east-0", "west-0"].map(|name| credentials(&issue(&authority, name), &authority));
+    let (client, server) = (east.dialler(ALPN, dialler_has_aes), west.answerer(answerer_has_aes));
+    let (client, server) = (Arc::new(client.expect("TLS")), Arc::new(server.expect("TLS")));
+    let name = ServerName::try_from(dns_name("west-0", FABRIC)).expect("a name");
+    let client = quic::ClientConnection::new(client, quic::Version::V1, name, vec![]);
+    let server = quic::ServerConnection::new(server, quic::Version::V1, vec![]);
+    let mut client = quic::Connection::Client(client.expect("TLS"));
+    let mut server = quic::Connection::Server(server.expect("TLS"));
+    while client.is_handshaking() || server.is_handshaking() {
+        pass_on(&mut client, &mut server);
+        pass_on(&mut server, &mut client);
+    }
+    let suites = [&client, &server].map(|end| end.negotiated_cipher_suite().expect("agreed"));
+    assert_eq!(suites[0], suites[1]);
+    suites[0].suite()
+}
+
+/// All that one has to say, key by key.
+fn pass_on(from: &mut quic::Connection, to: &mut quic::Connection) {
+    loop {
+        let mut said = Vec::new();
+        let next_key = from.write_hs(&mut said);
+        if said.is_empty() && next_key.is_none() {
+            return;
+        }
+        to.read_hs(&said).expect("TLS");
+    }
+}
+
+#[test]
+fn chacha20_is_for_those_without_instructions_for_aes_only() {
+    assert_eq!(agreed(true, true), CipherSuite::TLS13_AES_128_GCM_SHA256);
+    for (dialler, answerer) in [(true, false), (false, true), (false, false)] {
+        let chacha20 = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
+        assert_eq!(agreed(dialler, answerer), chacha20, "{dialler} {answerer}");
+    }
+    // Nothing else is offered: what is fastest is what is taken.
+    assert_eq!([true, false].map(|has_aes| provider(has_aes).cipher_suites.len()), [2, 2]);
 }

@@ -1,0 +1,141 @@
+//! Which core a lane's thread keeps to.
+//!
+//! A lane that stays where it is finds its keys and buffers in that core's caches. But it cannot
+//! give way there: so it stays only where others have as many cores to go to.
+
+use super::LaneThread;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tracing::{info, warn};
+
+/// Cores for each lane of a gateway, below which none is pinned.
+const CORES_EACH: usize = 2;
+
+/// A core for a thread, and where it might run without it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pin {
+    core: usize,
+    anywhere: CpuSet,
+}
+
+impl Pin {
+    /// For a lane's thread, on this machine as it is for the calling one.
+    pub fn of(lane: &LaneThread) -> Option<Self> {
+        let anywhere = sched_getaffinity(None).ok()?;
+        let allowed: Vec<usize> =
+            (0..CpuSet::MAX_CPU).filter(|core| anywhere.is_set(*core)).collect();
+        // Who has a part of the machine's time has no cores of its own: others run there.
+        let time = std::thread::available_parallelism().ok()?;
+        if time.get() < allowed.len() {
+            return None;
+        }
+        let core = core_of(lane, &one_of_each(&allowed, siblings))?;
+        Some(Self { core, anywhere })
+    }
+
+    /// Keeps the calling thread to the core.
+    pub fn keep(&self, name: &str) {
+        let mut only = CpuSet::new();
+        only.set(self.core);
+        match sched_setaffinity(None, &only) {
+            Ok(()) => info!("{name} keeps to core {}", self.core),
+            Err(error) => warn!("{name} cannot keep to core {}: {error}", self.core),
+        }
+    }
+
+    /// Lets the calling thread, which one that is kept has started, run anywhere.
+    pub fn leave(&self) {
+        // It has run there before.
+        let _ = sched_setaffinity(None, &self.anywhere);
+    }
+}
+
+/// The core of a lane's thread; `None` where there are too few.
+fn core_of(lane: &LaneThread, cores: &[usize]) -> Option<usize> {
+    let enough = cores.len() >= CORES_EACH * lane.of;
+    let at = lane.number.checked_rem(cores.len())?;
+    enough.then(|| cores[at])
+}
+
+/// Of the hardware threads of each core the first.
+fn one_of_each(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+    let is_first = |thread: &usize| {
+        let siblings = siblings(*thread);
+        !siblings.iter().any(|sibling| sibling < thread && allowed.contains(sibling))
+    };
+    allowed.iter().copied().filter(is_first).collect()
+}
+
+/// The hardware threads of the core of one; none where the system does not say.
+fn siblings(thread: usize) -> Vec<usize> {
+    let file = format!("/sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list");
+    listed(&std::fs::read_to_string(file).unwrap_or_default())
+}
+
+/// Numbers as the kernel lists them: `0-1,64`.
+fn listed(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The cores of all lanes of a gateway, the `index`th of its host.
+    fn cores_of(cores: usize, lanes: usize, index: usize) -> Vec<Option<usize>> {
+        let cores: Vec<usize> = (0..cores).collect();
+        let lane = |lane| LaneThread {
+            name: format!("lane-{lane}"),
+            number: index * lanes + lane,
+            of: lanes,
+        };
+        (0..lanes).map(|number| core_of(&lane(number), &cores)).collect()
+    }
+
+    #[test]
+    fn lanes_are_pinned_only_where_others_have_as_many_cores() {
+        for (cores, lanes) in [(0, 4), (1, 1), (2, 4), (4, 4), (7, 4), (31, 16)] {
+            assert_eq!(cores_of(cores, lanes, 0), vec![None; lanes], "{lanes} lanes on {cores}");
+        }
+        for (cores, lanes) in [(2, 1), (8, 4), (9, 4), (32, 16), (96, 8)] {
+            let own: BTreeSet<usize> = cores_of(cores, lanes, 0).into_iter().flatten().collect();
+            assert_eq!(own.len(), lanes, "each has its own of {cores} cores");
+            let other: BTreeSet<usize> = cores_of(cores, lanes, 1).into_iter().flatten().collect();
+            assert!(own.is_disjoint(&other), "another gateway of the host: {own:?}, {other:?}");
+        }
+    }
+
+    #[test]
+    fn hardware_threads_of_one_core_count_once() {
+        let beside = |thread| vec![thread / 2 * 2, thread / 2 * 2 + 1];
+        assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
+        assert_eq!(one_of_each(&[1, 2, 3], beside), [1, 2], "its sibling is not ours");
+        let behind = |thread| vec![thread % 4, thread % 4 + 4];
+        assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
+        assert_eq!(one_of_each(&[3, 4], |_| vec![]), [3, 4], "nobody says");
+        assert_eq!(listed("0-1,64\n"), [0, 1, 64]);
+        assert_eq!(listed("7\n"), [7]);
+        assert_eq!(listed(""), [0; 0]);
+    }
+
+    #[test]
+    fn a_lane_stays_on_its_core_and_what_it_hands_over_may_run_anywhere() {
+        let anywhere = sched_getaffinity(None).expect("known");
+        let core = (0..CpuSet::MAX_CPU).find(|core| anywhere.is_set(*core)).expect("one");
+        let pin = Pin { core, anywhere };
+        let where_to = || sched_getaffinity(None).expect("known");
+        let lane = std::thread::spawn(move || {
+            let runtime = super::super::real::lane_runtime(Some(pin)).expect("a runtime");
+            pin.keep("lane-0");
+            let handed_over = runtime.block_on(tokio::task::spawn_blocking(where_to));
+            (where_to(), handed_over.expect("no panic"))
+        });
+        let (lane, handed_over) = lane.join().expect("no panic");
+        assert!(lane.count() == 1 && lane.is_set(core));
+        assert_eq!(handed_over, anywhere);
+    }
+}
