@@ -3,6 +3,7 @@
 use super::lab::{Ground, LAB_NETWORK, Lab, LabError, Processes, SITES};
 use super::quinn;
 use super::row::{COMMON, Cell, Row};
+use super::told::Told;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -137,11 +138,7 @@ impl Contender {
         window: Option<u64>,
     ) -> Result<Vec<Cell>, LabError> {
         let set = quinn::Setting { bytes: COMMON, iterations: 3, lanes: 1, mtu: None, window };
-        let ran = quinn::exchanges(lab, &tools.quinn, &set)?;
-        let mut cell = self.cell(lab, row, COMMON, ran.seconds)?;
-        let moved = COMMON as f64 * f64::from(set.iterations) / 1e9;
-        cell.cpu_seconds_per_gb = ran.cpu_seconds.map(|seconds| seconds / moved);
-        Ok(vec![cell])
+        Ok(vec![self.of_common(lab, row, quinn::exchanges(lab, &tools.quinn, &set)?)?])
     }
 
     /// Anybody else: one size.
@@ -149,15 +146,21 @@ impl Contender {
         self,
         lab: &Lab,
         row: &Row,
-        run: impl FnOnce(&Lab) -> Result<Vec<f64>, LabError>,
+        run: impl FnOnce(&Lab) -> Result<Told, LabError>,
     ) -> Result<Vec<Cell>, LabError> {
         let before = lab.tcp_resent();
-        let seconds = run(lab)?;
-        let runs = seconds.len().max(1) as u64;
-        let mut cell = self.cell(lab, row, COMMON, seconds)?;
+        let told = run(lab)?;
+        let runs = told.seconds.len().max(1) as u64;
+        let mut cell = self.of_common(lab, row, told)?;
         let resent = lab.tcp_resent().zip(before).map(|(after, before)| after - before);
         cell.retransmitted_bytes = resent.map(|segments| segments * 1448 / runs);
         Ok(vec![cell])
+    }
+
+    /// Of whoever measures its own processor time.
+    fn of_common(self, lab: &Lab, row: &Row, told: Told) -> Result<Cell, LabError> {
+        let cpu_seconds_per_gb = told.cpu_seconds_per_gb(COMMON);
+        Ok(Cell { cpu_seconds_per_gb, ..self.cell(lab, row, COMMON, told.seconds)? })
     }
 
     fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {
@@ -229,7 +232,7 @@ fn lost_packets(lab: &Lab) -> Option<u64> {
     SITES.iter().map(of_site).sum()
 }
 
-fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
+fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
     let iperf3 = Path::new("iperf3");
     let mut server = lab.at(SITES[1], iperf3);
     server.args(["-s", "-1", "--forceflush"]);
@@ -240,9 +243,15 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Vec<f64>, LabError> {
     client.args(["-t", "5"]);
     let client = Processes::start(lab, vec![client], "iperf")?;
     let outputs = client.outputs(lab, "iperf", 1)?;
-    let report = parsed(&outputs[0]);
-    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
-    Ok(rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect())
+    let end = &parsed(&outputs[0])["end"];
+    let rate = end["sum_received"]["bits_per_second"].as_f64();
+    let seconds: Vec<f64> = rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect();
+    // Both ends tell how much of one processor they took.
+    let sides = ["host_total", "remote_total"];
+    let percent = sides.map(|side| end["cpu_utilization_percent"][side].as_f64());
+    let percent: Option<f64> = percent.into_iter().sum();
+    let cpu_seconds = percent.map(|percent| percent / 100.0 * seconds.iter().sum::<f64>());
+    Ok(Told { seconds, cpu_seconds })
 }
 
 /// Of each peer.
@@ -250,7 +259,7 @@ const RUNS: u32 = 3;
 
 const GLOO: &str = include_str!("peers/gloo.py");
 
-fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
+fn gloo(lab: &Lab, python: &Path) -> Result<Told, LabError> {
     let script = lab.path("gloo.py");
     std::fs::write(&script, GLOO)?;
     let command = |(rank, site): (usize, &&str)| {
@@ -266,10 +275,10 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Vec<f64>, LabError> {
     };
     let commands = SITES.iter().enumerate().map(command).collect();
     let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo", RUNS)?;
-    Ok(slowest(&outputs))
+    Ok(Told::of(&outputs))
 }
 
-fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
+fn open_mpi(lab: &Lab, program: &Path) -> Result<Told, LabError> {
     // How `mpirun` gets to a site: its first argument.
     let agent = lab.path("agent");
     std::fs::write(&agent, lab.agent())?;
@@ -291,7 +300,7 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Vec<f64>, LabError> {
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
     let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi", RUNS)?;
-    Ok(slowest(&outputs))
+    Ok(Told::of(&outputs))
 }
 
 /// From the last post to the last result: all ranks read one clock.
@@ -307,18 +316,6 @@ pub fn last_to_last(reports: &[Value]) -> Vec<f64> {
     let (posted, ready) = (last("posted_ns"), last("ready_ns"));
     let pairs = posted.unwrap_or_default().into_iter().zip(ready.unwrap_or_default());
     pairs.map(|(posted, ready)| ready.saturating_sub(posted) as f64 / 1e9).collect()
-}
-
-/// Each run's slowest rank, of those that all have told of, in lines of JSON.
-pub fn slowest(outputs: &[String]) -> Vec<f64> {
-    let of_line = |line: &str| -> Vec<f64> {
-        let report = parsed(line);
-        let seconds = report["seconds"].as_array().map(Vec::as_slice).unwrap_or_default();
-        seconds.iter().filter_map(Value::as_f64).collect()
-    };
-    let mut ranks = outputs.iter().map(|text| text.lines().flat_map(of_line).collect::<Vec<f64>>());
-    let first = ranks.next().unwrap_or_default();
-    ranks.fold(first, |a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
 }
 
 pub fn parsed(text: &str) -> Value {

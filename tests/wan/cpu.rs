@@ -54,7 +54,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
             window: Some(window),
         };
         let ran = quinn::exchanges(&lab, &tools.quinn, &set)?;
-        let cpu = ran.cpu_seconds.ok_or_else(|| cut("quinn alone"))? / moved();
+        let cpu = ran.cpu_seconds_per_gb(BYTES).ok_or_else(|| cut("quinn alone"))?;
         theirs.push(cpu);
         gbit[1].extend(ran.seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
         ratios.push(ours[ours.len() - 1] / cpu);

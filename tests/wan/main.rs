@@ -9,6 +9,7 @@ mod quinn;
 mod report;
 mod row;
 mod simulated;
+mod told;
 mod verdict;
 
 use clap::Parser;
@@ -20,6 +21,7 @@ use simulated::Seeds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Measure all-reduces over a long link: whole gateways in virtual time, and, as root, real
 /// ones over the TUN lab with peers beside them.
@@ -63,13 +65,15 @@ enum Arm {
 }
 
 fn main() -> ExitCode {
-    let command = Command::parse();
+    let (command, begun) = (Command::parse(), Instant::now());
     let rows = Row::matrix(command.quick);
     let mut measured = Measured::default();
-    let wanted = |arm| command.arm.is_none_or(|only| only == arm);
-    let grounds =
-        [(Ground::Lab, wanted(Arm::Lab)), (Ground::Netem, command.arm == Some(Arm::Netem))];
-    for (ground, _) in grounds.into_iter().filter(|(_, wanted)| *wanted) {
+    let ground = match command.arm {
+        None | Some(Arm::Lab) => Some(Ground::Lab),
+        Some(Arm::Netem) => Some(Ground::Netem),
+        Some(Arm::Virtual | Arm::Cpu) => None,
+    };
+    if let Some(ground) = ground {
         match measured.in_labs(&command, &rows, ground) {
             Ok(()) => {}
             Err(LabError::Unavailable(why)) if command.arm.is_some() => {
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
             Err(error) => measured.skip(format!("{}: {error}", ground.name())),
         }
     }
+    let wanted = |arm| command.arm.is_none_or(|only| only == arm);
     if wanted(Arm::Cpu) {
         match cpu::measure(&peers::own(&command.landbridge)) {
             Ok(costs) => measured.costs = costs,
@@ -89,6 +94,10 @@ fn main() -> ExitCode {
     if wanted(Arm::Virtual) {
         let full = Seeds { held: 20, others: 3 };
         measured.virtually(&rows, if command.quick { Seeds { held: 1, others: 1 } } else { full });
+    }
+    if command.arm.is_none() {
+        let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
+        measured.took = Some(Took { whole: begun.elapsed(), at_most });
     }
     if let Some(file) = &command.svg
         && let Err(error) = plot::draw(file, &measured)
@@ -115,7 +124,21 @@ pub struct Measured {
     pub costs: Vec<cpu::Cost>,
     /// What, and why.
     pub skipped: Vec<String>,
+    /// Where all arms were wanted.
+    pub took: Option<Took>,
 }
+
+/// How long it takes to measure, and how long it may.
+#[derive(Debug, Clone, Copy)]
+pub struct Took {
+    pub whole: Duration,
+    pub at_most: Duration,
+}
+
+/// All rows in all arms, peers that are made for the first time included.
+const WITHIN: Duration = Duration::from_secs(45 * 60);
+/// The few of `--quick`.
+const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 
 impl Measured {
     /// Rows beside each other: virtual time does not mind.

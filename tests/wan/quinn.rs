@@ -1,8 +1,8 @@
 //! The exchange over quinn alone, as two processes.
 
-use super::contender::{certificates, parsed, slowest};
+use super::contender::certificates;
 use super::lab::{FABRIC, Lab, LabError, Processes, SITES};
-use serde_json::Value;
+use super::told::Told;
 use std::path::Path;
 use std::process::Command;
 use units::ByteCount;
@@ -24,17 +24,8 @@ pub struct Setting {
     pub window: Option<u64>,
 }
 
-/// What came of it.
-#[derive(Default)]
-pub struct Ran {
-    /// Of each exchange, the slower side's.
-    pub seconds: Vec<f64>,
-    /// Of both processes together.
-    pub cpu_seconds: Option<f64>,
-}
-
 /// Both sides; what is missing took longer than a cell may.
-pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Ran, LabError> {
+pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabError> {
     certificates(lab)?;
     let at = |number: usize| format!("{}:{PORT}", lab.addresses[number]);
     let command = |number: usize| -> Command {
@@ -58,7 +49,5 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Ran, LabErr
     };
     let processes = Processes::start(lab, vec![command(0), command(1)], "quinn")?;
     let outputs = processes.outputs(lab, "quinn", set.iterations)?;
-    let reports: Vec<Value> = outputs.iter().map(|text| parsed(text)).collect();
-    let cpu_seconds = reports.iter().map(|report| report["cpu_seconds"].as_f64()).sum();
-    Ok(Ran { seconds: slowest(&outputs), cpu_seconds })
+    Ok(Told::of(&outputs))
 }

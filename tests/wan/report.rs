@@ -6,7 +6,8 @@ use super::verdict::{Verdict, verdicts};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// One object: `cells`, each with its link, `costs`, `verdicts`, and what was skipped.
+/// One object: `cells`, each with its link, `costs`, `verdicts`, what was skipped, and how long all
+/// took.
 pub fn json(measured: &Measured) -> String {
     let cells: Vec<Value> = measured
         .cells
@@ -24,6 +25,7 @@ pub fn json(measured: &Measured) -> String {
         "costs": measured.costs,
         "verdicts": verdicts(measured),
         "skipped": measured.skipped,
+        "took_seconds": measured.took.map(|took| took.whole.as_secs_f64()),
     });
     format!("{report}\n")
 }
@@ -38,6 +40,10 @@ pub fn markdown(measured: &Measured) -> String {
         writeln!(text, "| {wanted} | {worst} | {figures} | {met} |").expect("a string takes all");
     }
     text.push('\n');
+    if let Some(took) = measured.took {
+        let minutes = took.whole.as_secs_f64() / 60.0;
+        writeln!(text, "All of it took {minutes:.1} min.\n").expect("a string takes all");
+    }
     let mut rows: Vec<Row> = Vec::new();
     for (row, _) in &measured.cells {
         if !rows.contains(row) {

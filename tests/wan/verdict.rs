@@ -1,9 +1,9 @@
 //! What was wanted of each figure, and whether it is so.
 
-use super::Measured;
 use super::quinn::FIXED_WINDOW;
 use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use super::simulated::HELD;
+use super::{Measured, Took};
 use serde::Serialize;
 
 /// One bound, with the figure that is furthest on its wrong side.
@@ -35,6 +35,7 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
         least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),
         least("lab, 80 ms, 0.1 %: Gloo with BBR, at least 8", peers(measured, GLOO), 8.0),
         most("loopback: CPU seconds over those of quinn, at most 1.25", costs(measured), 1.25),
+        most("the whole bench, over what it may take, in minutes", took(measured), 0.0),
     ];
     bounds.into_iter().flatten().collect()
 }
@@ -171,4 +172,13 @@ fn peers(measured: &Measured, against: Against) -> Figures {
 fn costs(measured: &Measured) -> Figures {
     let named = |cost: &super::cpu::Cost| (format!("{} B", cost.packet_payload_bytes), cost.ratio);
     measured.costs.iter().map(named).collect()
+}
+
+fn took(measured: &Measured) -> Figures {
+    let minutes = |span: std::time::Duration| span.as_secs_f64() / 60.0;
+    let over = measured.took.map(|Took { whole, at_most }| {
+        let (whole, at_most) = (minutes(whole), minutes(at_most));
+        (format!("{whole:.1} of {at_most:.0}"), whole - at_most)
+    });
+    over.into_iter().collect()
 }

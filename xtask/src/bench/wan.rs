@@ -27,8 +27,9 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
          gateways over simulated links in virtual time. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
-         after the other; runs that the emulator calls void are marked. Retransmitted bytes are \
-         of one run, both ways; the queue's peak is over all runs. iperf3 sends one way for five \
+         after the other; runs that the emulator calls void are marked. Processor time is that of \
+         both gateways over whole runs; the others measure their own, of both sides, while they are \
+         timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. iperf3 sends one way for five \
          seconds, and its time is that of as many bytes at its rate. Cells are cut at 20 s. The \
          same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
     );
