@@ -6,6 +6,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use scenarios::batch::{Case, Values, outcomes, post_all};
+use scenarios::listen::Log;
 use scenarios::mesh::Mesh;
 use scenarios::{Lab, Shape, address, ppm, simulate};
 use units::{BitRate, Span};
@@ -196,6 +197,9 @@ fn every_gateway_of_both_regions_hears_of_a_word() {
 #[test]
 fn loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it() {
     let shape = Shape { loss: ppm(1000), unannounced_loss: ppm(5000), ..Shape::new(1, 1) };
+    let log = Log::default();
+    let _logging = log.listen();
+    let said = |what: &str| log.text().lines().filter(|line| line.contains(what)).count();
     simulate(async {
         let lab = Lab::start(&shape, 1).await;
         let (_clients, mut operations) = begin(&lab).await;
@@ -204,11 +208,14 @@ fn loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it() {
         assert!(peer.loss_alarm && (0.004..0.006).contains(&peer.loss), "{peer:?}");
         let metrics = &lab.gateways[0].peers[&WEST].metrics;
         assert_eq!((metrics.loss_alarm.get(), metrics.loss_alarms.get()), (1, 1));
+        let alarm = "packets), the fabric expects 0.1 %; ask whoever runs the link";
+        assert_eq!(said(alarm), 2, "one line at each gateway, not one a second: {}", log.text());
         all_right(&mut operations).await;
         respec(&lab, mbit(1000), Span::from_ms(40));
         lab.sleep(Span::from_secs(12)).await;
         assert!(!lab.status(EAST).await.peers[0].loss_alarm);
         assert_eq!((metrics.loss_alarm.get(), metrics.loss_alarms.get()), (0, 1));
+        assert_eq!((said(alarm), said("loses no more than the fabric expects again")), (2, 2));
     });
 }
 

@@ -6,46 +6,13 @@ use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, succeeds};
-use scenarios::listen::listen;
+use scenarios::listen::Log;
 use scenarios::papers::Papers;
 use scenarios::{Lab, Shape, simulate};
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-use tracing::Dispatch;
-use tracing_subscriber::fmt::MakeWriter;
 use units::Span;
 
 const EAST: GatewayId = GatewayId(0);
 const WEST: GatewayId = GatewayId(1);
-
-/// What this thread's simulation logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic inside").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no panic inside")).into_owned()
-    }
-}
 
 /// Nobody is in an epoch, and no trainer is kept believing so.
 async fn nobody_met(lab: &Lab) {
@@ -62,8 +29,7 @@ async fn nobody_met(lab: &Lab) {
 /// and west's log of a connection refused; both must give the reason.
 fn refused(bad: GatewayId, papers: Papers, reason: &str) {
     let log = Log::default();
-    let listener = || tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _logging = listen(|| Dispatch::new(listener()));
+    let _logging = log.listen();
     simulate(async {
         let shown = if bad == EAST { [papers, Papers::Right] } else { [Papers::Right, papers] };
         let mut lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;

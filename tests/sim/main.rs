@@ -4,6 +4,7 @@ mod commit;
 mod controllers;
 mod correct;
 mod disagree;
+mod dropped;
 mod faults;
 mod heal;
 mod held;

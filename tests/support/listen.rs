@@ -1,7 +1,10 @@
 //! Hearing what is logged on one thread.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use tracing::Dispatch;
 use tracing::dispatcher::{DefaultGuard, set_default};
+use tracing_subscriber::fmt::MakeWriter;
 
 /// Until both are dropped, this thread's logs go to a listener that was made by the caller.
 /// With one listener alone, whichever thread comes first by a line of code that logs decides for
@@ -10,4 +13,43 @@ pub fn listen(listener: impl Fn() -> Dispatch) -> (Dispatch, DefaultGuard) {
     let other = listener();
     let guard = set_default(&listener());
     (other, guard)
+}
+
+/// What one thread's simulation has logged.
+#[derive(Debug, Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Writes down what this thread logs until both are dropped.
+    pub fn listen(&self) -> (Dispatch, DefaultGuard) {
+        let text = || tracing_subscriber::fmt().with_writer(self.clone()).with_ansi(false);
+        listen(|| Dispatch::new(text().finish()))
+    }
+
+    /// All of it so far.
+    ///
+    /// # Panics
+    /// After a panic while something was logged.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("no panic inside")).into_owned()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic inside").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
 }

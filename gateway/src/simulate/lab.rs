@@ -46,7 +46,7 @@ pub struct Lab {
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
     setup: Setup,
-    doors: Vec<(Knocker, StatusDoor)>,
+    doors: Vec<(Knocker, StatusDoor, Arc<Metrics>)>,
 }
 
 /// Where a gateway is in a simulated network, by default.
@@ -104,12 +104,13 @@ impl Lab {
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
         let spec = gateway_spec(&self.setup, me, papers);
-        let observed = (Arc::new(Metrics::new()), questions);
+        let metrics = Arc::new(Metrics::new());
+        let observed = (Arc::clone(&metrics), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await?;
         let index = self.gateways.len().min(usize::from(me.0));
         self.gateways.insert(index, gateway);
-        self.doors.insert(index, (knocker, status));
+        self.doors.insert(index, (knocker, status, metrics));
         Ok(())
     }
 
@@ -151,6 +152,11 @@ impl Lab {
         self.doors[usize::from(gateway.0)].1.ask().await
     }
 
+    /// What a gateway counts.
+    pub fn metrics(&self, gateway: GatewayId) -> &Metrics {
+        &self.doors[usize::from(gateway.0)].2
+    }
+
     /// Lets time pass.
     pub async fn sleep(&self, span: Span) {
         self.host.sleep_until(self.host.now() + span).await;
@@ -180,7 +186,7 @@ impl Lab {
     /// The way to the gateway of a rank, for trainers that are to see their results.
     pub fn knocker(&self, rank: u32) -> Option<&Knocker> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
-        self.doors.get(usize::from(gateway.0)).map(|(knocker, _)| knocker)
+        self.doors.get(usize::from(gateway.0)).map(|(knocker, ..)| knocker)
     }
 
     /// Attaches a rank of a job, waiting at most `patience` for the gateways to meet.
