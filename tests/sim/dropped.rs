@@ -12,7 +12,6 @@ use units::Span;
 const EAST: GatewayId = GatewayId(0);
 const WEST: GatewayId = GatewayId(1);
 
-/// Much less than the link holds, or `mebibytes` of it.
 fn case(mebibytes: u64) -> Case {
     let values = Values::Ordinary;
     Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, mebibytes << 18, 5) }
