@@ -1,6 +1,8 @@
 //! Every copy of this program, counted by thread: `memcpy` and `memmove` are those below, for all
 //! that is linked into it.
 
+#![expect(unsafe_code, reason = "they are defined here, and do what glibc's do")]
+
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -2,7 +2,6 @@
 //! once more. An extra copy in our code or in a library's is a `memcpy`, wherever it is to.
 
 #![cfg(target_env = "gnu")]
-#![expect(unsafe_code, reason = "memcpy and memmove are defined, to be counted")]
 
 mod counted;
 

@@ -318,7 +318,7 @@ pub fn last_to_last(reports: &[Value]) -> Vec<f64> {
     pairs.map(|(posted, ready)| ready.saturating_sub(posted) as f64 / 1e9).collect()
 }
 
-pub fn parsed(text: &str) -> Value {
+fn parsed(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_default()
 }
 

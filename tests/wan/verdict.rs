@@ -182,3 +182,22 @@ fn took(measured: &Measured) -> Figures {
     });
     over.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_bench_that_takes_too_long_has_missed_its_bound() {
+        let of = |minutes: u64| {
+            let span = |minutes: u64| Duration::from_secs(60 * minutes);
+            let took = Some(Took { whole: span(minutes), at_most: span(45) });
+            verdicts(&Measured { took, ..Measured::default() })
+        };
+        let late = of(46);
+        assert!(!late[0].met && late[0].worst.contains("46.0 of 45"), "{late:?}");
+        assert!(of(45)[0].met);
+        assert!(verdicts(&Measured::default()).is_empty(), "an arm alone is held to nothing");
+    }
+}

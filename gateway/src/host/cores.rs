@@ -88,7 +88,7 @@ mod tests {
     /// The cores of all lanes of a gateway, the `index`th of its host.
     fn cores_of(cores: usize, lanes: usize, index: usize) -> Vec<Option<usize>> {
         let cores: Vec<usize> = (0..cores).collect();
-        let lane = |lane| LaneThread {
+        let lane = |lane: usize| LaneThread {
             name: format!("lane-{lane}"),
             number: index * lanes + lane,
             of: lanes,
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn hardware_threads_of_one_core_count_once() {
-        let beside = |thread| vec![thread / 2 * 2, thread / 2 * 2 + 1];
+        let beside = |thread: usize| vec![thread / 2 * 2, thread / 2 * 2 + 1];
         assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
         assert_eq!(one_of_each(&[1, 2, 3], beside), [1, 2], "its sibling is not ours");
-        let behind = |thread| vec![thread % 4, thread % 4 + 4];
+        let behind = |thread: usize| vec![thread % 4, thread % 4 + 4];
         assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
         assert_eq!(one_of_each(&[3, 4], |_| vec![]), [3, 4], "nobody says");
         assert_eq!(listed("0-1,64\n"), [0, 1, 64]);
