@@ -131,7 +131,9 @@ pub struct Measured {
 /// How long it takes to measure, and how long it may.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
+    /// From the first arm to the last.
     pub whole: Duration,
+    /// What it should stay below.
     pub at_most: Duration,
 }
 
