@@ -137,12 +137,13 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
         let (_clients, mut operations) = begin(&lab).await;
         respec(&lab, mbit(500), Span::from_ms(40));
         let halved = lab.net.now();
-        let alarmed = |lab: &Lab| {
-            let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
-            peers.into_iter().all(|peer| peer.metrics.loss_alarm.get() == 1)
+        let alarmed = || {
+            let mut peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
+            peers.all(|peer| peer.metrics.loss_alarm.get() == 1)
         };
-        while !alarmed(&lab) {
+        while !alarmed() {
             lab.sleep(Span::from_ms(10)).await;
+            assert!(lab.net.now().since(halved) < Span::from_secs(2), "no alarm");
         }
         println!("alarm after {}", lab.net.now().since(halved));
         let met = lab.net.now() + RTT + RTT + RTT;
