@@ -8,13 +8,8 @@ use scenarios::flow::Flow;
 use scenarios::{Lab, Shape, simulate};
 use units::{BitRate, Span};
 
-const CASE: Case = Case {
-    op: ReduceOp::Sum,
-    dtype: Dtype::F32,
-    elements: 4 << 20,
-    seed: 5,
-    values: Values::Any,
-};
+const CASE: Case =
+    Case { op: ReduceOp::Sum, dtype: Dtype::F32, elements: 4 << 20, seed: 5, values: Values::Any };
 const EAST: GatewayId = GatewayId(0);
 const WEST: GatewayId = GatewayId(1);
 
@@ -76,6 +71,7 @@ fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() 
     let rate = BitRate::from_bits_per_second(200_000_000);
     let shape = Shape { rate, ..Shape::new(1, 1) };
     let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };
+    let expected = case.expected(2, 1);
     for ways in CUTS {
         for after in [100, 700] {
             simulate(async {
@@ -90,7 +86,7 @@ fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() 
                 let full = Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
                 let begin = lab.net.now() + full;
                 for outcome in outcomes(&mut operations).await {
-                    assert!(outcome.expect("completes") == case.expected(2, 1), "other bits");
+                    assert!(outcome.expect("completes") == expected, "other bits");
                 }
                 for way in [(EAST, WEST), (WEST, EAST)] {
                     let rates = flow.delivered(way, begin, shape.rtt, 6);
