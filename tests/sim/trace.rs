@@ -19,6 +19,8 @@ pub struct Checked {
     pub segments: u64,
     /// The most that was ever under way beyond grants.
     pub early_bytes_max: u64,
+    /// The most that was ever in flight on one lane.
+    pub in_flight_max: u64,
 }
 
 /// One traced event: its words and its numbers.
@@ -82,6 +84,7 @@ impl Trace {
             if line.what.is_empty() {
                 let (in_flight, window) = (number("in_flight"), number("window"));
                 checked.packets += 1;
+                checked.in_flight_max = checked.in_flight_max.max(in_flight);
                 assert!(in_flight <= window + 3 * mtu, "{in_flight} in flight, window {window}");
                 continue;
             }
