@@ -353,7 +353,7 @@ def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
         layouts = []
 
         def hook(seen, bucket):
-            seen.append(layout_of(bucket))
+            seen.append(layout_of(bucket, ""))
             done = torch.futures.Future()
             done.set_result(bucket.buffer())
             return done

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from .. import errors
 from ..group import Group
 from ..operation import Operation
+from ._local import LocalRanks
 
 
 class _Scattered(NamedTuple):
@@ -51,11 +52,11 @@ class _Posted(NamedTuple):
 class Site:
     """The ranks of one site. Every one of them makes it, and calls everything, alike."""
 
-    def __init__(self, group: Group, process_group: Any, weight: float) -> None:
+    def __init__(self, group: Group, local: LocalRanks, weight: float) -> None:
         self._group = group
-        self._process_group = process_group
-        self._size = dist.get_world_size(process_group)
-        gathering = dist.new_group(dist.get_process_group_ranks(process_group))
+        self._process_group = local.process_group
+        self._size = local.size
+        gathering = dist.new_group(dist.get_process_group_ranks(local.process_group))
         self._stages = _Stages(group, gathering, self._size)
         self._over = threading.Event()
         self._share = 1.0
