@@ -39,7 +39,10 @@ pub enum BatchError {
         ranks: usize,
     },
     /// Ranks do not split the same.
-    #[error("rank {rank} splits another global batch, or within other limits, than rank 0")]
+    #[error(
+        "rank {rank} splits another global batch, by other speeds, or within other limits, than \
+         rank 0"
+    )]
     Unlike {
         /// The first of them.
         rank: usize,

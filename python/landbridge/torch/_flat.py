@@ -9,8 +9,8 @@ from typing import Any, Iterator, List, Optional, Set
 import torch
 
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
-from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Operation
+from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S, Operation
 from ._local import LocalRanks
 
 _BUCKET_BYTES = 25 << 20

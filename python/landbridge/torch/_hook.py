@@ -10,8 +10,8 @@ import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
-from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Latch, Operation
+from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S, Latch, Operation
 from ._local import LocalRanks
 from ._site import Site
 

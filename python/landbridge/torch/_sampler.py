@@ -12,6 +12,7 @@ import torch
 
 from ..errors import ConfigError, LandbridgeError, RanksDisagree
 from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S
 from ._local import LocalRanks
 
 
@@ -79,11 +80,12 @@ class UnevenSampler:
         """This trainer's samples of the global batch of the step under way."""
         return self._local.part(self._known[0][self._rank])[1]
 
-    def end_step(self, computed_seconds: float) -> bool:
+    def end_step(self, computed_seconds: float, timeout: float = DEFAULT_TIMEOUT_S) -> bool:
         """The step under way is over, and this rank computed for so long, waits for others not
         counted: a collective of three numbers for each rank. True if batches drawn from now on
         are split in another way; each trainer keeps at least one sample. With a process group
-        the slowest of its trainers counts.
+        the slowest of its trainers counts. ``timeout`` in seconds is how long to wait for the
+        other ranks; inside a site, the process group's own counts.
 
         Raises what ``BatchSplit.end_step`` raises; ``ConfigError`` when the loader drew farther
         ahead than was said; ``RanksDisagree`` when ``ahead`` differs, and when ranks had unlike
@@ -98,18 +100,20 @@ class UnevenSampler:
         elif not 0 <= computed_seconds < math.inf:
             failure = ConfigError(f"a step of {computed_seconds} s: accepted: finite, at least 0")
         seconds = self._local.most(0.0 if failure else computed_seconds, failure)
-        changed = self._exchange(seconds)
+        changed = self._exchange(seconds, timeout)
         self._ended += 1
         self._known.append(_with_at_least(self._split.shares, self._local.size))
         return changed
 
-    def _exchange(self, computed_seconds: float) -> bool:
+    def _exchange(self, computed_seconds: float, timeout: float) -> bool:
         """Over the job of each local rank, which all have told the same."""
         changed = False
         failure: Optional[LandbridgeError] = None
         samples = self._known[0][self._rank]
         try:
-            changed = self._split.end_step(computed_seconds, samples, layout=self._layout)
+            changed = self._split.end_step(
+                computed_seconds, samples, layout=self._layout, timeout=timeout
+            )
             if not self._split.was_alike:
                 text = "ranks had unlike splits of the global batch in the last step"
                 raise RanksDisagree(f"{text}: make a new sampler on every rank")
