@@ -5,10 +5,11 @@ The same splits as the daemon's own, to the bit, so that ranks of either languag
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
 import struct
-from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Sequence
 
 from .errors import ConfigError, RanksDisagree
 from .operation import DEFAULT_TIMEOUT_S
@@ -42,12 +43,21 @@ def batch_shares(
     for quota in quotas:
         shares.append(min(int(quota), left))
         left -= shares[-1]
-    latest = _least_makespan(list(shares), left, speeds, allowed)
-    for _ in range(left):
-        in_time = [r for r in _free(shares, allowed) if _next_ends(shares, speeds, r) <= latest]
-        # Of equals the lower rank.
-        next_rank = max(in_time, key=lambda rank: (quotas[rank] - shares[rank], -rank))
-        shares[next_rank] += 1
+
+    def time_of_next(rank: int, share: int) -> Optional[float]:
+        return (share + 1) / speeds[rank] if share < allowed[rank] else None
+
+    # Whole parts of quotas fit into every makespan, so starting from them loses nothing.
+    soonest = list(shares)
+    _hand_out(soonest, left, time_of_next)
+    latest = _makespan(soonest, speeds)
+
+    def remainder(rank: int, share: int) -> Optional[float]:
+        time = time_of_next(rank, share)
+        return None if time is None or time > latest else share - quotas[rank]
+
+    # The largest remainder first.
+    _hand_out(shares, left, remainder)
     return shares
 
 
@@ -236,7 +246,11 @@ def _check(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) ->
 
 
 def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> List[float]:
-    """What each rank would do of divisible samples, so that all below their limit end together."""
+    """What each rank would do of divisible samples, so that all below their limit end together.
+
+    Few rounds: this is Newton's method on samples done by a time, a concave function, where in
+    each round what is missing or the speed of the ranks left becomes half or less.
+    """
     full = [False] * len(speeds)
     while True:
         left = float(global_batch - sum(limit for limit, is_full in zip(limits, full) if is_full))
@@ -252,27 +266,26 @@ def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -
             full[rank] = True
 
 
-def _least_makespan(
-    shares: List[int], left: int, speeds: Sequence[float], limits: Sequence[int]
-) -> float:
-    """When each of the samples left goes where it is done first."""
-    for _ in range(left):
-        first = min(_free(shares, limits), key=lambda rank: _next_ends(shares, speeds, rank))
-        shares[first] += 1
-    return _makespan(shares, speeds)
+def _hand_out(
+    shares: List[int], samples: int, key: Callable[[int, int], Optional[float]]
+) -> None:
+    """Gives samples one by one to the rank of the least key, of equals the lower rank. A key
+    follows from the rank's own share; a rank without one gets no more."""
+    keys = ((key(rank, share), rank) for rank, share in enumerate(shares))
+    waiting = [(of_one, rank) for of_one, rank in keys if of_one is not None]
+    heapq.heapify(waiting)
+    for _ in range(samples):
+        rank = waiting[0][1]
+        shares[rank] += 1
+        following = key(rank, shares[rank])
+        if following is None:
+            heapq.heappop(waiting)
+        else:
+            heapq.heapreplace(waiting, (following, rank))
 
 
 def _makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
     return max(share / speed for share, speed in zip(shares, speeds))
-
-
-def _free(shares: Sequence[int], limits: Sequence[int]) -> List[int]:
-    """Ranks below their limit."""
-    return [rank for rank, share in enumerate(shares) if share < limits[rank]]
-
-
-def _next_ends(shares: Sequence[int], speeds: Sequence[float], rank: int) -> float:
-    return (shares[rank] + 1) / speeds[rank]
 
 
 def _sum(values: Iterable[float]) -> float:

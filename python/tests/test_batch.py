@@ -7,7 +7,7 @@ import pytest
 
 import landbridge
 from conftest import on_all
-from landbridge._batch import BATCH_MAX, Split, batch_shares
+from landbridge._batch import BATCH_MAX, Split, _hand_out, batch_shares
 
 LINES = [
     json.loads(line)
@@ -27,6 +27,23 @@ def test_batches_are_split_as_the_daemons_side_splits_them():
             assert batch_shares(*case) == line["shares"], case
     kinds = {(line["limits"] is None, line["shares"] is None) for line in SPLITS}
     assert len(kinds) == 4, "with limits and without, split and refused"
+
+
+def test_each_sample_looks_at_few_ranks_of_many():
+    ranks, looked = 10_000, []
+    shares = [0] * ranks
+
+    def key(rank, share):
+        looked.append(rank)
+        return share / (1 + rank % 7)
+
+    _hand_out(shares, 3 * ranks, key)
+    assert (len(looked), sum(shares)) == (4 * ranks, 3 * ranks)
+    speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
+    limits = [40 + rank % 13 for rank in range(ranks)]
+    shares = batch_shares(433_333, speeds, limits)
+    assert sum(shares) == 433_333
+    assert all(share <= limit for share, limit in zip(shares, limits))
 
 
 @pytest.mark.parametrize("index", range(len(SEQUENCES)))
