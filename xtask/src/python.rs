@@ -109,6 +109,7 @@ fn with_torch(
         "torch",
         "python/tests/test_torch.py",
         "python/tests/test_torch_sampler.py",
+        "python/tests/test_torch_uneven.py",
         "python/tests/test_buffers.py",
     ];
     torch.pytest(&tests, tally)?;
