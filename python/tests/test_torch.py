@@ -41,15 +41,20 @@ from two_sites import (  # noqa: E402
 )
 
 
-@pytest.mark.parametrize("mode", ["ddp", "sharded", "flat"])
+@pytest.mark.parametrize("mode", ["ddp", "sharded", "parts", "flat"])
 def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     """The loss of each trainer in each step, and the weights at the end. Buckets of 10 kB, which
-    DDP makes anew after the first step."""
-    layout = {"ranks": (1, 1), "jobs": ("train-0", "train-1")} if mode == "sharded" else {
-        "ranks": (2, 2)}  # fmt: skip
+    DDP makes anew after the first step. `parts`: the sites are parts of one default group."""
+    sharded = mode in ("sharded", "parts")
+    layout = {"ranks": (1, 1), "jobs": ("train-0", "train-1")} if sharded else {"ranks": (2, 2)}
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(Lab(link=FAR, **layout))
-        processes = stack.enter_context(trainers_of(specs_of(lab, mode, tmp_path)))
+        specs = list(specs_of(lab, "sharded" if sharded else mode, tmp_path))
+        if mode == "parts":
+            for index, spec in enumerate(specs):
+                spec.update(local_rank=index, local_size=4, parts=[[0, 1], [2, 3]])
+                spec["store"] = f"file://{tmp_path}/store"
+        processes = stack.enter_context(trainers_of(specs))
         outcomes = on_all(processes, outcome)
     assert len({digest for _, digest, _ in outcomes}) == 1
     losses, weights = one_process(lambda _: [[4, 4], [4, 4]])

@@ -11,9 +11,9 @@ import trainer as trainers  # noqa: E402
 from two_sites import (  # noqa: E402
     FAR,
     assert_alike,
-    losses_of,
     one_process,
     outcome,
+    outcome_of,
     specs_of,
     specs_of_two,
     trainers_of,
@@ -75,8 +75,4 @@ def test_sites_whose_speeds_drift_train_like_one_process(mode, tmp_path):
     assert [splits[step] for step in (0, 12, 31, 47)] == [[12, 4], [12, 4], [8, 8], [4, 12]]
     changes = sum(before != after for before, after in zip(splits, splits[1:]))
     assert 3 <= changes <= 6, splits
-    outcomes = [
-        (losses_of(lines), lines[-2]["digest"], torch.tensor(lines[-1]["weights"]))
-        for lines in told
-    ]
-    assert_alike(outcomes, one_process(parts, len(splits)))
+    assert_alike([outcome_of(lines) for lines in told], one_process(parts, len(splits)))

@@ -4,7 +4,9 @@ Says what happens over a pipe, one dictionary for each step, and at the end the 
 """
 
 import contextlib
+import gc
 import os
+import threading
 import time
 
 import torch
@@ -162,13 +164,15 @@ class Trainer:
             rank=self.spec["local_rank"],
             world_size=self.spec["local_size"],
         )
+        if sharded:
+            self.site = self.part() if "parts" in self.spec else dist.group.WORLD
         model = torch.nn.parallel.DistributedDataParallel(
             self.module,
+            process_group=self.site,
             bucket_cap_mb=0.01,
             # Buckets stay as they are, so that a trainer that was started anew has the same.
             find_unused_parameters=self.saved is not None,
         )
-        self.site = dist.group.WORLD if sharded else None
         self.state = State(self.group, self.site)
         model.register_comm_hook(self.state, all_reduce_hook)
 
@@ -187,6 +191,15 @@ class Trainer:
 
         self.recover = lambda failure: self.state.recover(60)
         return take_step
+
+    def part(self):
+        """Of the default group, as a site; where another state has been before."""
+        site = dist.new_subgroups_by_enumeration(self.spec["parts"])[0]
+        State(self.group, site)
+        while any(thread.name == "landbridge-gather" for thread in threading.enumerate()):
+            gc.collect()
+            threading.Event().wait(0.01)
+        return site
 
     def save(self, step):
         if self.saved:

@@ -63,7 +63,10 @@ def trainers_of(specs):
 def outcome(process):
     """The loss of each step, the digest and the weights. A step that was begun again counts once,
     as it ended."""
-    lines = process.says("weights")
+    return outcome_of(process.says("weights"))
+
+
+def outcome_of(lines):
     digest = next(line["digest"] for line in lines if "digest" in line)
     return losses_of(lines), digest, torch.tensor(lines[-1]["weights"])
 

@@ -26,7 +26,11 @@ class State:
     gathered inside the site afterwards. Then each rank of the process group has a job of its
     own in the region's file, so that shards with the same number meet: the fabric has one rank
     for each site, and local rank ``i`` connects with ``job=f"train-{i}"``. ``UnevenSampler`` gets
-    the process group as well, or ``ConfigError`` says that it has not. When one of them dies, the others of its site have ``SiteFailed``, and all of them must be started anew.
+    the process group as well. When one of them dies, the others of its site have ``SiteFailed``,
+    and all of them must be started anew.
+
+    The process group is the default one or a part of it. Its ranks make their states at the same
+    point of the program; in the case of a part, they are in equally many process groups then.
 
     ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
     are unequal.
