@@ -36,9 +36,9 @@ class FakeGroup:
     def was_alike(self):
         return self._alike
 
-    def end_step(self, computed_seconds, samples, *, layout):
+    def end_step(self, computed_seconds, samples, **options):
         before = self.shares
-        self.told.append((computed_seconds, samples, layout))
+        self.told.append({"seconds": computed_seconds, "samples": samples, **options})
         return self.shares != before
 
 
@@ -96,8 +96,9 @@ def test_batches_are_covered_once_while_their_split_changes(ahead):
                 used[rank].append(batch)
                 known = min(epoch * len(sampler) + step, len(SPLIT_ANEW) - 1)
                 after = min(known + 1, len(SPLIT_ANEW) - 1)
-                assert sampler.end_step(0.5) == (SPLIT_ANEW[after] != SPLIT_ANEW[known])
-            assert group.told[-1][:2] == (0.5, len(batch))
+                assert sampler.end_step(0.5, timeout=9) == (SPLIT_ANEW[after] != SPLIT_ANEW[known])
+            told = {**group.told[-1], "layout": None}
+            assert told == {"seconds": 0.5, "samples": len(batch), "layout": None, "timeout": 9}
     for step, parts in enumerate(zip(*used)):
         of_this = SPLIT_ANEW[min(max(step - ahead, 0), len(SPLIT_ANEW) - 1)]
         assert [len(part) for part in parts] == of_this
@@ -225,8 +226,9 @@ def test_trainers_of_a_site_follow_the_slowest_of_them(monkeypatch):
             on_all(both, lambda one: one[1].end_step(1.0 + one[0] % 3))
     assert shares == [[3, 2, 2, 2, 2, 1], [3, 3, 3, 1, 1, 1]] + [[3, 3, 3, 1, 1, 1]] * 2
     of_groups = [sampler._split.told for sampler in samplers]
-    assert all(told[0][:2] == (3.0, 7) for told in of_groups[:3])
-    assert len({told[0][2] for told in of_groups}) == 3, "jobs of different local ranks"
+    for told in of_groups[:3]:
+        assert (told[0]["seconds"], told[0]["samples"]) == (3.0, 7)
+    assert len({told[0]["layout"] for told in of_groups}) == 3, "jobs of different local ranks"
 
 
 def test_a_trainer_that_cannot_end_a_step_does_not_hold_up_its_site(monkeypatch):
