@@ -49,6 +49,11 @@ class ForkedProcess(LandbridgeError, RuntimeError):
     """A group was used in a process forked from the one that connected. The caller's fault."""
 
 
+class InCallback(LandbridgeError, RuntimeError):
+    """A callback of a collective posted, or would have waited. The caller's fault: leave that to
+    another thread."""
+
+
 class SiteFailed(LandbridgeError, ConnectionError):
     """The trainers of this site cannot reduce together any more, because one of them is gone or
     their process group failed. Start all of them anew, as ``torchrun`` does."""

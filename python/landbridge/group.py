@@ -18,7 +18,7 @@ from ._descriptor import Operation as Kind
 from ._state import Entry, State
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
-from .operation import Commit, Delivery, Operation
+from .operation import Commit, Delivery, Operation, check_caller
 
 #: How long a rank waits for the others to post, unless it says otherwise.
 DEFAULT_TIMEOUT_S = 30 * 60.0
@@ -65,6 +65,9 @@ class Group:
     After a failure ``recover`` returns when the step can be begun again; arrays and memory stay.
     A collective that failed alone, such as by ``RanksTimedOut``, leaves the group usable as it
     is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
+
+    Everything that posts or waits raises ``InCallback`` in a callback of a collective, and
+    ``ForkedProcess`` in a process that was forked.
     """
 
     def __init__(self, place: _config.Place, rank: int, arena: Arena) -> None:
@@ -101,7 +104,7 @@ class Group:
         ``failure`` itself when it is the caller's fault, so that another try would fail as
         well; otherwise what ``connect`` raises, and ``Closed``.
         """
-        self._check_process()
+        self._check_caller()
         hopeless = (errors.RanksDisagree, errors.BadRequest)
         if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
             raise failure
@@ -186,7 +189,7 @@ class Group:
         earlier use. Its room is free again when it and all its views are gone. Raises
         ``ArenaFull``, ``UnsupportedArray``.
         """
-        self._check_process()
+        self._check_caller()
         block = self._reserve(_buffers.size_of(shape, dtype))
         return _buffers.over(block, shape, dtype)
 
@@ -271,7 +274,7 @@ class Group:
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
         """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
         ``layout`` differs are told so by ``RanksDisagree``."""
-        self._check_process()
+        self._check_caller()
         what = _What(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
         nothing = _buffers.adapt(b"")
         with self._posting:
@@ -292,7 +295,7 @@ class Group:
         Raises what ``all_reduce_async`` raises; what else goes wrong is raised by
         ``Commit.wait``.
         """
-        self._check_process()
+        self._check_caller()
         if not 0 <= step < 1 << 64:
             raise errors.ConfigError(f"step {step}: accepted: 0 to 2^64 - 1")
         commit = Commit(step)
@@ -329,7 +332,7 @@ class Group:
         return BatchSplit(self, global_batch, self._place.speeds, limits)
 
     def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
-        self._check_process()
+        self._check_caller()
         source = _buffers.adapt(array, given)
         target = None if out is None else _buffers.adapt(out, given)
         _check(source, target, what, self.world_size)
@@ -440,7 +443,8 @@ class Group:
             state.end(link, "posting was interrupted")
             raise
 
-    def _check_process(self) -> None:
+    def _check_caller(self) -> None:
+        check_caller()
         if os.getpid() != self._owner:
             text = f"this process was forked from {self._owner}, which connected; connect here"
             raise errors.ForkedProcess(text)
