@@ -30,6 +30,7 @@ from .errors import (
     RegionLost,
     SiteFailed,
     Stalled,
+    StepsDiffer,
     UnsupportedArray,
     WaitTimeout,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "RegionLost",
     "SiteFailed",
     "Stalled",
+    "StepsDiffer",
     "Timing",
     "UnsupportedArray",
     "WaitTimeout",

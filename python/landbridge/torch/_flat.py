@@ -9,8 +9,8 @@ from typing import Any, Iterator, List, Optional, Set
 import torch
 
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
-from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Operation
+from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S, Operation
 
 _BUCKET_BYTES = 25 << 20
 
@@ -31,8 +31,9 @@ class FlatGrads:
     arena needs room for all gradients twice, and nothing else of it is used.
 
     When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After
-    ``Group.recover``, ``wait`` sends them again: no need to compute them anew. When ``backward``
-    raises, they are incomplete: begin the step again by ``zero``.
+    ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends them
+    again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin the
+    step again by ``zero``.
     """
 
     def __init__(
