@@ -276,6 +276,21 @@ def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     on_all(groups[1:], failure_of)
 
 
+def test_ranks_agree_on_the_step_or_are_told_who_is_where(groups):
+    def step(group):
+        assert group.agree(5) == 5
+        with pytest.raises(landbridge.StepsDiffer) as told:
+            group.agree(7 if group.rank == 1 else 6)
+        return told.value.steps, told.value.furthest, str(told.value)
+
+    for steps, furthest, text in on_all(groups, step):
+        assert (steps, furthest) == ([6, 7, 6], 1)
+        assert "rank 1 (east) has finished 7, rank 2 (west) has finished 6" in text
+        assert "of rank 1, and go on after step 7" in text
+    with pytest.raises(landbridge.ConfigError, match="step -1"):
+        groups[0].agree(-1)
+
+
 def test_batches_are_shared_by_speed(groups):
     assert [group.batch_share(16) for group in groups] == [4, 4, 8]
     assert groups[0].batch_shares(17) == [4, 4, 9]

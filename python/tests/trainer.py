@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import landbridge
 import landbridge.torch
-from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, sync_module
+from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, resume
 
 STEPS, GLOBAL_BATCH = 12, 16
 
@@ -56,6 +56,11 @@ class Trainer:
         self.data = make_data()
         self.optimizer = make_optimizer(self.module)
         self.saved = spec.get("checkpoint")
+        #: The step under way.
+        self.step = 0
+        self.lost = False
+        if "hold_between" in spec:
+            self.hold_between_buckets()
 
     def say(self, **what):
         self.pipe.send(what)
@@ -70,32 +75,61 @@ class Trainer:
         return [list(range(begin, begin + share)) for begin in first]
 
     def run(self):
-        step = self.load()
-        if step == 0:
-            sync_module(self.module, self.group)
-        start = self.flat if self.spec["mode"] == "flat" else self.ddp
-        take_step = start()
+        self.resume(self.load())
+        take_step = self.flat() if self.spec["mode"] == "flat" else self.ddp()
         batches = self.batches()
-        while step < STEPS:
-            if step == self.spec.get("hold_at"):
-                self.say(held=step)
-                self.pipe.recv()
-            if step == self.spec.get("fill_at"):
+        while self.step < STEPS:
+            if self.step == self.spec.get("hold_at"):
+                self.hold()
+            if self.step == self.spec.get("fill_at"):
                 kept = self.fill_arena()
             try:
-                loss = take_step(batches[step])
+                loss = take_step(batches[self.step])
+                self.lose_averages()
             except landbridge.CollectiveFailed as failure:
-                self.say(failed=type(failure).__name__, step=step, text=str(failure))
+                self.say(failed=type(failure).__name__, step=self.step, text=str(failure))
                 self.recover(failure)
+                self.resume(self.step)
                 continue
-            self.say(step=step, loss=loss)
-            step += 1
-            self.save(step)
+            self.optimizer.step()
+            self.say(step=self.step, loss=loss)
+            self.step += 1
+            self.save()
         landbridge.torch.check_module(self.module, self.group)
         self.say(digest=landbridge.torch.module_digest(self.module))
         weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
         self.say(weights=weights.tolist())
         self.group.barrier()
+
+    def resume(self, step):
+        self.step = resume(self.group, step, self.module, self.optimizer, timeout=60)
+
+    def hold(self):
+        self.say(held=self.step)
+        self.pipe.recv()
+
+    def hold_between_buckets(self):
+        """Once: the first average of the step is there, and the second bucket not sent."""
+        start, first = self.group.all_reduce_async, []
+
+        def all_reduce_async(*arguments, **options):
+            if self.step != self.spec["hold_between"] or len(first) == 2:
+                return start(*arguments, **options)
+            if first:
+                first[0].wait(60)
+                self.hold()
+            first.append(start(*arguments, **options))
+            return first[-1]
+
+        self.group.all_reduce_async = all_reduce_async
+
+    def lose_averages(self):
+        """Once: this trainer's gateway goes away when the averages are there, which is as if they
+        had not come."""
+        if self.step == self.spec.get("lose_at") and not self.lost:
+            self.lost = True
+            self.hold()
+            self.group.barrier()
 
     def fill_arena(self):
         """What holds all of it."""
@@ -115,7 +149,6 @@ class Trainer:
             loss = loss_of(self.module, self.data, batch)
             loss.backward()
             grads.wait()
-            self.optimizer.step()
             return loss.item()
 
         self.recover = lambda failure: self.group.recover(failure, 60)
@@ -150,15 +183,14 @@ class Trainer:
                 except RuntimeError as error:
                     self.say(raised=str(error), after_s=time.monotonic() - begun)
                     raise
-            self.optimizer.step()
             return loss.item()
 
-        self.recover = lambda failure: self.state.recover(60)
+        self.recover = lambda failure: self.state.recover(failure, 60)
         return take_step
 
-    def save(self, step):
+    def save(self):
         if self.saved:
-            kept = {"step": step, "model": self.module.state_dict()}
+            kept = {"step": self.step, "model": self.module.state_dict()}
             kept["optimizer"] = self.optimizer.state_dict()
             torch.save(kept, self.saved + ".new")
             os.replace(self.saved + ".new", self.saved)
