@@ -110,16 +110,18 @@ class Trainer:
 
     def hold_between_buckets(self):
         """Once: the first average of the step is there, and the second bucket not sent."""
-        start, first = self.group.all_reduce_async, []
+        start, first, held = self.group.all_reduce_async, [], []
 
         def all_reduce_async(*arguments, **options):
-            if self.step != self.spec["hold_between"] or len(first) == 2:
+            if self.step != self.spec["hold_between"] or held:
                 return start(*arguments, **options)
             if first:
+                held.append(True)
                 first[0].wait(60)
                 self.hold()
+                return start(*arguments, **options)
             first.append(start(*arguments, **options))
-            return first[-1]
+            return first[0]
 
         self.group.all_reduce_async = all_reduce_async
 
