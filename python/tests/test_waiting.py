@@ -107,7 +107,7 @@ def test_what_the_gateway_says_while_nothing_is_under_way_is_heard():
     with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
         group.all_reduce(ONES)
         time.sleep(0.3)  # its reader is asleep by now
-        lab.kill("east-0")
+        lab.kill("east")
         deadline = time.monotonic() + DEADLINE_S
         while group._state.ended is None:
             assert time.monotonic() < deadline, "nobody hears of it"
