@@ -137,9 +137,9 @@ pub struct Measured {
 /// How long it takes to measure, and how long it may.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
-    /// From the first arm to the last.
+    /// From start to end.
     pub whole: Duration,
-    /// What it should stay below.
+    /// For the rows that were wanted.
     pub at_most: Duration,
 }
 
@@ -179,7 +179,12 @@ impl Measured {
             for contender in &present {
                 bar.set_message(format!("{row}: {}", contender.name()));
                 match contender.measure(&tools, row, ground) {
-                    Ok(cells) => self.cells.extend(cells.into_iter().map(|cell| (*row, cell))),
+                    Ok(cells) => {
+                        // Whoever waits for so long may see what comes of it.
+                        let seen: String = cells.iter().map(report::line).collect();
+                        bar.suspend(|| eprint!("{row} {seen}"));
+                        self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
+                    }
                     Err(error) => self.skip(format!("{row}: {}: {error}", contender.name())),
                 }
                 bar.inc(1);
