@@ -3,6 +3,7 @@
 pub mod metrics;
 pub mod server;
 pub mod status;
+pub mod trace;
 
 #[cfg(test)]
 mod tests;

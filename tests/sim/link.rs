@@ -3,8 +3,8 @@
 use gateway::client::{Client, Operation};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use scenarios::{JOB, Lab, Shape, simulate};
-use units::{ByteCount, Fraction, Span};
+use scenarios::{JOB, Lab, Shape, series, simulate};
+use units::{BitRate, ByteCount, Fraction, Span};
 
 const OTHER: &str = "other";
 
@@ -59,15 +59,13 @@ fn small_operations_take_the_latency_floor() {
 
 #[test]
 fn a_small_operation_does_not_wait_behind_a_large_one() {
-    simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
-        let clients = ranks(&lab, JOB, 600 << 20).await;
-        let mut large = post(&clients, 256 << 20).await;
-        lab.sleep(Span::from_ms(500)).await;
-        let took = seconds(&lab, &mut post(&clients, 4 << 10).await).await;
+    let pauses = [20, 100, 500, 1000].map(Span::from_ms);
+    for (at, took) in
+        pauses.iter().zip(series::behind(&Shape::new(1, 1), (4 << 10, 1 << 30), &pauses, 1))
+    {
+        println!("{at} after what was before it: {took:.4} s");
         assert!(took <= 0.240, "{took} s: more than three round trips");
-        ready(&mut large).await;
-    });
+    }
 }
 
 #[test]
@@ -111,49 +109,27 @@ async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::Ti
     }
 }
 
+/// A quarter of 64 MB at a quarter of 1 Gbit/s: as many times what the link holds. The whole is a
+/// row of `cargo xtask bench wan`.
 #[test]
 fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
     let loss = Fraction::from_ppb(100_000).expect("0.01 %");
-    let shape = Shape { loss, jitter: Span::from_ms(1), ..Shape::new(1, 1) };
-    let mut times = simulate(async {
-        let lab = Lab::start(&shape, 1).await;
-        let clients = ranks(&lab, JOB, 200 << 20).await;
-        let mut times = Vec::new();
-        for _ in 0..24 {
-            times.push(seconds(&lab, &mut post(&clients, 64_000_000).await).await);
-            lab.sleep(Span::from_ms(200)).await;
-        }
-        times
-    });
-    times.sort_by(f64::total_cmp);
-    let (median, longest) = (times[12], times[23]);
-    println!("median {median:.4} s, longest {longest:.4} s");
-    assert!(longest <= 1.1 * median, "longest {longest} s, median {median} s");
+    let rate = BitRate::from_bits_per_second(250_000_000);
+    let shape = Shape { rate, loss, jitter: Span::from_ms(1), ..Shape::new(1, 1) };
+    let times = series::alone(&shape, 16_000_000, 200, 1);
+    let [median, slow] = [0.5, 0.99].map(|part| series::quantile(&times, part));
+    println!("median {median:.4} s, p99 {slow:.4} s, longest {:.4} s", times[199]);
+    assert!(slow <= 1.1 * median, "p99 {slow} s, median {median} s");
 }
 
-/// Each five times as large as the link is long.
+/// A tenth of 512 MiB at a tenth of 10 Gbit/s: as many times what the link holds. The whole is a
+/// row of `cargo xtask bench wan`.
 #[test]
 fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
-    let shape = Shape {
-        rtt: Span::from_ms(100),
-        loss: Fraction::from_ppb(10_000_000).expect("1 %"),
-        ..Shape::new(1, 1)
-    };
-    simulate(async {
-        let lab = Lab::start(&shape, 1).await;
-        let bytes = 60 << 20;
-        let clients = ranks(&lab, JOB, 7 * bytes).await;
-        let begin = lab.host.now();
-        let mut under_way = std::collections::VecDeque::from([post(&clients, bytes).await]);
-        for left in (0..8).rev() {
-            if left > 0 {
-                under_way.push_back(post(&clients, bytes).await);
-            }
-            ready(&mut under_way.pop_front().expect("posted")).await;
-        }
-        let took = lab.host.now().since(begin).as_secs_f64();
-        let bound = bound::all_reduce(&lab.fabric, ByteCount::new(8 * bytes)).as_secs_f64();
-        println!("eta of the whole {:.4}", bound / took);
-        assert!(bound / took >= 0.9, "eta {}", bound / took);
-    });
+    let loss = Fraction::from_ppb(10_000_000).expect("1 %");
+    let shape = Shape { rtt: Span::from_ms(100), loss, ..Shape::new(1, 1) };
+    let row = series::in_a_row(&shape, (512 << 20) / 10 / 4 * 4, 8, 1);
+    println!("{row:?}");
+    assert!(row.eta >= 0.9, "{row:?}");
+    assert!(row.lanes.0 == row.lanes.1 && row.resent.get() == 0, "a connection closed: {row:?}");
 }

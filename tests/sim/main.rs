@@ -22,5 +22,6 @@ mod replay;
 mod seeds;
 mod shapes;
 mod trace;
+mod traps;
 mod wait;
 mod window;

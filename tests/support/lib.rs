@@ -5,9 +5,11 @@ pub mod batch;
 pub mod controls;
 pub mod data;
 pub mod faults;
+pub mod flow;
 pub mod listen;
 pub mod mesh;
 pub mod papers;
+pub mod series;
 
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::local::server::Job;

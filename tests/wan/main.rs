@@ -3,6 +3,7 @@
 mod contender;
 mod cpu;
 mod lab;
+mod long;
 mod peers;
 mod plot;
 mod quinn;
@@ -94,6 +95,9 @@ fn main() -> ExitCode {
     if wanted(Arm::Virtual) {
         let full = Seeds { held: 20, others: 3 };
         measured.virtually(&rows, if command.quick { Seeds { held: 1, others: 1 } } else { full });
+        if !command.quick {
+            measured.long = beside(long::ALL.len(), |index| long::ALL[index]());
+        }
     }
     if command.arm.is_none() {
         let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
@@ -120,6 +124,8 @@ fn main() -> ExitCode {
 pub struct Measured {
     /// Each with its link, in the order of measuring.
     pub cells: Vec<(Row, Cell)>,
+    /// Many all-reduces over one link.
+    pub long: Vec<long::Long>,
     /// In processor time.
     pub costs: Vec<cpu::Cost>,
     /// What, and why.
@@ -141,25 +147,14 @@ const WITHIN: Duration = Duration::from_secs(45 * 60);
 const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 
 impl Measured {
-    /// Rows beside each other: virtual time does not mind.
     fn virtually(&mut self, rows: &[Row], seeds: Seeds) {
         let bar = bar(rows.len(), "virtual time");
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let Some((index, row)) = at(rows, next.fetch_add(1, Ordering::Relaxed)) {
-                done.push((index, row, simulated::measure(row, seeds)));
-                bar.inc(1);
-            }
-            done
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut done: Vec<_> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+        let done = beside(rows.len(), |index| {
+            let cells = simulated::measure(&rows[index], seeds);
+            bar.inc(1);
+            cells
         });
-        done.sort_by_key(|(index, ..)| *index);
-        for (_, row, cells) in done {
+        for (row, cells) in rows.iter().zip(done) {
             self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
         }
         bar.finish_and_clear();
@@ -198,10 +193,24 @@ impl Measured {
     }
 }
 
-/// With its place, from the longest on: what takes longest begins first.
-fn at(rows: &[Row], number: usize) -> Option<(usize, &Row)> {
-    let index = rows.len().checked_sub(number + 1)?;
-    Some((index, &rows[index]))
+/// Does the work of each number below `count` on all cores, which virtual time does not mind. From
+/// the last on: what takes longest begins first.
+fn beside<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(1);
+    let some = || {
+        let mut done = Vec::new();
+        while let Some(index) = count.checked_sub(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((index, work(index)));
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 fn bar(length: usize, what: &'static str) -> ProgressBar {

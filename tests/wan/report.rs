@@ -1,13 +1,14 @@
 //! What was measured, for people and for programs.
 
 use super::Measured;
+use super::long::Long;
 use super::row::{CUT_AFTER_S, Cell, Row};
 use super::verdict::{Verdict, verdicts};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// One object: `cells`, each with its link, `costs`, `verdicts`, what was skipped, and how long all
-/// took.
+/// One object: `cells`, each with its link, `long`, `costs`, `verdicts`, what was skipped, and how
+/// long all took.
 pub fn json(measured: &Measured) -> String {
     let cells: Vec<Value> = measured
         .cells
@@ -22,6 +23,7 @@ pub fn json(measured: &Measured) -> String {
         .collect();
     let report = json!({
         "cells": cells,
+        "long": measured.long,
         "costs": measured.costs,
         "verdicts": verdicts(measured),
         "skipped": measured.skipped,
@@ -62,12 +64,29 @@ pub fn markdown(measured: &Measured) -> String {
         }
         text.push('\n');
     }
+    text.push_str(&long(measured));
     text.push_str(&costs(measured));
     if !measured.skipped.is_empty() {
         text.push_str("Skipped:\n\n");
         for what in &measured.skipped {
             writeln!(text, "* {what}").expect("a string takes all");
         }
+    }
+    text
+}
+
+/// A table of long series; nothing where none was measured.
+fn long(measured: &Measured) -> String {
+    let mut text = String::new();
+    for (index, Long { what, figure, real_seconds }) in measured.long.iter().enumerate() {
+        if index == 0 {
+            text.push_str("### Many all-reduces over one link, in virtual time\n\n");
+            text.push_str("| what | figure | seconds that simulating took |\n|---|---|---|\n");
+        }
+        writeln!(text, "| {what} | {figure:.3} | {real_seconds:.0} |").expect("a string takes all");
+    }
+    if !text.is_empty() {
+        text.push('\n');
     }
     text
 }

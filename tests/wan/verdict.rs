@@ -1,5 +1,6 @@
 //! What was wanted of each figure, and whether it is so.
 
+use super::long::{ALONE, BEHIND, IN_A_ROW};
 use super::quinn::FIXED_WINDOW;
 use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use super::simulated::HELD;
@@ -31,6 +32,9 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
             segments(measured),
             1.0,
         ),
+        most("virtual: 200 lone all-reduces: p99/p50, at most 1.1", long(measured, ALONE), 1.1),
+        least("virtual: eight in a row at 10 Gbit/s and 1 %: eta of the whole, at least 0.9", long(measured, IN_A_ROW), 0.9),
+        most("virtual: 4 KiB behind 1 GiB, in round trips, at most 3", long(measured, BEHIND), 3.0),
         least("lab, 2 ms clean: the best peer, times as long as ours", peers(measured, NEAR), 1.0),
         least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),
         least("lab, 80 ms, 0.1 %: Gloo with BBR, at least 8", peers(measured, GLOO), 8.0),
@@ -167,6 +171,11 @@ fn peers(measured: &Measured, against: Against) -> Figures {
         Some((format!("{who}, {row}"), seconds / ours))
     };
     rows.filter_map(best).collect()
+}
+
+fn long(measured: &Measured, what: &str) -> Figures {
+    let long = measured.long.iter().filter(|long| long.what == what);
+    long.map(|long| (long.what.to_owned(), long.figure)).collect()
 }
 
 fn costs(measured: &Measured) -> Figures {

@@ -195,7 +195,8 @@ impl VirtualNet {
         Ok(act(link))
     }
 
-    fn now(&self) -> TimeNs {
+    /// The time, as packets are shown to have it.
+    pub fn now(&self) -> TimeNs {
         self.clock.now()
     }
 

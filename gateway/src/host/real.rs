@@ -63,18 +63,8 @@ impl Host for RealHost {
         socket.bind(&address.into())?;
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
-        // Linux reports twice what it granted.
-        let granted = [
-            ("receive", "net.core.rmem_max", socket.recv_buffer_size()? / 2),
-            ("send", "net.core.wmem_max", socket.send_buffer_size()? / 2),
-        ];
-        for (which, sysctl, bytes) in granted {
-            if bytes < buffer_bytes {
-                warn!(
-                    "socket {address}: {which} buffer is {bytes} bytes, {buffer_bytes} wanted; \
-                     bursts will be lost. Set {sysctl}={buffer_bytes}"
-                );
-            }
+        for shortfall in shortfalls(&socket, buffer_bytes)? {
+            warn!("socket {address}: {shortfall}");
         }
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }
@@ -98,4 +88,48 @@ pub(super) fn lane_runtime(pin: Option<Pin>) -> io::Result<tokio::runtime::Runti
         runtime.on_thread_start(move || pin.leave());
     }
     runtime.enable_all().build()
+}
+
+/// Buffers that the system, without a word, made smaller than they were to be, and what would
+/// help.
+fn shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
+    // Linux reports twice what it granted.
+    let granted = [
+        ("receive", "net.core.rmem_max", socket.recv_buffer_size()? / 2),
+        ("send", "net.core.wmem_max", socket.send_buffer_size()? / 2),
+    ];
+    let short = granted.into_iter().filter(|(.., bytes)| *bytes < wanted);
+    let say = |(which, sysctl, bytes): (&str, &str, usize)| {
+        format!(
+            "{which} buffer is {bytes} bytes, {wanted} wanted; bursts will be lost. Set \
+             {sysctl}={wanted}"
+        )
+    };
+    Ok(short.map(say).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(buffer_bytes: usize) -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
+        socket.set_recv_buffer_size(buffer_bytes).expect("whatever fits");
+        socket.set_send_buffer_size(buffer_bytes).expect("whatever fits");
+        socket
+    }
+
+    #[test]
+    fn a_buffer_that_the_system_cuts_is_told_with_what_would_help() {
+        let limit = |name: &str| -> usize {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
+            text.expect("Linux").trim().parse().expect("a number")
+        };
+        let more = limit("rmem_max").max(limit("wmem_max")) + 4096;
+        let said = shortfalls(&socket(more), more).expect("sizes");
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{said:?}");
+        assert!(said[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{said:?}");
+        assert!(shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
+    }
 }

@@ -8,6 +8,7 @@
 use hier_collectives::plan::PairRate;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
+use std::time::Duration;
 use units::{BitRate, Fraction, Span, TimeNs};
 
 /// What passed is looked at in spans of so many round trips,
@@ -23,10 +24,10 @@ const PACKET_BITS: u64 = 8 * 1500;
 const SPAN_MAX: Span = Span::from_secs(2);
 /// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
 const CONGESTION_LOSS: f64 = 0.03;
-/// when even the fastest packet of a span took this many times the link's own round trip
+/// when even the fastest packet of a span waited: it took this many times the link's own round trip
 const QUEUED: f64 = 1.2;
 /// and this.
-const QUEUED_ABOVE: Span = Span::from_ms(1);
+const QUEUED_ABOVE: Duration = Duration::from_millis(1);
 /// Congested spans that make a finding, after a first one that began before it.
 const EVIDENCE: usize = 4;
 /// Spans without congestion after which what came before is no evidence any more.
@@ -219,8 +220,8 @@ impl Estimate {
     fn is_queued(&self, tick: &Tick) -> bool {
         // A packet that overtakes others may seem to have come from near by.
         let nearest = Span::from_ns(self.link.rtt.ns() / 2);
-        let own = self.rtt().unwrap_or(self.link.rtt).max(nearest).as_secs_f64();
-        tick.rtt.as_secs_f64() > QUEUED * own + QUEUED_ABOVE.as_secs_f64()
+        let own = self.rtt().unwrap_or(self.link.rtt).max(nearest);
+        waited(tick.rtt.duration(), own.duration())
     }
 
     fn is_congested(&self, tick: &Tick) -> bool {
@@ -271,6 +272,12 @@ impl Estimate {
             _ => {}
         }
     }
+}
+
+/// Whether a queue stands before a link with a round trip of its own of `own`, when the fastest of
+/// some packets took `fastest`.
+pub(super) fn waited(fastest: Duration, own: Duration) -> bool {
+    fastest > own.mul_f64(QUEUED) + QUEUED_ABOVE
 }
 
 fn rate(bits: f64) -> BitRate {

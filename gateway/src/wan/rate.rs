@@ -241,7 +241,8 @@ impl Drop for Standing<'_> {
 mod tests {
     use super::*;
     use crate::host::VirtualHost;
-    use units::TimeNs;
+    use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+    use units::{Fraction, TimeNs};
 
     async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
@@ -359,5 +360,38 @@ mod tests {
             let (took, due) = (end.since(begin).as_secs_f64(), 0.080 * order as f64);
             assert!((took - due).abs() < 0.005, "{order}: {took} s, {due} s due");
         }
+    }
+
+    /// quinn goes through all that was written to a stream for each piece that it sends again.
+    #[tokio::test(start_paused = true)]
+    async fn a_segment_is_written_in_few_cells_whatever_the_link() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        for mbit in [1, 10, 100, 1000, 10_000, 400_000] {
+            for rtt_ms in [1, 20, 200, 1000] {
+                let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
+                let fabric = fabric(rate, Span::from_ms(rtt_ms));
+                let limit = payload_bytes_per_second(
+                    &PairRate::alone(rate),
+                    &fabric.links()[0],
+                    rate,
+                    fabric.mtu(),
+                );
+                let cell = LinkRate::new(Arc::clone(&host), limit).cell_bytes();
+                let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
+                assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
+            }
+        }
+    }
+
+    fn fabric(rate: BitRate, rtt: Span) -> Fabric {
+        let wan = Some(WanPort { egress: rate, ingress: rate });
+        let region = |name: &str| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![(format!("{name}-0"), 1, wan)],
+        };
+        let between = ("east".to_owned(), "west".to_owned());
+        let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };
+        Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
     }
 }
