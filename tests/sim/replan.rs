@@ -229,6 +229,7 @@ fn a_steady_link_keeps_its_plan_in_spite_of_loss_and_jitter() {
             let mut run = Run::default();
             run.go_on(&lab, &clients, &case, 100).await;
             assert!(run.changes().0.is_empty(), "seed {seed}: {:?}", run.changes());
+            nobody_is_named(&run.stragglers);
         });
     }
 }
