@@ -6,6 +6,7 @@ pub mod control;
 mod direct;
 mod express;
 mod forecast;
+mod memory;
 mod operation;
 mod packing;
 mod proof;
@@ -15,6 +16,7 @@ mod spread;
 mod windows;
 
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
+pub use memory::{Memory, relay_bytes};
 pub use operation::Operation;
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};

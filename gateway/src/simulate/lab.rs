@@ -45,6 +45,8 @@ pub struct Lab {
     pub fabric: Arc<Fabric>,
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
+    /// Their metrics, in order.
+    pub metrics: Vec<Arc<Metrics>>,
     setup: Setup,
     doors: Vec<(Knocker, StatusDoor)>,
 }
@@ -93,7 +95,8 @@ impl Lab {
     pub fn new(setup: Setup, net: VirtualNet, seed: u64) -> Self {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
         let fabric = Arc::clone(&setup.fabric);
-        Self { net, host, fabric, gateways: vec![], setup, doors: vec![] }
+        let (gateways, metrics, doors) = (vec![], vec![], vec![]);
+        Self { net, host, fabric, gateways, metrics, setup, doors }
     }
 
     /// Starts a gateway; those before it run.
@@ -104,11 +107,13 @@ impl Lab {
         let (door, knocker) = door::in_process();
         let (status, questions) = StatusDoor::new();
         let spec = gateway_spec(&self.setup, me, papers);
-        let observed = (Arc::new(Metrics::new()), questions);
+        let metrics = Arc::new(Metrics::new());
+        let observed = (Arc::clone(&metrics), questions);
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await?;
         let index = self.gateways.len().min(usize::from(me.0));
         self.gateways.insert(index, gateway);
+        self.metrics.insert(index, metrics);
         self.doors.insert(index, (knocker, status));
         Ok(())
     }
@@ -120,6 +125,7 @@ impl Lab {
     pub async fn restart(&mut self, me: GatewayId, papers: Papers) -> Result<(), StartError> {
         let index = usize::from(me.0);
         self.gateways.remove(index).shut_down().await;
+        self.metrics.remove(index);
         self.doors.remove(index);
         // Its sockets are free once its peers have had time to answer.
         self.sleep(Span::from_secs(30)).await;
