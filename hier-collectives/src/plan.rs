@@ -6,6 +6,7 @@ pub mod control;
 mod direct;
 mod express;
 mod forecast;
+mod memory;
 mod operation;
 mod packing;
 mod proof;
@@ -15,6 +16,7 @@ mod spread;
 mod windows;
 
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
+pub use memory::{Memory, relay_bytes};
 pub use operation::Operation;
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
@@ -163,9 +165,11 @@ impl Plan {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
     }
 
-    /// FNV-1a of the plan's wire form: equal hashes give equal bits, run after run.
+    /// FNV-1a of the plan's wire form without its reason, since that says why and not what: equal
+    /// hashes give equal bits, run after run.
     pub fn hash(&self) -> u64 {
-        crate::wire::plan_bytes(self).into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        let unsaid = Self { reason: String::new(), ..self.clone() };
+        crate::wire::plan_bytes(&unsaid).into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     }

@@ -125,6 +125,8 @@ enum Job {
 struct Active {
     plan: Plan,
     roles: Vec<Role>,
+    /// What may be held of partials of subtrees.
+    relayed: ByteCount,
     /// Earlier plans, oldest first, each with the first collective that does not follow it.
     before: Vec<(Sequence, Plan, Vec<Role>)>,
     /// Changes of the plan that are known to have begun.

@@ -2,10 +2,12 @@
 
 use gateway::simulate::{Deployment, Post, Simulation};
 use hier_collectives::bound;
-use hier_collectives::descriptor::{Dtype, Pattern};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::plan::{self, Plan, control};
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use scenarios::batch::{Case, outcomes, post_all};
 use scenarios::controls::{self, Way};
+use scenarios::mesh::{self, Mesh};
 use scenarios::simulate;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -173,4 +175,38 @@ fn gateways_of_a_region_fill_their_ports_together() {
         let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(200), 1);
         assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
     }
+}
+
+/// With two ranks at each gateway, whose partials take four times the memory that there is for
+/// them.
+#[test]
+fn all_owners_ports_are_filled_with_little_memory_for_partials() {
+    let mut mesh = Mesh::of_gateways(vec![vec![(2, Some(mbit(200)))]; 4]);
+    for (_, rate, rtt) in &mut mesh.links {
+        (*rate, *rtt) = (mbit(200), Span::from_ms(40));
+    }
+    mesh.memory = ByteCount::new(4 << 20);
+    // Of four bytes each.
+    let elements = mesh.memory.get();
+    let case = Case::new(ReduceOp::Sum, Dtype::I32, elements, 1);
+    let fabric = mesh.fabric();
+    let seconds = simulate(async {
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(40 << 20).await;
+        // Until all lanes are up.
+        lab.sleep(Span::from_secs(1)).await;
+        let begin = lab.host.now();
+        let mut operations = post_all(&clients, &case).await;
+        let outcomes = outcomes(&mut operations).await;
+        let seconds = lab.host.now().since(begin).as_secs_f64();
+        let expected = mesh::expected(&fabric, &mesh.plan(), &case);
+        for (rank, outcome) in outcomes.into_iter().enumerate() {
+            assert!(outcome.expect("a result") == expected, "rank {rank} has other bits");
+        }
+        seconds
+    });
+    let bytes = ByteCount::new(case.elements * case.dtype.size());
+    let eta = bound::all_reduce(&fabric, bytes).as_secs_f64() / seconds;
+    println!("{seconds:.4} s, eta {eta:.4}");
+    assert!(eta >= 0.85, "eta {eta:.4}");
 }

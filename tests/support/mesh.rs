@@ -27,6 +27,8 @@ pub struct Mesh {
     pub loss: Fraction,
     /// Segments of this size instead of the plan's own choice.
     pub segment: Option<ByteCount>,
+    /// Memory of each gateway for partials.
+    pub memory: ByteCount,
 }
 
 /// A gateway: its ranks, and what its port carries each way, if it has one.
@@ -50,7 +52,8 @@ impl Mesh {
                 links.push(((a, b), PORT, rtt));
             }
         }
-        Self { regions, links, loss: Fraction::default(), segment: None }
+        let memory = ByteCount::new(64 << 20);
+        Self { regions, links, loss: Fraction::default(), segment: None, memory }
     }
 
     /// The same without the link between two regions.
@@ -117,7 +120,7 @@ impl Mesh {
             plan: self.plan(),
             addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
-            memory: ByteCount::new(64 << 20),
+            memory: self.memory,
             policies: Policies::new(),
             fabric,
         };

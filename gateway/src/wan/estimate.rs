@@ -59,6 +59,12 @@ const WHOLE: f64 = 0.97;
 const FORGET_AFTER: Span = Span::from_secs(600);
 /// Spans whose least round trip is the link's own, and over which random loss is counted.
 const MEMORY: usize = 50;
+/// A path is stretched that took, in so many spans one after the other,
+const STRETCHED: usize = 3;
+/// this many times the fabric's round trip
+const FAR: f64 = 1.5;
+/// and so much more: so long is no queue of our own, nor a moment in which we were not scheduled.
+const FAR_ABOVE: Span = Span::from_ms(10);
 /// Packets below which the loss is what the fabric says.
 const LOSS_PACKETS_MIN: u64 = 4096;
 
@@ -82,6 +88,8 @@ pub struct Estimate {
     /// Least round trip of the span under way, and of the last ones.
     least: Option<Span>,
     rounds: VecDeque<Span>,
+    /// Those of the last spans that took far longer than the fabric says, one after the other.
+    long: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
     /// What the link carried in congested spans, in bits per second.
@@ -116,6 +124,7 @@ impl Estimate {
             begun: None,
             least: None,
             rounds: VecDeque::new(),
+            long: VecDeque::new(),
             losses: VecDeque::new(),
             evidence: None,
             calm: 0,
@@ -142,6 +151,13 @@ impl Estimate {
     /// The link's own round trip, once one was measured.
     pub fn rtt(&self) -> Option<Span> {
         self.rounds.iter().min().copied()
+    }
+
+    /// The round trip of now, when it is far longer than the fabric says. A queue may be part of
+    /// it: that holds others up as distance does, but is nothing to plan for.
+    pub fn stretched(&self) -> Option<Span> {
+        let shortest = self.long.iter().min().copied();
+        shortest.filter(|_| self.long.len() == STRETCHED)
     }
 
     /// Random loss, once enough has passed to tell.
@@ -173,6 +189,7 @@ impl Estimate {
         }
         self.begun = Some((now, passed));
         let least = self.least.take();
+        self.note_long(least, sent >= PACKETS_MIN);
         if self.known.is_none() {
             self.used = now;
         } else if now.since(self.used) > FORGET_AFTER {
@@ -185,6 +202,22 @@ impl Estimate {
             self.take(&tick, held.bits_per_second() as f64, now);
         }
         keep(&mut self.rounds, rtt);
+    }
+
+    /// A span is over in which the fastest packet took `least`. Few packets may be of one burst,
+    /// which takes long by itself; but one that was fast shows that the path is short.
+    fn note_long(&mut self, least: Option<Span>, enough: bool) {
+        let Some(least) = least else { return };
+        let usual = self.link.rtt;
+        let far = least.ns() as f64 > FAR * usual.ns() as f64 && least > usual + FAR_ABOVE;
+        if !far {
+            self.long.clear();
+        } else if enough {
+            self.long.push_back(least);
+            if self.long.len() > STRETCHED {
+                self.long.pop_front();
+            }
+        }
     }
 
     fn is_thin(&self) -> bool {
@@ -334,6 +367,17 @@ mod tests {
             }
         }
 
+        /// Spans of 100 ms in which the fastest of so many packets took this long.
+        fn take(&mut self, packets: u64, round_trips_ms: &[u64]) {
+            for ms in round_trips_ms {
+                self.now = self.now + Span::from_ms(100);
+                self.passed.sent += packets;
+                self.passed.delivered_bytes += packets * PACKET;
+                let link = (PairRate::alone(HELD), HELD);
+                self.estimate.look(self.now, (self.passed, Some(Span::from_ms(*ms))), link);
+            }
+        }
+
         /// As above, with as much offered as the estimate lets through.
         fn fill(&mut self, spans: u32, carries: f64) {
             for _ in 0..spans {
@@ -430,6 +474,33 @@ mod tests {
             bench.pass(20, mbits as f64, mbits as f64 / 2.0, 0.0);
             assert_eq!(bench.carries().is_some(), looked_at, "{mbits} Mbit/s");
         }
+    }
+
+    #[test]
+    fn a_path_is_stretched_after_three_spans_and_short_again_after_one() {
+        let mut bench = Bench::new(0);
+        bench.take(1000, &[50, 50, 50, 150, 52, 160, 170, 74]);
+        assert_eq!(bench.estimate.stretched(), None, "now and then, and by less than half");
+        bench.take(1000, &[150, 170, 160]);
+        assert_eq!(bench.estimate.stretched(), Some(Span::from_ms(150)));
+        assert_eq!(bench.estimate.rtt(), Some(Span::from_ms(50)), "as it is planned for");
+        bench.take(1000, &[180]);
+        assert_eq!(bench.estimate.stretched(), Some(Span::from_ms(160)));
+        bench.take(1000, &[50]);
+        assert_eq!(bench.estimate.stretched(), None);
+    }
+
+    /// Spans of few packets last until there are enough, or for two seconds.
+    #[test]
+    fn few_packets_show_that_a_path_is_short_and_not_that_it_is_long() {
+        let mut bench = Bench::new(0);
+        bench.take(1000, &[50; 2]);
+        bench.take(1, &[150; 200]);
+        assert_eq!(bench.estimate.stretched(), None);
+        bench.take(1000, &[150; 4]);
+        assert!(bench.estimate.stretched().is_some());
+        bench.take(1, &[50; 21]);
+        assert_eq!(bench.estimate.stretched(), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Plans of random fabrics: proved, and compared with what can be computed by other means.
 
 mod fabrics;
+mod memory;
 mod optimum;
 mod page;
 mod proved;
