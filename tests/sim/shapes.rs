@@ -149,6 +149,17 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
     assert!(halving > 1.5, "{halving}");
 }
 
+/// Floats to the bit in the order of the trees; integers whatever the trees are.
+#[test]
+fn a_hierarchy_and_flat_algorithms_give_right_sums() {
+    for sites in [&[3, 2][..], &[2, 1, 3]] {
+        for way in [Way::Hierarchy, Way::Ring, Way::HalvingDoubling] {
+            let wrong = controls::wrong_sums(way, sites, 1).expect("results");
+            assert!(wrong.is_empty(), "{sites:?} {}: {wrong:?}", way.name());
+        }
+    }
+}
+
 #[test]
 fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring() {
     // Twenty BDP of a link.
