@@ -93,7 +93,8 @@ impl OneRankArgs {
     fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
         if !self.op.accepts(self.dtype) {
             let (op, dtype) = (self.op, self.dtype);
-            let text = format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
+            let text =
+                format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
             return Err(CommandError::Usage(text));
         }
         let region = RegionFile::load(&self.config)?;

@@ -193,12 +193,10 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
         }
     }
     let seconds = |bytes: u64, rate: BitRate| bytes as f64 / payload_rate(rate, mtu);
-    let out = |(id, bytes): (&GatewayId, &u64)| {
-        Some(seconds(*bytes, fabric.gateway(*id).wan?.egress))
-    };
-    let inward = |(id, bytes): (&GatewayId, &u64)| {
-        Some(seconds(*bytes, fabric.gateway(*id).wan?.ingress))
-    };
+    let out =
+        |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.egress));
+    let inward =
+        |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.ingress));
     let links = links.values().map(|(bytes, link)| *bytes as f64 / carries(link, link.rate, mtu));
     let ports = outs.iter().filter_map(out).chain(ins.iter().filter_map(inward));
     ports.chain(links).fold(longest, f64::max)
