@@ -20,6 +20,7 @@ pub use exit::{CommandError, Exit};
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
+use tracing_subscriber::EnvFilter;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
@@ -86,12 +87,39 @@ fn exit_with_parent() -> std::io::Result<()> {
 }
 
 /// Logs to stderr what LANDBRIDGE_LOG asks for; by default what an operator wants to know.
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("LANDBRIDGE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+fn log_to_stderr() -> Result<(), CommandError> {
+    let wanted = std::env::var_os(LOG).unwrap_or_default();
+    let filter = log_filter(&wanted.to_string_lossy()).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "{LOG}={wanted:?}: not a level; accepted: error, warn, info, debug, trace or off, and \
+             TARGET=LEVEL, with commas between several"
+        ))
+    })?;
     let stderr = || log_line::OneLine(std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    Ok(())
 }
+
+/// What may be logged. A word by itself must be a level: to the filter any other word is a target,
+/// so that a slip in a level would be silence.
+fn log_filter(wanted: &str) -> Option<EnvFilter> {
+    let is_level = |word: &str| {
+        let levels = ["error", "warn", "info", "debug", "trace", "off"];
+        levels.iter().any(|level| word.eq_ignore_ascii_case(level))
+    };
+    if wanted.is_empty() {
+        return Some(EnvFilter::new("info"));
+    }
+    let mut words = wanted.split(',');
+    let known = words.all(|word| match word.rsplit_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(word),
+    });
+    EnvFilter::try_new(wanted).ok().filter(|_| known)
+}
+
+/// Names what is logged.
+const LOG: &str = "LANDBRIDGE_LOG";
 
 /// Prints to stdout. A reader that has gone away, such as `head`, is no fault of ours.
 fn show(text: &str) {
@@ -106,3 +134,18 @@ fn show_json(value: &impl serde::Serialize) {
 
 const EXIT_CODES: &str = "Exit codes: 0 good, 1 a check failed, 64 usage or config, \
     69 nothing answers, 77 skipped, 130 interrupted";
+
+#[cfg(test)]
+mod tests {
+    use super::log_filter;
+
+    #[test]
+    fn a_slip_in_a_level_is_no_filter() {
+        for good in ["", "info", "DEBUG", "off", "warn,gateway::wan=trace", "quinn=off"] {
+            assert!(log_filter(good).is_some(), "{good}");
+        }
+        for bad in ["debgu", "info,", "gateway", "gateway=loud", "=info", "info;debug", " "] {
+            assert!(log_filter(bad).is_none(), "{bad}");
+        }
+    }
+}

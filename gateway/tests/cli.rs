@@ -87,8 +87,46 @@ fn a_quickstart_over_an_impossible_link_is_64_and_one_line() {
         let output = landbridge(&["quickstart", wrong[0], wrong[1]]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
-        assert!(stderr.contains(&wrong[0][2..]) && output.stdout.is_empty(), "{stderr}");
+        assert!(stderr.contains(wrong[0]) && output.stdout.is_empty(), "{stderr}");
+        // What was made of the options is gone.
+        assert!(!stderr.contains("fabric.toml"), "{stderr}");
     }
+}
+
+#[test]
+fn an_impossible_link_is_named_with_the_file_it_stands_in() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("mine.toml").display().to_string();
+    let example = std::fs::read_to_string(configs().join("three-regions/fabric.toml"));
+    let example = example.expect("an example");
+    let rtt = example.lines().find(|line| line.starts_with("rtt")).expect("a link");
+    std::fs::write(&path, example.replacen(rtt, "rtt = \"2 min\"", 1)).expect("written");
+    for more in [&[][..], &["--simulate"], &["--json"]] {
+        let output = landbridge(&[&["plan", "--fabric", &path][..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+        assert!(stderr.starts_with(&path) && stderr.contains("2 min"), "{stderr}");
+    }
+}
+
+#[test]
+fn an_average_of_integers_is_refused_before_anything_is_read() {
+    let nowhere = ["--config", "nowhere.toml", "--rank", "0"];
+    let average = ["--op", "avg", "--dtype", "i32"];
+    let output = landbridge(&[&["bench", "all-reduce"][..], &nowhere, &average].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), 64, "{stderr}");
+    assert!(stderr.contains("--op avg") && stderr.contains("--dtype i32"), "{stderr}");
+}
+
+#[test]
+fn a_log_level_that_is_none_is_64_and_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG", "debgu");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
 }
 
 #[test]

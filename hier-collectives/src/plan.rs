@@ -15,6 +15,7 @@ mod shape;
 mod spread;
 mod windows;
 
+pub use express::EXPRESS_MAX;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use memory::{Memory, relay_bytes};
 pub use operation::Operation;
@@ -26,9 +27,6 @@ use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::ByteCount;
-
-/// The largest buffer that takes the express tree, if the plan has one.
-pub const EXPRESS_BYTES: u64 = 64 << 10;
 
 /// Regions above which there is no plan: pricing trees takes time with their square.
 pub const REGIONS_MAX: usize = 256;
@@ -42,6 +40,8 @@ pub struct Plan {
     pub reason: String,
     /// The unit of pipelining.
     pub segment: ByteCount,
+    /// The largest buffer that takes the express tree; 0 where there is none.
+    pub express_bytes: ByteCount,
     /// The trees: those with a share carry a buffer together; one without is the express tree.
     pub trees: Vec<Tree>,
 }
@@ -87,7 +87,7 @@ impl Algorithm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// Its part of the buffer, relative to the other trees'. The express tree has none: it
-    /// takes buffers of at most [`EXPRESS_BYTES`], and those whole.
+    /// takes buffers of at most [`Plan::express_bytes`], and those whole.
     pub share: u64,
     /// The gateways at the top, ascending.
     pub crown: Vec<GatewayId>,
@@ -138,8 +138,8 @@ pub enum PlanError {
 }
 
 /// Chooses the plan for a fabric: that of the least time for a large buffer, the simpler one
-/// of two that are within half a percent, and an express tree for small buffers where that is
-/// sooner. The same fabric always gives the same plan.
+/// of two that are within half a percent, and an express tree for buffers up to a size where that
+/// is sooner. The same fabric always gives the same plan.
 ///
 /// # Errors
 /// [`PlanError`] when the fabric is too large.

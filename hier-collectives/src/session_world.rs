@@ -89,8 +89,13 @@ pub(super) fn tree(share: u64, crown: &[u16], parents: &[(u16, u16)]) -> Tree {
 }
 
 pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
-    let (algorithm, reason) = (Algorithm::Swap, String::new());
-    Plan { algorithm, reason, segment: ByteCount::new(SEGMENT_BYTES), trees }
+    Plan {
+        algorithm: Algorithm::Swap,
+        reason: String::new(),
+        segment: ByteCount::new(SEGMENT_BYTES),
+        express_bytes: ByteCount::default(),
+        trees,
+    }
 }
 
 impl World {

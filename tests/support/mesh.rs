@@ -25,7 +25,8 @@ pub struct Mesh {
     pub links: Vec<((usize, usize), BitRate, Span)>,
     /// Random loss of every link each way.
     pub loss: Fraction,
-    /// Segments of this size instead of the plan's own choice.
+    /// Segments of this size instead of the plan's own choice; and the express tree, if there is
+    /// one, for buffers up to [`EXPRESS_SEGMENTS`] of them, so that short buffers take all trees.
     pub segment: Option<ByteCount>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
@@ -33,6 +34,9 @@ pub struct Mesh {
 
 /// A gateway: its ranks, and what its port carries each way, if it has one.
 pub type Seat = (u32, Option<BitRate>);
+
+/// Segments of the largest buffer that takes the express tree, where segments are chosen.
+pub const EXPRESS_SEGMENTS: u64 = 4;
 
 const PORT: BitRate = BitRate::from_bits_per_second(1_000_000_000);
 
@@ -90,7 +94,10 @@ impl Mesh {
     /// The plan that its gateways follow.
     pub fn plan(&self) -> Plan {
         let mut plan = plan::plan(&self.fabric()).expect("a plan");
-        plan.segment = self.segment.unwrap_or(plan.segment);
+        if let Some(segment) = self.segment {
+            let most = ByteCount::new(EXPRESS_SEGMENTS * segment.get());
+            (plan.segment, plan.express_bytes) = (segment, plan.express_bytes.min(most));
+        }
         plan
     }
 

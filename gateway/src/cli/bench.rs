@@ -91,6 +91,12 @@ impl Bench {
 
 impl OneRankArgs {
     fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
+        if !self.op.accepts(self.dtype) {
+            let (op, dtype) = (self.op, self.dtype);
+            let text =
+                format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
+            return Err(CommandError::Usage(text));
+        }
         let region = RegionFile::load(&self.config)?;
         let fabric = region.fabric().fabric();
         let rank = RankId(self.rank);

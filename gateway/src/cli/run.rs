@@ -45,7 +45,7 @@ impl Run {
         if self.exit_with_parent {
             super::exit_with_parent()?;
         }
-        super::log_to_stderr();
+        super::log_to_stderr()?;
         let region = RegionFile::load(&self.config)?;
         let config = region.gateway(self.gateway.as_deref())?;
         // Before they are loaded, so that no change falls between.

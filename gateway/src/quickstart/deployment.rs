@@ -3,7 +3,7 @@
 use super::rank::JOB;
 use super::{Options, QuickstartError, ports};
 use crate::certs::{self, Order, Validity};
-use crate::config::FabricFile;
+use crate::config::{FabricFile, Fault, Faults};
 use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl Deployment {
         for (name, listen, status) in regions {
             write(&folder.path().join(format!("{name}.toml")), &region_text(name, listen, status))?;
         }
-        let file = FabricFile::load(&fabric_path)?;
+        let file = FabricFile::load(&fabric_path).map_err(of_options)?;
         let fabric = file.fabric().clone();
         let jobs = [JOB.to_owned()];
         let order = Order { validity: Validity::days(1), jobs: &jobs, force: false };
@@ -80,6 +80,25 @@ fn fabric_text(options: &Options, east: SocketAddr, west: SocketAddr) -> String 
         region("east", ranks.0, first, east),
         region("west", ranks.1, second, west),
     )
+}
+
+/// Says of the options what is wrong in the file that was made of them: nobody has written it, and
+/// it is gone before anybody reads of it.
+fn of_options(faults: Faults) -> Faults {
+    let option = |key: &str| match key.rsplit('.').next()? {
+        "rtt" => Some("--rtt"),
+        "loss" => Some("--loss"),
+        "rate" | "egress" | "ingress" => Some("--rate"),
+        _ => None,
+    };
+    let named = faults.iter().cloned().map(|fault| match option(&fault.key) {
+        Some(key) => {
+            let file = "landbridge quickstart".into();
+            Fault { file, line: None, key: key.to_owned(), ..fault }
+        }
+        None => fault,
+    });
+    Faults::collect(named).unwrap_or(faults)
 }
 
 fn region_text(name: &str, listen: SocketAddr, status: SocketAddr) -> String {

@@ -1,5 +1,6 @@
 //! Plans of random fabrics: proved, and compared with what can be computed by other means.
 
+mod express;
 mod fabrics;
 mod memory;
 mod optimum;

@@ -25,6 +25,8 @@ pub(super) struct Report {
     /// Of the plan that running gateways agree on.
     plan_hash: String,
     segment_bytes: u64,
+    /// The largest buffer that takes the express tree, if there is one.
+    express_bytes: Option<u64>,
     pub(super) predicted_seconds: f64,
     bound_seconds: f64,
     /// Bound over prediction.
@@ -92,6 +94,7 @@ impl Report {
             reason: plan.reason.clone(),
             plan_hash: format!("{:016x}", plan.hash()),
             segment_bytes: plan.segment.get(),
+            express_bytes: plan.express().map(ByteCount::get),
             predicted_seconds: predicted,
             bound_seconds: bound,
             eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
@@ -148,6 +151,9 @@ impl fmt::Display for Report {
         writeln!(f, "reason     {}", self.reason)?;
         writeln!(f, "plan hash  {}", self.plan_hash)?;
         writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
+        if let Some(most) = self.express_bytes {
+            writeln!(f, "express    up to {}", ByteCount::new(most))?;
+        }
         writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
         writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
         let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
