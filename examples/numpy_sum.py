@@ -19,17 +19,41 @@ def gradient(weights, inputs, targets):
     return 2 * inputs.T @ (inputs @ weights - targets) / len(targets)
 
 
+def loss(weights, inputs, targets):
+    return ((inputs @ weights - targets) ** 2).mean()
+
+
+def score(weights):
+    inputs, targets = samples(STEPS)
+    return 1 - loss(weights, inputs, targets) / targets.var()
+
+
 def train(config, rank, folder):
     with landbridge.connect(config=config, rank=rank, arena="1 MiB") as group:
         shares = group.batch_shares(BATCH)
         first, mine = sum(shares[:rank]), shares[rank]
-        weights = numpy.zeros(3)
+        weights, losses, clock = numpy.zeros(3), [], sites.Clock()
         for step in range(STEPS):
             inputs, targets = (part[first : first + mine] for part in samples(step))
             # Weighted by samples: as if one process had seen the whole batch.
-            mean = group.all_reduce(gradient(weights, inputs, targets), weight=mine)
-            weights -= 0.1 * mean
-        return weights
+            clock.posted()
+            slope = group.all_reduce_async(gradient(weights, inputs, targets), weight=mine)
+            # While that is under way.
+            mean = numpy.array([loss(weights, inputs, targets)])
+            clock.posted()
+            mean = group.all_reduce_async(mean, weight=mine)
+            weights -= 0.1 * slope.wait()
+            losses.append(mean.wait()[0])
+            clock.came(slope)
+            clock.came(mean)
+            clock.step()
+    return {
+        "weights": weights,
+        "losses": losses,
+        "label": "variance explained in samples not trained on",
+        "score": score(weights),
+        **clock.report(),
+    }
 
 
 def main():
@@ -37,9 +61,10 @@ def main():
     alone = numpy.zeros(3)
     for step in range(STEPS):
         alone -= 0.1 * gradient(alone, *samples(step))
-    print(f"found {every[0].round(3)}, true {TRUE}")
+    sites.tell(every[0])
+    print(f"found {every[0]['weights'].round(3)}, true {TRUE}")
     sites.verdict("largest difference from one process, and between ranks",
-                  max(abs(weights - alone).max() for weights in every), 1e-12)  # fmt: skip
+                  max(abs(one["weights"] - alone).max() for one in every), 1e-12)  # fmt: skip
 
 
 if __name__ == "__main__":

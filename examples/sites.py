@@ -71,6 +71,10 @@ class Clock:
         """Its average is there."""
         self._done.append(time.monotonic())
 
+    def came(self, operation):
+        """As ``done``, of a collective that has been waited for."""
+        self._done.append(operation.timing.ready_ns / 1e9)
+
     def step(self):
         """The step ends."""
         if self._posted and self._done:
@@ -84,6 +88,18 @@ class Clock:
         steps = sorted(self._steps)
         total, exposed = steps[len(steps) // 2] if steps else (0.0, 0.0)
         return {"hidden": total - exposed, "exposed": exposed}
+
+
+def tell(result):
+    """What a trainer returned: ``losses`` by step, its ``score`` and the score's ``label``, and
+    what its clock reports."""
+    losses = result["losses"]
+    for step, loss in enumerate(losses):
+        if step % max(len(losses) // 8, 1) == 0:
+            print(f"step {step:4}: loss {loss:.4f}")
+    print(f"loss {losses[0]:.4f} to {losses[-1]:.4f}, {result['label']} {result['score']:.3f}")
+    print(f"communication in a step: hidden {result['hidden'] * 1e3:.1f} ms, "
+          f"exposed {result['exposed'] * 1e3:.1f} ms")  # fmt: skip
 
 
 def verdict(what, found, allowed):

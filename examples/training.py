@@ -28,13 +28,7 @@ def main(name, tolerance, *, ranks=(2, 2), speeds=SPEEDS):
     results = sites.run(trainer, ranks=ranks, speeds=speeds, preload=["training", name])
     digests = {result["digest"] for result in results}
     first = results[0]
-    for step, loss in enumerate(first["losses"]):
-        if step % max(len(first["losses"]) // 8, 1) == 0:
-            print(f"step {step:4}: loss {loss:.4f}")
-    print(f"loss {first['losses'][0]:.4f} to {first['losses'][-1]:.4f}, "
-          f"{first['label']} {first['score']:.3f}")  # fmt: skip
-    print(f"communication in a step: hidden {first['hidden'] * 1e3:.1f} ms, "
-          f"exposed {first['exposed'] * 1e3:.1f} ms")  # fmt: skip
+    sites.tell(first)
     if len(digests) != 1:
         sys.exit("FAIL: ranks ended with different weights")
     reference = one_process(importlib.import_module(name))

@@ -119,8 +119,11 @@ fn sequence(numbers: &mut Numbers) -> Value {
         }
         let mut now: Vec<f64> =
             speeds.iter().map(|speed| speed * (0.98 + 0.04 * numbers.part())).collect();
-        if numbers.below(20) == 0 {
-            now[rank] = 0.0;
+        match numbers.below(20) {
+            0 => now[rank] = -1.0,
+            // Not measured yet.
+            1..4 => now[rank] = 0.0,
+            _ => {}
         }
         let (other, apart) = (numbers.below(20) == 0, numbers.below(20) == 0);
         steps.push(step(&mut split, &now, (rank, other, apart)));

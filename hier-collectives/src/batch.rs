@@ -4,6 +4,9 @@ mod drift;
 
 pub use drift::Split;
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
 /// The largest global batch: quotas in `f64` stay far more exact than one sample.
 pub const BATCH_MAX: u64 = 1 << 32;
 
@@ -39,7 +42,10 @@ pub enum BatchError {
         ranks: usize,
     },
     /// Ranks do not split the same.
-    #[error("rank {rank} splits another global batch, or within other limits, than rank 0")]
+    #[error(
+        "rank {rank} splits another global batch, by other speeds, or within other limits, than \
+         rank 0"
+    )]
     Unlike {
         /// The first of them.
         rank: usize,
@@ -98,21 +104,65 @@ pub fn batch_shares_within(
         whole
     };
     let mut shares: Vec<u64> = quotas.iter().zip(limits).map(whole_part).collect();
-    let makespan = least_makespan(shares.clone(), left, speeds, limits);
-    for _ in 0..left {
-        let missing = |rank: usize| quotas[rank] - shares[rank] as f64;
-        let fits = |rank: &usize| {
-            shares[*rank] < limits[*rank] && time_of_next(&shares, speeds, *rank) <= makespan
-        };
-        let in_time = (0..speeds.len()).filter(fits);
-        // `max_by` would take the last of equals.
-        let next = in_time.rev().max_by(|&a, &b| missing(a).total_cmp(&missing(b)));
-        shares[next.expect("a split with this makespan exists")] += 1;
-    }
+    let time_of_next = |rank: usize, share: u64| {
+        (share < limits[rank]).then(|| (share + 1) as f64 / speeds[rank])
+    };
+    // Whole parts of quotas fit into every makespan, so starting from them loses nothing.
+    let mut soonest = shares.clone();
+    hand_out(&mut soonest, left, time_of_next);
+    let times = soonest.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed);
+    let makespan = times.fold(0.0, f64::max);
+    // The largest remainder first.
+    hand_out(&mut shares, left, |rank, share| {
+        let is_in_time = time_of_next(rank, share).is_some_and(|time| time <= makespan);
+        is_in_time.then(|| share as f64 - quotas[rank])
+    });
     Ok(shares)
 }
 
+/// Gives samples one by one to the rank of the least key, of equals the lower rank. A key follows
+/// from the rank's own share; a rank without one gets no more.
+fn hand_out(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
+    let waits = |rank: usize, share: u64| key(rank, share).map(|key| Waiting { key, rank });
+    let mut heap: BinaryHeap<Waiting> =
+        shares.iter().enumerate().filter_map(|(rank, share)| waits(rank, *share)).collect();
+    for _ in 0..samples {
+        let first = heap.pop().expect("the ranks hold the batch");
+        shares[first.rank] += 1;
+        heap.extend(waits(first.rank, shares[first.rank]));
+    }
+}
+
+/// A rank that waits for a sample; the greatest is the one of the least key.
+struct Waiting {
+    key: f64,
+    rank: usize,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.total_cmp(&self.key).then(other.rank.cmp(&self.rank))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
+
 /// What each rank would do of divisible samples, so that all below their limit end together.
+///
+/// Few rounds: this is Newton's method on samples done by a time, a concave function, where in each
+/// round what is missing or the speed of the ranks left becomes half or less.
 fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     let mut full = vec![false; speeds.len()];
     loop {
@@ -151,28 +201,11 @@ fn check(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if total.is_finite() { Ok(()) } else { Err(BatchError::Sum) }
 }
 
-/// The makespan when each of the `left` samples goes where it is done first. Whole parts of
-/// quotas fit into every makespan, so starting from them loses nothing.
-fn least_makespan(mut shares: Vec<u64>, left: u64, speeds: &[f64], limits: &[u64]) -> f64 {
-    for _ in 0..left {
-        let time = |rank: usize| time_of_next(&shares, speeds, rank);
-        let free = (0..speeds.len()).filter(|rank| shares[*rank] < limits[*rank]);
-        let first = free.min_by(|&a, &b| time(a).total_cmp(&time(b)));
-        shares[first.expect("the batch fits")] += 1;
-    }
-    let times = shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed);
-    times.fold(0.0, f64::max)
-}
-
-/// When `rank` would finish with one sample more.
-fn time_of_next(shares: &[u64], speeds: &[f64], rank: usize) -> f64 {
-    (shares[rank] + 1) as f64 / speeds[rank]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::Cell;
 
     fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
         shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
@@ -214,6 +247,25 @@ mod tests {
         assert_eq!(short, Err(BatchError::Limits { limits: 1, ranks: 2 }));
         let samples = BATCH_MAX + 1;
         assert_eq!(batch_shares(samples, &[1.0]), Err(BatchError::TooLarge { samples }));
+    }
+
+    /// Each sample looks at few ranks, not at all of them.
+    #[test]
+    fn looks_at_few_ranks_for_each_sample_of_many_ranks() {
+        let ranks = 10_000;
+        let looked = Cell::new(0_usize);
+        let mut shares = vec![0; ranks];
+        hand_out(&mut shares, 3 * ranks as u64, |rank, share| {
+            looked.set(looked.get() + 1);
+            Some(share as f64 / (1 + rank % 7) as f64)
+        });
+        assert_eq!((looked.get(), shares.iter().sum::<u64>()), (4 * ranks, 3 * ranks as u64));
+        // Of quotas of which half are not whole, within limits, of which some are reached.
+        let speeds: Vec<f64> = (0..ranks).map(|rank| 1.0 + (rank % 97) as f64 / 31.0).collect();
+        let limits: Vec<u64> = (0..ranks).map(|rank| 40 + (rank % 13) as u64).collect();
+        let shares = batch_shares_within(433_333, &speeds, &limits).expect("they hold it");
+        assert_eq!(shares.iter().sum::<u64>(), 433_333);
+        assert!(shares.iter().zip(&limits).all(|(share, limit)| share <= limit));
     }
 
     /// Speeds that tie often, and speeds far apart.

@@ -5,12 +5,14 @@ The same splits as the daemon's own, to the bit, so that ranks of either languag
 
 from __future__ import annotations
 
+import heapq
 import math
 import operator
 import struct
-from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Sequence
 
 from .errors import ConfigError, RanksDisagree
+from .operation import DEFAULT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from .group import Group
@@ -41,12 +43,21 @@ def batch_shares(
     for quota in quotas:
         shares.append(min(int(quota), left))
         left -= shares[-1]
-    latest = _least_makespan(list(shares), left, speeds, allowed)
-    for _ in range(left):
-        in_time = [r for r in _free(shares, allowed) if _next_ends(shares, speeds, r) <= latest]
-        # Of equals the lower rank.
-        next_rank = max(in_time, key=lambda rank: (quotas[rank] - shares[rank], -rank))
-        shares[next_rank] += 1
+
+    def time_of_next(rank: int, share: int) -> Optional[float]:
+        return (share + 1) / speeds[rank] if share < allowed[rank] else None
+
+    # Whole parts of quotas fit into every makespan, so starting from them loses nothing.
+    soonest = list(shares)
+    _hand_out(soonest, left, time_of_next)
+    latest = _makespan(soonest, speeds)
+
+    def remainder(rank: int, share: int) -> Optional[float]:
+        time = time_of_next(rank, share)
+        return None if time is None or time > latest else share - quotas[rank]
+
+    # The largest remainder first.
+    _hand_out(shares, left, remainder)
     return shares
 
 
@@ -64,6 +75,7 @@ class Split:
     ) -> None:
         self._global_batch = operator.index(global_batch)
         self._limits = _limits(limits, len(speeds))
+        self._expected = list(speeds)
         #: Each rank's samples of the next step, adding up to the global batch.
         self.shares = batch_shares(global_batch, speeds, self._limits)
         #: Speeds in the last steps, newest last.
@@ -89,14 +101,15 @@ class Split:
     def handle_exchange(
         self, speeds: Sequence[float], agreed: Sequence[int], states: Sequence[int]
     ) -> bool:
-        """Every rank's speeds, and what each says of its own split: ``agreed`` and ``state``. A
-        collective of speeds that failed on some ranks and not on others leaves them with unlike
-        splits, so that the next that succeeds splits anew, by its speeds alone. True if the next
-        step is split in another way. Raises ``RanksDisagree`` as well."""
+        """Every rank's speeds, 0 for those not measured yet, and what each says of its own split:
+        ``agreed`` and ``state``. A collective of speeds that failed on some ranks and not on others
+        leaves them with unlike splits, so that the next that succeeds splits anew, by its speeds
+        alone. True if the next step is split in another way. Raises ``RanksDisagree`` as well."""
         for rank, one in enumerate(agreed):
             if one != agreed[0]:
-                what = "another global batch, or within other limits, than rank 0"
+                what = "another global batch, by other speeds, or within other limits, than rank 0"
                 raise RanksDisagree(f"rank {rank} splits {what}")
+        speeds = self._in_one_unit(speeds)
         if all(state == states[0] for state in states):
             return self.handle_speeds(speeds)
         self.shares = batch_shares(self._global_batch, speeds, self._limits)
@@ -104,13 +117,26 @@ class Split:
         return True
 
     def agreed(self) -> int:
-        """A name for what all ranks must have said alike: the global batch and the limits."""
-        return _name([self._global_batch, *self._limits])
+        """A name for what all ranks must have said alike: the global batch, the limits, and the
+        speeds that were expected."""
+        expected = [_bits(speed) for speed in self._expected]
+        return _name([self._global_batch, *self._limits, *expected])
 
     def state(self) -> int:
         """A name for all that the next answers follow from, but for what is agreed."""
         seen = [_bits(speed) for speeds in self._seen for speed in speeds]
         return _name([*self.shares, *seen])
+
+    def _in_one_unit(self, speeds: Sequence[float]) -> Sequence[float]:
+        """A rank whose speed was not measured has what was expected of it, in proportion to what
+        the others turned out to have, for speeds are expected in any unit."""
+        if 0 not in speeds or len(speeds) != len(self._expected):
+            return speeds
+        measured = [(s, e) for s, e in zip(speeds, self._expected) if s != 0]
+        if not measured:
+            return self._expected
+        total, expected = _sum(s for s, _ in measured), _sum(e for _, e in measured)
+        return [s if s != 0 else e / expected * total for s, e in zip(speeds, self._expected)]
 
     def _is_better(self, other: Sequence[int], speeds: Sequence[float]) -> bool:
         return _makespan(other, speeds) <= (1.0 - GAIN) * _makespan(self.shares, speeds)
@@ -129,8 +155,8 @@ class BatchSplit:
     ) -> None:
         self._group = group
         self._split = Split(global_batch, speeds, limits)
-        #: This rank's speed when it last had samples, in samples per second.
-        self._speed = speeds[group.rank]
+        #: This rank's speed when it last had samples, in samples per second; 0 before that.
+        self._speed = 0.0
         #: Whether all ranks had the same split up to the last exchange.
         self.was_alike = True
 
@@ -145,20 +171,26 @@ class BatchSplit:
         return list(self._split.shares)
 
     def end_step(
-        self, computed_seconds: float, samples: Optional[int] = None, *, layout: int = 0
+        self,
+        computed_seconds: float,
+        samples: Optional[int] = None,
+        *,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
     ) -> bool:
         """The step is over, and this rank computed for so long, waits for others not counted: a
         collective of three numbers for each rank, which costs about what a barrier does. True if
         the next step is split in another way, on all ranks alike.
 
         ``samples`` says how many this rank computed, where that was an earlier split's part;
-        ``layout`` is a hash of whatever else the ranks must agree on. Where the exchange failed
-        on some ranks and not on others, they may split unlike; the next that succeeds splits
-        anew on all of them, and ``was_alike`` is false after it.
+        ``layout`` is a hash of whatever else the ranks must agree on, ``timeout`` in seconds how
+        long to wait for the other ranks. Where the exchange failed on some ranks and not on
+        others, they may split unlike; the next that succeeds splits anew on all of them, and
+        ``was_alike`` is false after it.
 
         Raises ``ConfigError`` for a time that gives no speed, ``RanksDisagree`` where a rank
-        splits another batch or within other limits, and what ``Group.all_reduce`` and
-        ``Operation.wait`` raise. The split is then as it was.
+        splits another batch, by other speeds of the fabric or within other limits, and what
+        ``Group.all_reduce`` and ``Operation.wait`` raise. The split is then as it was.
         """
         if not 0 <= computed_seconds < math.inf:
             text = "accepted: finite and not negative"
@@ -172,7 +204,8 @@ class BatchSplit:
         words[rank::count] = [_bits(self._speed), self._split.agreed(), self._split.state()]
         form = f"={3 * count}Q"
         given = memoryview(struct.pack(form, *words)).cast("q")
-        words = list(struct.unpack(form, self._group.all_reduce(given, "sum", layout=layout)))
+        told = self._group.all_reduce(given, "sum", layout=layout, timeout=timeout)
+        words = list(struct.unpack(form, told))
         speeds = struct.unpack(f"={count}d", struct.pack(f"={count}Q", *words[:count]))
         agreed, states = words[count : 2 * count], words[2 * count :]
         changed = self._split.handle_exchange(speeds, agreed, states)
@@ -213,7 +246,11 @@ def _check(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) ->
 
 
 def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> List[float]:
-    """What each rank would do of divisible samples, so that all below their limit end together."""
+    """What each rank would do of divisible samples, so that all below their limit end together.
+
+    Few rounds: this is Newton's method on samples done by a time, a concave function, where in
+    each round what is missing or the speed of the ranks left becomes half or less.
+    """
     full = [False] * len(speeds)
     while True:
         left = float(global_batch - sum(limit for limit, is_full in zip(limits, full) if is_full))
@@ -229,27 +266,26 @@ def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -
             full[rank] = True
 
 
-def _least_makespan(
-    shares: List[int], left: int, speeds: Sequence[float], limits: Sequence[int]
-) -> float:
-    """When each of the samples left goes where it is done first."""
-    for _ in range(left):
-        first = min(_free(shares, limits), key=lambda rank: _next_ends(shares, speeds, rank))
-        shares[first] += 1
-    return _makespan(shares, speeds)
+def _hand_out(
+    shares: List[int], samples: int, key: Callable[[int, int], Optional[float]]
+) -> None:
+    """Gives samples one by one to the rank of the least key, of equals the lower rank. A key
+    follows from the rank's own share; a rank without one gets no more."""
+    keys = ((key(rank, share), rank) for rank, share in enumerate(shares))
+    waiting = [(of_one, rank) for of_one, rank in keys if of_one is not None]
+    heapq.heapify(waiting)
+    for _ in range(samples):
+        rank = waiting[0][1]
+        shares[rank] += 1
+        following = key(rank, shares[rank])
+        if following is None:
+            heapq.heappop(waiting)
+        else:
+            heapq.heapreplace(waiting, (following, rank))
 
 
 def _makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
     return max(share / speed for share, speed in zip(shares, speeds))
-
-
-def _free(shares: Sequence[int], limits: Sequence[int]) -> List[int]:
-    """Ranks below their limit."""
-    return [rank for rank, share in enumerate(shares) if share < limits[rank]]
-
-
-def _next_ends(shares: Sequence[int], speeds: Sequence[float], rank: int) -> float:
-    return (shares[rank] + 1) / speeds[rank]
 
 
 def _sum(values: Iterable[float]) -> float:

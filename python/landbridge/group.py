@@ -18,10 +18,8 @@ from ._descriptor import Operation as Kind
 from ._state import Entry, State
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
-from .operation import Commit, Delivery, Operation
+from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation
 
-#: How long a rank waits for the others to post, unless it says otherwise.
-DEFAULT_TIMEOUT_S = 30 * 60.0
 #: Collectives of one rank under way; docs/protocol.md section 5.
 POSTS_MAX = 256
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ._buffers import Adapter
     from .group import Group
 
+#: How long a rank waits for the others to post, unless it says otherwise.
+DEFAULT_TIMEOUT_S = 30 * 60.0
+
 log = logging.getLogger("landbridge")
 
 

@@ -81,19 +81,26 @@ def _result(rank: int, trainer: subprocess.Popen[str]) -> Dict[str, Any]:
     assert trainer.stdout is not None
     with trainer.stdout as lines:
         for said in map(json.loads, lines):
+            is_shown = rank == 0 and sys.stderr.isatty()
             if "of" not in said:
+                if is_shown:
+                    _overwrite("")
                 result: Dict[str, Any] = said
                 return result
-            if rank == 0 and sys.stderr.isatty():
+            if is_shown:
                 _show(said)
     raise _lab.LabError(f"rank {rank} ended with exit code {trainer.wait()}")
 
 
 def _show(said: Dict[str, Any]) -> None:
-    """A progress bar, which later lines overwrite."""
+    """A progress bar."""
     filled = 30 * said["done"] // said["of"]
     bar = "#" * filled + "." * (30 - filled)
-    text = f"{said['what']:10} [{bar}] {said['done']}/{said['of']} {said['note']}"
+    _overwrite(f"{said['what']:10} [{bar}] {said['done']}/{said['of']} {said['note']}")
+
+
+def _overwrite(text: str) -> None:
+    """In place of the line that the terminal shows; what comes next overwrites it as well."""
     print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
 
 

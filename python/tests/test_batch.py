@@ -7,7 +7,7 @@ import pytest
 
 import landbridge
 from conftest import on_all
-from landbridge._batch import BATCH_MAX, Split, batch_shares
+from landbridge._batch import BATCH_MAX, BatchSplit, Split, _hand_out, batch_shares
 
 LINES = [
     json.loads(line)
@@ -27,6 +27,23 @@ def test_batches_are_split_as_the_daemons_side_splits_them():
             assert batch_shares(*case) == line["shares"], case
     kinds = {(line["limits"] is None, line["shares"] is None) for line in SPLITS}
     assert len(kinds) == 4, "with limits and without, split and refused"
+
+
+def test_each_sample_looks_at_few_ranks_of_many():
+    ranks, looked = 10_000, []
+    shares = [0] * ranks
+
+    def key(rank, share):
+        looked.append(rank)
+        return share / (1 + rank % 7)
+
+    _hand_out(shares, 3 * ranks, key)
+    assert (len(looked), sum(shares)) == (4 * ranks, 3 * ranks)
+    speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
+    limits = [40 + rank % 13 for rank in range(ranks)]
+    shares = batch_shares(433_333, speeds, limits)
+    assert sum(shares) == 433_333
+    assert all(share <= limit for share, limit in zip(shares, limits))
 
 
 @pytest.mark.parametrize("index", range(len(SEQUENCES)))
@@ -114,11 +131,17 @@ def test_ranks_that_split_otherwise_are_named(groups):
             split.end_step(1.0)
         return split.shares
 
+    def unlike_speeds(group):
+        split = BatchSplit(group, 16, [1.0, 1.0, 3.0 if group.rank == 2 else 2.0], None)
+        with pytest.raises(landbridge.RanksDisagree, match="rank 2 splits another .* other speeds"):
+            split.end_step(1.0)
+
     def unlike_layout(group):
         with pytest.raises(landbridge.RanksDisagree, match="layout"):
             group.batch_split(16).end_step(1.0, layout=group.rank)
 
     assert on_all(groups, unlike_limits) == [[4, 4, 8]] * 3
+    on_all(groups, unlike_speeds)
     on_all(groups, unlike_layout)
 
 
@@ -137,6 +160,23 @@ def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
 
     # The first computed for no time at all: what it was able to do before counts.
     assert on_all(groups, steps) == [([80, 160, 160], False, False, True)] * 3
+
+
+def test_a_rank_not_measured_yet_counts_as_was_expected_of_it(groups):
+    """Its speed in the fabric, 2, has another unit than what the others measure."""
+
+    def steps(group):
+        split = group.batch_split(400)
+        for _ in range(8):
+            assert not split.end_step(0.0 if group.rank == 2 else split.samples / 100.0)
+        return split.shares
+
+    assert on_all(groups, steps) == [[100, 100, 200]] * 3
+
+
+def test_an_exchange_of_speeds_waits_as_long_as_it_is_told(groups):
+    with pytest.raises(landbridge.RanksTimedOut):
+        groups[0].batch_split(16).end_step(1.0, timeout=0.2)
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])

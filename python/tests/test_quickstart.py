@@ -1,19 +1,69 @@
 """The quickstart, as a user runs it."""
 
+import importlib.util
 import json
+import os
+import pty
+import select
 import subprocess
 import sys
+
+import pytest
+
+#: Far beyond what it takes.
+PATIENCE_S = 300
 
 
 def test_the_quickstart_passes_its_own_checks():
     words = ["--json", "--size", "4 MiB", "--steps", "5", "--iterations", "2", "--ranks", "2,1"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["identical"] and report["steps"] == 5
     assert 0 < report["allreduce"]["eta"] < 1
     assert len(report["allreduce"]["seconds"]) == 2
+
+
+def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
+    code, said, shown = on_a_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
+    assert code == 0, shown
+    full = "[" + "#" * 30 + "]"
+    for text in ("training   [####..", f"training   {full} 7/7 loss ", f"all-reduce {full} 2/2 "):
+        assert text in shown
+    assert shown.count("\r") >= 9, "each bar over the one before"
+    assert shown.endswith("\r\033[K\r"), "none is left when the table comes"
+    lines = said.splitlines()
+    assert lines[0].split() == ["trained", "with", *expected_library().split()]
+    assert [line.split()[-1] for line in lines[-2:]] == ["pass", "pass"]
+
+
+def test_the_quickstart_trains_with_torch_where_it_is_installed():
+    pytest.importorskip("torch")
+    assert expected_library() == "torch"
+    test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table()
+
+
+def expected_library():
+    return "torch" if importlib.util.find_spec("torch") else "plain Python"
+
+
+def on_a_terminal(*words):
+    """Its exit code, what it said, and what its terminal showed."""
+    terminal, theirs = pty.openpty()
+    line = [sys.executable, "-m", "landbridge.quickstart", *words]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while select.select([terminal], [], [], PATIENCE_S)[0]:
+                shown += os.read(terminal, 4096)
+            process.kill()
+        except OSError:
+            pass  # nobody else has it open
+        os.close(terminal)
+        said, _ = process.communicate()
+    return process.returncode, said, shown.decode()
 
 
 def test_a_wrong_option_is_told():

@@ -4,7 +4,9 @@ Says what happens over a pipe, one dictionary for each step, and at the end the 
 """
 
 import contextlib
+import gc
 import os
+import threading
 import time
 
 import torch
@@ -56,14 +58,20 @@ class Trainer:
         self.data = make_data()
         self.optimizer = make_optimizer(self.module)
         self.saved = spec.get("checkpoint")
+        #: The process group inside of which gradients are reduced first.
+        self.site = None
 
     def say(self, **what):
         self.pipe.send(what)
 
+    def sampler(self):
+        options = {"process_group": self.site, "shuffle": False}
+        return UnevenSampler(self.data[1], self.group, GLOBAL_BATCH, **options)
+
     def batches(self):
         world = self.spec.get("ranks")
         if world is None:
-            return list(UnevenSampler(self.data[1], self.group, GLOBAL_BATCH, shuffle=False))
+            return list(self.sampler())
         # Even batches, of all trainers of all sites.
         mine, share = self.spec["trainer"], GLOBAL_BATCH // world
         first = [step * GLOBAL_BATCH + mine * share for step in range(STEPS)]
@@ -75,7 +83,40 @@ class Trainer:
             sync_module(self.module, self.group)
         start = self.flat if self.spec["mode"] == "flat" else self.ddp
         take_step = start()
+        if "speeds" in self.spec:
+            self.follow(take_step)
+        else:
+            self.train(take_step, step)
+        landbridge.torch.check_module(self.module, self.group)
+        self.say(digest=landbridge.torch.module_digest(self.module))
+        weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
+        self.say(weights=weights.tolist())
+        self.group.barrier()
+
+    def follow(self, take_step):
+        """Batches are split anew as speeds drift: this trainer's, by step, is not measured here
+        but told."""
+        speeds, step = self.spec["speeds"], 0
+        sampler = self.sampler()
+        for epoch in range(len(speeds) // len(sampler)):
+            sampler.set_epoch(epoch)
+            for batch in sampler:
+                assert len(batch) == sampler.share
+                self.weigh(batch)
+                self.say(step=step, loss=take_step(batch), batch=batch)
+                sampler.end_step(len(batch) / speeds[step], timeout=60)
+                step += 1
+
+    def weigh(self, batch):
+        if self.spec["mode"] == "flat":
+            self.grads.weight = len(batch)
+        else:
+            self.state.weight = len(batch)
+
+    def train(self, take_step, step):
         batches = self.batches()
+        if self.spec.get("ranks") is None:
+            self.weigh(batches[0])
         while step < STEPS:
             if step == self.spec.get("hold_at"):
                 self.say(held=step)
@@ -91,11 +132,6 @@ class Trainer:
             self.say(step=step, loss=loss)
             step += 1
             self.save(step)
-        landbridge.torch.check_module(self.module, self.group)
-        self.say(digest=landbridge.torch.module_digest(self.module))
-        weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
-        self.say(weights=weights.tolist())
-        self.group.barrier()
 
     def fill_arena(self):
         """What holds all of it."""
@@ -107,10 +143,9 @@ class Trainer:
         return kept
 
     def flat(self):
-        grads = FlatGrads(self.module, self.group, bucket_bytes=8192)
+        grads = self.grads = FlatGrads(self.module, self.group, bucket_bytes=8192)
 
         def take_step(batch):
-            grads.weight = len(batch)
             grads.zero()
             loss = loss_of(self.module, self.data, batch)
             loss.backward()
@@ -129,16 +164,17 @@ class Trainer:
             rank=self.spec["local_rank"],
             world_size=self.spec["local_size"],
         )
+        if sharded:
+            self.site = self.part() if "parts" in self.spec else dist.group.WORLD
         model = torch.nn.parallel.DistributedDataParallel(
             self.module,
+            process_group=self.site,
             bucket_cap_mb=0.01,
             # Buckets stay as they are, so that a trainer that was started anew has the same.
             find_unused_parameters=self.saved is not None,
         )
-        self.state = State(self.group, dist.group.WORLD if sharded else None)
+        self.state = State(self.group, self.site)
         model.register_comm_hook(self.state, all_reduce_hook)
-        if self.spec.get("ranks") is None:
-            self.state.weight = self.group.batch_share(GLOBAL_BATCH)
 
         def take_step(batch):
             self.optimizer.zero_grad()
@@ -155,6 +191,15 @@ class Trainer:
 
         self.recover = lambda failure: self.state.recover(60)
         return take_step
+
+    def part(self):
+        """Of the default group, as a site; where another state has been before."""
+        site = dist.new_subgroups_by_enumeration(self.spec["parts"])[0]
+        State(self.group, site)
+        while any(thread.name == "landbridge-gather" for thread in threading.enumerate()):
+            gc.collect()
+            threading.Event().wait(0.01)
+        return site
 
     def save(self, step):
         if self.saved:

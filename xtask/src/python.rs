@@ -47,7 +47,7 @@ struct Environment<'a> {
     has_uv: bool,
 }
 
-/// Builds the wheel, installs it, runs the tests; then once for each PyTorch.
+/// Installs what is here, runs the tests; then with the wheel, once for each PyTorch.
 pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failure> {
     let folder = target.join("python");
     let plain = Environment::new(root, folder.join("venv"));
@@ -56,7 +56,7 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
         return Ok(());
     }
     let wheel = build_wheel(&plain, "dev", &folder.join("dist"))?;
-    plain.install_wheel(&wheel)?;
+    plain.install_source("dev")?;
     plain.run(&["vermin", "-t=3.9-", "--no-tips", "--violations", "python/landbridge"])?;
     plain.run(&["mypy", "--strict", "--exclude", "landbridge/torch", "python/landbridge"])?;
     let tests = ["--ignore-glob", "*/test_torch*.py", "-k", "not torch"];
@@ -109,7 +109,9 @@ fn with_torch(
         "torch",
         "python/tests/test_torch.py",
         "python/tests/test_torch_sampler.py",
+        "python/tests/test_torch_uneven.py",
         "python/tests/test_buffers.py",
+        "python/tests/test_quickstart.py",
     ];
     torch.pytest(&tests, tally)?;
     // They show what the tests show, at length: once is enough.
@@ -146,13 +148,17 @@ impl<'a> Environment<'a> {
     }
 
     fn install(&self, packages: &[&str], options: &[&str]) -> Result<(), Failure> {
+        self.installer(packages, options).pass(self.root)
+    }
+
+    fn installer(&self, packages: &[&str], options: &[&str]) -> CommandLine {
         let python = self.program("python").display().to_string();
         let installer = if self.has_uv {
             vec!["uv", "pip", "install", "--quiet", "--python", &python]
         } else {
             vec![&python, "-m", "pip", "install", "--quiet"]
         };
-        CommandLine::new(&[&installer, options, packages].concat()).pass(self.root)
+        CommandLine::new(&[&installer, options, packages].concat())
     }
 
     fn install_torch(&self, version: &str) -> Result<(), Failure> {
@@ -164,8 +170,22 @@ impl<'a> Environment<'a> {
     }
 
     fn install_wheel(&self, wheel: &str) -> Result<(), Failure> {
-        let again = if self.has_uv { "--reinstall" } else { "--force-reinstall" };
-        self.install(&[wheel], &["--no-deps", again])
+        self.install(&[wheel], &["--no-deps", self.again()])
+    }
+
+    /// `pip install .`, by the `maturin` of this environment and in a profile that is built already,
+    /// so that nothing is fetched or built twice.
+    fn install_source(&self, profile: &str) -> Result<(), Failure> {
+        let programs = self.folder.join("bin").display().to_string();
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+        let line = self.installer(&["."], &["--no-deps", "--no-build-isolation", self.again()]);
+        let line = line.with("MATURIN_PEP517_ARGS", &format!("--profile {profile}"));
+        line.with("PATH", &path).pass(self.root)
+    }
+
+    /// Also where this version is installed.
+    fn again(&self) -> &'static str {
+        if self.has_uv { "--reinstall" } else { "--force-reinstall" }
     }
 
     /// A program of the environment.

@@ -10,7 +10,7 @@ use units::Span;
 pub struct BatchShare {
     client: Client,
     split: Split,
-    /// This rank's speed when it last had samples, in samples per second.
+    /// This rank's speed when it last had samples, in samples per second; 0 before that.
     speed: f64,
 }
 
@@ -45,7 +45,7 @@ impl Client {
             return Err(BatchError::Limits { limits: speeds.len(), ranks });
         }
         let split = Split::new(global_batch, speeds, limits)?;
-        Ok(BatchShare { client: self.clone(), split, speed: speeds[self.rank().0 as usize] })
+        Ok(BatchShare { client: self.clone(), split, speed: 0.0 })
     }
 }
 

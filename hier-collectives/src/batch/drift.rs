@@ -18,6 +18,8 @@ const GAIN: f64 = 0.05;
 pub struct Split {
     global_batch: u64,
     limits: Vec<u64>,
+    /// What the first split went by.
+    expected: Vec<f64>,
     shares: Vec<u64>,
     /// Speeds in the last steps, newest last.
     seen: VecDeque<Vec<f64>>,
@@ -30,8 +32,8 @@ impl Split {
     /// [`BatchError`], naming the first rank at fault.
     pub fn new(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Result<Self, BatchError> {
         let shares = batch_shares_within(global_batch, speeds, limits)?;
-        let (limits, seen) = (limits.to_vec(), VecDeque::with_capacity(STEPS));
-        Ok(Self { global_batch, limits, shares, seen })
+        let (limits, expected) = (limits.to_vec(), speeds.to_vec());
+        Ok(Self { global_batch, limits, expected, shares, seen: VecDeque::with_capacity(STEPS) })
     }
 
     /// Each rank's samples of the next step, adding up to the global batch.
@@ -68,10 +70,10 @@ impl Split {
         Ok(changes)
     }
 
-    /// Every rank's speeds, and what each says of its own split: [`Self::agreed`] and
-    /// [`Self::state`]. A collective of speeds that failed on some ranks and not on others leaves
-    /// them with unlike splits, so that the next that succeeds splits anew, by its speeds alone.
-    /// True if the next step is split in another way.
+    /// Every rank's speeds, 0 for those not measured yet, and what each says of its own split:
+    /// [`Self::agreed`] and [`Self::state`]. A collective of speeds that failed on some ranks and
+    /// not on others leaves them with unlike splits, so that the next that succeeds splits anew, by
+    /// its speeds alone. True if the next step is split in another way.
     ///
     /// # Errors
     /// [`BatchError`]; nothing has changed.
@@ -85,24 +87,47 @@ impl Split {
         if let Some(rank) = unlike(agreed) {
             return Err(BatchError::Unlike { rank });
         }
+        let speeds = self.in_one_unit(speeds);
         if unlike(states).is_none() {
-            return self.handle_speeds(speeds);
+            return self.handle_speeds(&speeds);
         }
-        let shares = batch_shares_within(self.global_batch, speeds, &self.limits)?;
+        let shares = batch_shares_within(self.global_batch, &speeds, &self.limits)?;
         self.seen.clear();
         self.shares = shares;
         Ok(true)
     }
 
-    /// A name for what all ranks must have said alike: the global batch and the limits.
+    /// A name for what all ranks must have said alike: the global batch, the limits, and the speeds
+    /// that were expected.
     pub fn agreed(&self) -> u64 {
-        name([self.global_batch].iter().chain(&self.limits).copied())
+        let expected = self.expected.iter().map(|speed| speed.to_bits());
+        name([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
     }
 
     /// A name for all that the next answers follow from, but for what is agreed.
     pub fn state(&self) -> u64 {
         let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
         name(self.shares.iter().copied().chain(seen))
+    }
+
+    /// A rank whose speed was not measured has what was expected of it, in proportion to what the
+    /// others turned out to have, for speeds are expected in any unit.
+    fn in_one_unit(&self, speeds: &[f64]) -> Vec<f64> {
+        let pairs = || speeds.iter().zip(&self.expected);
+        if speeds.len() != self.expected.len() || !speeds.contains(&0.0) {
+            return speeds.to_vec();
+        }
+        let measured = || pairs().filter(|(speed, _)| **speed != 0.0);
+        if measured().next().is_none() {
+            return self.expected.clone();
+        }
+        let total: f64 = measured().map(|(speed, _)| speed).sum();
+        let expected: f64 = measured().map(|(_, expected)| expected).sum();
+        let usual = |(speed, by_config): (&f64, &f64)| match *speed {
+            0.0 => by_config / expected * total,
+            measured => measured,
+        };
+        pairs().map(usual).collect()
     }
 
     /// The median of a rank's last speeds.
@@ -285,12 +310,48 @@ mod tests {
         assert_eq!(splits, before);
     }
 
+    /// Speeds are expected in any unit, and measured in samples per second.
+    #[test]
+    fn a_rank_not_measured_yet_has_what_was_expected_in_the_unit_of_the_others() {
+        let mut splits = vec![split(&[1.0, 1.0, 2.0]); 3];
+        let before = splits[0].shares().to_vec();
+        for _ in 0..2 * STEPS {
+            assert_eq!(exchange(&mut splits, &[100.0, 100.0, 0.0]), vec![Ok(false); 3]);
+            assert_eq!(exchange(&mut splits, &[0.0; 3]), vec![Ok(false); 3]);
+        }
+        assert_eq!(splits[0].shares(), before);
+        let mut slow = splits.clone();
+        for _ in 0..STEPS {
+            exchange(&mut slow, &[50.0, 100.0, 0.0]);
+        }
+        assert_eq!(slow[0], split_as(&splits[0], &[50.0, 100.0, 150.0]));
+        let mut unlike = split(&[1.0, 1.0, 3.0]);
+        assert_ne!(unlike.agreed(), splits[0].agreed());
+        let (agreed, states) = ([unlike.agreed(); 3], [1, 2, 3]);
+        assert_eq!(unlike.handle_exchange(&[0.0, 10.0, 30.0], &agreed, &states), Ok(true));
+        assert_eq!(unlike.shares(), split(&[1.0, 1.0, 3.0]).shares());
+    }
+
+    /// What it is after splitting by these.
+    fn split_as(begun: &Split, speeds: &[f64]) -> Split {
+        let mut split = begun.clone();
+        split.shares = self::split(speeds).shares;
+        split.seen.clear();
+        split
+    }
+
     #[test]
     fn what_cannot_be_split_by_changes_nothing() {
         let mut split = split(&[1.0, 2.0]);
         let before = split.clone();
         for wrong in [vec![1.0], vec![1.0, 0.0], vec![f64::NAN, 1.0]] {
             assert!(split.handle_speeds(&wrong).is_err());
+            assert_eq!(split, before);
+        }
+        let agreed = vec![split.agreed(); 2];
+        for wrong in [[-1.0, 0.0], [f64::INFINITY, 0.0]] {
+            let states = vec![split.state(); 2];
+            assert!(split.handle_exchange(&wrong, &agreed, &states).is_err());
             assert_eq!(split, before);
         }
         let mut nothing = Split::new(0, &[1.0, 1.0], &[5, 5]).expect("splits");

@@ -9,8 +9,9 @@ from typing import Any, Iterator, List, Optional, Set
 import torch
 
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
-from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Operation
+from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S, Operation
+from ._local import LocalRanks
 
 _BUCKET_BYTES = 25 << 20
 
@@ -44,6 +45,8 @@ class FlatGrads:
         bucket_bytes: int = _BUCKET_BYTES,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        # Nothing is reduced inside the site: each trainer is a rank of the fabric.
+        LocalRanks(group, None)
         self.group = group
         #: What this rank counts in the average.
         self.weight = weight

@@ -10,8 +10,9 @@ import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
-from ..group import DEFAULT_TIMEOUT_S, Group
-from ..operation import Latch, Operation
+from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S, Latch, Operation
+from ._local import LocalRanks
 from ._site import Site
 
 
@@ -24,8 +25,12 @@ class State:
     With it, gradients are reduced inside the site first, each rank taking a shard across, and
     gathered inside the site afterwards. Then each rank of the process group has a job of its
     own in the region's file, so that shards with the same number meet: the fabric has one rank
-    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``. When one of them
-    dies, the others of its site have ``SiteFailed``, and all of them must be started anew.
+    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``. ``UnevenSampler`` gets
+    the process group as well. When one of them dies, the others of its site have ``SiteFailed``,
+    and all of them must be started anew.
+
+    The process group is the default one or a part of it. Its ranks make their states at the same
+    point of the program; in the case of a part, they are in equally many process groups then.
 
     ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
     are unequal.
@@ -51,7 +56,9 @@ class State:
         # Failures of buckets that were begun before the last `recover` may still come.
         self._recoveries = 0
         self._weight = weight
-        self._site = None if process_group is None else Site(group, process_group, weight)
+        local = LocalRanks(group, process_group)
+        self._shard = str(local)
+        self._site = None if process_group is None else Site(group, local, weight)
 
     @property
     def weight(self) -> float:
@@ -103,7 +110,7 @@ class State:
         return result
 
     def _begin(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
-        gradients, layout = bucket.buffer(), layout_of(bucket)
+        gradients, layout = bucket.buffer(), layout_of(bucket, self._shard)
         if self._site is not None:
             # Also after a failure, for the others of the site may have begun this bucket.
             return self._site.start(gradients, layout, self.timeout, done)
@@ -151,8 +158,8 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     return future
 
 
-def layout_of(bucket: GradBucket) -> int:
-    """What ranks must agree on beside the length."""
+def layout_of(bucket: GradBucket, shard: str) -> int:
+    """What ranks must agree on beside the length: also which ``shard`` of it they bring."""
     shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
-    text = f"{bucket.index()} {bucket.is_last()} {shapes}"
+    text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

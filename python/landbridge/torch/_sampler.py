@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import heapq
+import math
 from collections import deque
-from typing import Deque, Iterator, List, Optional, Sequence, Sized
+from typing import Any, Deque, Iterator, List, Optional, Sequence, Sized
 
 import torch
 
-from ..errors import ConfigError, RanksDisagree
+from ..errors import ConfigError, LandbridgeError, RanksDisagree
 from ..group import Group
+from ..operation import DEFAULT_TIMEOUT_S
+from ._local import LocalRanks
 
 
 class UnevenSampler:
     """Yields this rank's part of every global batch; for ``DataLoader(batch_sampler=...)``.
 
     A global batch is split in proportion to the fabric's ``speeds``, and within ``limits``,
-    samples for each rank, so that all ranks take the same time. ``share`` is this rank's part
+    samples for each rank, so that all ranks take the same time. ``share`` is this trainer's part
     of it: as ``weight`` of the average it makes a mean loss over the local batch into one over
     the global batch.
 
+    Where ``State`` has a process group, this has the same: a rank of the fabric is a site then,
+    whose part is split evenly among the trainers of the process group, who do all of this alike.
+
     All ranks shuffle alike, by ``seed`` and epoch; samples beyond the last whole global batch
-    are left out. Raises ``ConfigError`` when a rank would get nothing.
+    are left out. Raises ``ConfigError`` when a trainer would get nothing.
 
     Where ``end_step`` is called after every step, on all ranks, the split follows speeds that
     drift; ``share`` is then set as the weight anew before each step. A loader with workers draws
@@ -38,6 +46,7 @@ class UnevenSampler:
         group: Group,
         global_batch: int,
         *,
+        process_group: Optional[Any] = None,
         shuffle: bool = True,
         seed: int = 0,
         limits: Optional[Sequence[int]] = None,
@@ -45,13 +54,15 @@ class UnevenSampler:
     ) -> None:
         if ahead < 0:
             raise ConfigError(f"{ahead} batches ahead: accepted: 0 or more")
+        self._local = LocalRanks(group, process_group)
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
-        if 0 in shares:
-            text = f"rank {shares.index(0)} gets no sample of a global batch of {global_batch}"
-            raise ConfigError(f"{text}: use a larger one, or give the rank a higher speed")
+        if min(shares) < self._local.size:
+            raise ConfigError(_too_few(shares, self._local.size))
         self._rank = group.rank
         self._ahead = ahead
+        digest = hashlib.blake2b(f"{ahead} {self._local}".encode(), digest_size=8).digest()
+        self._layout = int.from_bytes(digest, "big")
         #: Steps that have ended, and the shares of the step under way and of `ahead` after it.
         self._ended = 0
         self._known: Deque[List[int]] = deque([shares] * (ahead + 1), maxlen=ahead + 1)
@@ -66,28 +77,49 @@ class UnevenSampler:
 
     @property
     def share(self) -> int:
-        """This rank's samples of the global batch of the step under way."""
-        return self._known[0][self._rank]
+        """This trainer's samples of the global batch of the step under way."""
+        return self._local.part(self._known[0][self._rank])[1]
 
-    def end_step(self, computed_seconds: float) -> bool:
+    def end_step(self, computed_seconds: float, timeout: float = DEFAULT_TIMEOUT_S) -> bool:
         """The step under way is over, and this rank computed for so long, waits for others not
         counted: a collective of three numbers for each rank. True if batches drawn from now on
-        are split in another way; each rank keeps at least one sample.
+        are split in another way; each trainer keeps at least one sample. With a process group
+        the slowest of its trainers counts. ``timeout`` in seconds is how long to wait for the
+        other ranks; inside a site, the process group's own counts.
 
         Raises what ``BatchSplit.end_step`` raises; ``ConfigError`` when the loader drew farther
         ahead than was said; ``RanksDisagree`` when ``ahead`` differs, and when ranks had unlike
-        splits, as when one was started anew and the others went on with their samplers.
+        splits, as when one was started anew and the others went on with their samplers. With a
+        process group, trainers of its that see nothing of that raise ``EpochEnded``, and
+        ``SiteFailed`` when one of them is gone.
         """
         ahead = self._drawn - self._ended - 1
+        failure: Optional[LandbridgeError] = None
         if ahead > self._ahead:
-            raise ConfigError(_too_far(ahead, self._ahead))
-        changed = self._split.end_step(computed_seconds, self.share, layout=self._ahead)
-        if not self._split.was_alike:
-            text = "ranks had unlike splits of the global batch in the last step"
-            raise RanksDisagree(f"{text}: make a new sampler on every rank")
+            failure = ConfigError(_too_far(ahead, self._ahead))
+        elif not 0 <= computed_seconds < math.inf:
+            failure = ConfigError(f"a step of {computed_seconds} s: accepted: finite, at least 0")
+        seconds = self._local.most(0.0 if failure else computed_seconds, failure)
+        changed = self._exchange(seconds, timeout)
         self._ended += 1
-        self._known.append(_with_one_each(self._split.shares))
+        self._known.append(_with_at_least(self._split.shares, self._local.size))
         return changed
+
+    def _exchange(self, computed_seconds: float, timeout: float) -> bool:
+        """Over the job of each local rank, which all have told the same."""
+        changed = False
+        failure: Optional[LandbridgeError] = None
+        samples = self._known[0][self._rank]
+        try:
+            changed = self._split.end_step(
+                computed_seconds, samples, layout=self._layout, timeout=timeout
+            )
+            if not self._split.was_alike:
+                text = "ranks had unlike splits of the global batch in the last step"
+                raise RanksDisagree(f"{text}: make a new sampler on every rank")
+        except LandbridgeError as error:
+            failure = error
+        return bool(self._local.most(changed, failure))
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Which order of the samples to yield, and how many of its batches are done already and
@@ -110,8 +142,9 @@ class UnevenSampler:
         self._drawn = self._ended
         for batch in range(self._done, self._done + len(self)):
             shares = self._next_shares()
-            begin = batch * self._global_batch + sum(shares[: self._rank])
-            yield order[begin : begin + shares[self._rank]].tolist()
+            before, mine = self._local.part(shares[self._rank])
+            begin = batch * self._global_batch + sum(shares[: self._rank]) + before
+            yield order[begin : begin + mine].tolist()
 
     def _next_shares(self) -> List[int]:
         """Of the next step of which no batch was drawn."""
@@ -130,10 +163,26 @@ def _too_far(is_ahead: int, may: int) -> str:
     return f"{text}: give `num_workers * prefetch_factor`, and call `end_step` after every step"
 
 
-def _with_one_each(shares: List[int]) -> List[int]:
-    """A rank that has become too slow for a sample gets one of the rank that has most, for every
-    rank has a gradient."""
-    while 0 in shares:
-        shares[shares.index(max(shares))] -= 1
-        shares[shares.index(0)] += 1
+def _too_few(shares: List[int], least: int) -> str:
+    rank = shares.index(min(shares))
+    if least == 1:
+        text = f"rank {rank} gets no sample"
+    else:
+        text = f"the {least} trainers of rank {rank} get {shares[rank]} samples"
+    text += f" of a global batch of {sum(shares)}"
+    return f"{text}: use a larger one, or give the rank a higher speed"
+
+
+def _with_at_least(shares: List[int], least: int) -> List[int]:
+    """A rank that has become too slow for so many samples gets some of the rank that has most,
+    for every trainer has a gradient."""
+    missing = sum(max(least - share, 0) for share in shares)
+    shares = [max(least, share) for share in shares]
+    # Of equals the lower rank.
+    most = [(-share, rank) for rank, share in enumerate(shares)]
+    heapq.heapify(most)
+    for _ in range(missing):
+        share, rank = most[0]
+        heapq.heapreplace(most, (share + 1, rank))
+        shares[rank] -= 1
     return shares

@@ -22,6 +22,35 @@ import torch.distributed as dist
 from .. import errors
 from ..group import Group
 from ..operation import Operation
+from ._local import LocalRanks
+
+
+class _Gathering(NamedTuple):
+    """Another process group of the same trainers."""
+
+    process_group: Any
+    #: Whether it is of all trainers of the default group.
+    is_whole: bool
+
+    def let_go(self) -> None:
+        # Otherwise its name follows from how many there are: the next one would have the same, and
+        # find this one's addresses. It goes with the default group.
+        if self.is_whole:
+            # It may be gone, with all others.
+            with contextlib.suppress(Exception):
+                dist.destroy_process_group(self.process_group)
+
+
+def _gathering(process_group: Any) -> _Gathering:
+    ranks = dist.get_process_group_ranks(process_group)
+    is_whole = len(ranks) == dist.get_world_size()
+    made = dist.new_group(
+        ranks,
+        backend=dist.get_backend(process_group),
+        # Trainers that are not in it need not know of it.
+        use_local_synchronization=not is_whole,
+    )
+    return _Gathering(made, is_whole)
 
 
 class _Scattered(NamedTuple):
@@ -51,12 +80,11 @@ class _Posted(NamedTuple):
 class Site:
     """The ranks of one site. Every one of them makes it, and calls everything, alike."""
 
-    def __init__(self, group: Group, process_group: Any, weight: float) -> None:
+    def __init__(self, group: Group, local: LocalRanks, weight: float) -> None:
         self._group = group
-        self._process_group = process_group
-        self._size = dist.get_world_size(process_group)
-        gathering = dist.new_group(dist.get_process_group_ranks(process_group))
-        self._stages = _Stages(group, gathering, self._size)
+        self._process_group = local.process_group
+        self._size = local.size
+        self._stages = _Stages(group, _gathering(local.process_group), self._size)
         self._over = threading.Event()
         self._share = 1.0
         self.set_weight(weight)
@@ -116,7 +144,7 @@ class Site:
 class _Stages:
     """What the threads of a site do. Whatever they meet, each bucket's ``done`` is called."""
 
-    def __init__(self, group: Group, gathering: Any, size: int) -> None:
+    def __init__(self, group: Group, gathering: _Gathering, size: int) -> None:
         self.weight = 1.0
         #: Held while a bucket is posted.
         self.posting = threading.Lock()
@@ -161,10 +189,7 @@ class _Stages:
         while True:
             posted = self._posted.get()
             if posted is None:
-                # It may be gone, with all others.
-                with contextlib.suppress(Exception):
-                    dist.destroy_process_group(self._gathering)
-                return
+                return self._gathering.let_go()
             came: Union[torch.Tensor, errors.LandbridgeError]
             try:
                 came = self._whole(posted)
@@ -210,7 +235,7 @@ class _Stages:
         elif posted.out is not None:
             mine[:length] = posted.out
         every = mine.new_empty((self._size, length + 1))
-        dist.all_gather_into_tensor(every.view(-1), mine, group=self._gathering)
+        dist.all_gather_into_tensor(every.view(-1), mine, group=self._gathering.process_group)
         failed = every[:, length].nonzero()
         if len(failed) == 0:
             return every[:, :length].reshape(-1)[: bucket.elements].clone()
