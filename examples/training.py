@@ -57,12 +57,12 @@ class Trainer:
 def train(task, group):
     """All steps of one trainer."""
     data, module = task.data(), task.model(seed=group.rank)
-    landbridge.torch.sync_module(module, group)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.RATE, momentum=0.9)
+    landbridge.torch.resume(group, 0, module, optimizer)
     model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=task.BUCKET_MB)
     batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), group, task.BATCH)
     state, clock = landbridge.torch.State(group, weight=batches.share), sites.Clock()
     model.register_comm_hook((state, clock), timed_hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=task.RATE, momentum=0.9)
     losses = []
     for indices in steps_of(batches, task.STEPS):
         optimizer.zero_grad()
@@ -70,7 +70,6 @@ def train(task, group):
         loss.backward()
         optimizer.step()
         clock.step()
-        group.commit_async(len(losses))
         # For people: over the global batch, as the gradients are.
         share = torch.tensor([loss.item()])
         losses.append(group.all_reduce(share, weight=batches.share).item())

@@ -11,6 +11,7 @@ import operator
 import struct
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Sequence
 
+from ._words import exchange
 from .errors import ConfigError, RanksDisagree
 from .operation import DEFAULT_TIMEOUT_S
 
@@ -198,16 +199,9 @@ class BatchSplit:
         samples = self.samples if samples is None else samples
         if samples > 0 and computed_seconds > 0:
             self._speed = samples / computed_seconds
-        count, rank = self._group.world_size, self._group.rank
-        # Each rank's words at its place of each part, and nothing anywhere else.
-        words = [0] * (3 * count)
-        words[rank::count] = [_bits(self._speed), self._split.agreed(), self._split.state()]
-        form = f"={3 * count}Q"
-        given = memoryview(struct.pack(form, *words)).cast("q")
-        told = self._group.all_reduce(given, "sum", layout=layout, timeout=timeout)
-        words = list(struct.unpack(form, told))
-        speeds = struct.unpack(f"={count}d", struct.pack(f"={count}Q", *words[:count]))
-        agreed, states = words[count : 2 * count], words[2 * count :]
+        given = [_bits(self._speed), self._split.agreed(), self._split.state()]
+        bits, agreed, states = exchange(self._group, given, layout=layout, timeout=timeout)
+        speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))
         changed = self._split.handle_exchange(speeds, agreed, states)
         self.was_alike = len(set(states)) == 1
         return changed

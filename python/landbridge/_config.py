@@ -9,7 +9,7 @@ import importlib
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from . import _toml
 from ._wire import TOKEN_BYTES
@@ -36,6 +36,8 @@ class Place(NamedTuple):
     token: bytes
     #: Relative compute of every rank of the fabric, in the order of their numbers.
     speeds: List[float]
+    #: The region of every rank, likewise.
+    regions: List[str]
 
 
 def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> Place:
@@ -47,7 +49,7 @@ def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> 
     socket = path.parent / _text(path, region["gateway"][at], f"gateway.{at}", "socket")
     token = path.parent / _text(path, region["job"][named], f"job.{named}", "token")
     fabric = path.parent / _text(path, region, "", "fabric")
-    return Place(socket, named, _token(token), _speeds(fabric, _read(fabric)))
+    return Place(socket, named, _token(token), *_ranks(fabric, _read(fabric)))
 
 
 def parse_bytes(quantity: Union[int, str]) -> int:
@@ -115,12 +117,13 @@ def _token(path: Path) -> bytes:
     raise ConfigError(f"{path}: accepted: {accepted}")
 
 
-def _speeds(path: Path, fabric: Dict[str, Any]) -> List[float]:
-    """In the order of ranks: through the regions in the order of their names."""
+def _ranks(path: Path, fabric: Dict[str, Any]) -> Tuple[List[float], List[str]]:
+    """Their speeds and regions, in order: through the regions in the order of their names."""
     regions = fabric.get("region")
     if not isinstance(regions, dict) or not regions:
         raise ConfigError(f"{path}: region: missing; accepted: a table such as [region.east]")
     speeds: List[float] = []
+    places: List[str] = []
     for name in sorted(regions):
         ranks, given = regions[name].get("ranks"), regions[name].get("speeds")
         if not isinstance(ranks, int) or ranks < 1:
@@ -130,4 +133,5 @@ def _speeds(path: Path, fabric: Dict[str, Any]) -> List[float]:
         if not usable or not all(isinstance(v, (int, float)) and v > 0 for v in given):
             raise ConfigError(f"{path}: region.{name}.speeds: accepted: {ranks} positive numbers")
         speeds += [float(value) for value in given]
-    return speeds
+        places += [name] * ranks
+    return speeds, places

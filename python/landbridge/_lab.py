@@ -26,6 +26,9 @@ _FIRST_PORT = 16_384
 _BLOCKS = (32_768 - _FIRST_PORT) // _LANES_MAX
 _next_block = itertools.count(37 * os.getpid())
 _START_PATIENCE_S = 30.0
+# Becomes the program, of the same id, and leaves behind in its process group who kills that when
+# the pipe to us closes: also when we are killed, and no code of ours runs any more.
+_UNTIL_WE_END = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
 
 
 class LabError(LandbridgeError):
@@ -112,6 +115,9 @@ class Lab:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+        assert process.stdin is not None
+        # Ends who waited for it.
+        process.stdin.close()
 
     def log(self, name: str) -> str:
         """What a process has said."""
@@ -126,8 +132,8 @@ class Lab:
     def _spawn(self, name: str, *arguments: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                [self.program, *arguments],
-                stdin=subprocess.DEVNULL,
+                ["sh", "-c", _UNTIL_WE_END, self.program, *arguments],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 # Ctrl-C is for the trainer, which ends its gateways itself.

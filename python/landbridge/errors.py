@@ -6,7 +6,7 @@ one class for each code of the daemon; a contribution is intact after any of the
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Type
+from typing import ClassVar, Dict, Sequence, Type
 
 
 class LandbridgeError(Exception):
@@ -49,9 +49,33 @@ class ForkedProcess(LandbridgeError, RuntimeError):
     """A group was used in a process forked from the one that connected. The caller's fault."""
 
 
+class InCallback(LandbridgeError, RuntimeError):
+    """A callback of a collective posted, or would have waited. The caller's fault: leave that to
+    another thread."""
+
+
 class SiteFailed(LandbridgeError, ConnectionError):
     """The trainers of this site cannot reduce together any more, because one of them is gone or
     their process group failed. Start all of them anew, as ``torchrun`` does."""
+
+
+class StepsDiffer(LandbridgeError):
+    """Ranks have finished different numbers of steps, so that they have different weights. What
+    those ahead have is right: every rank gave to it. See ``Group.agree``."""
+
+    def __init__(self, steps: Sequence[int], regions: Sequence[str]) -> None:
+        #: What each rank has finished, by rank.
+        self.steps = list(steps)
+        #: The first of those ranks that have finished most.
+        self.furthest = self.steps.index(max(steps))
+        told = ", ".join(
+            f"rank {rank} ({region}) has finished {count}"
+            for rank, (region, count) in enumerate(zip(regions, steps))
+        )
+        super().__init__(
+            f"ranks are at different steps: {told}; give every rank the weights, and the state of "
+            f"the optimizer, of rank {self.furthest}, and go on after step {max(steps)}"
+        )
 
 
 class WaitTimeout(LandbridgeError, TimeoutError):

@@ -10,7 +10,7 @@ import weakref
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _buffers, _config, _link, errors
+from . import _buffers, _config, _link, _words, errors
 from ._arena import Arena, Block, overlap
 from ._batch import BatchSplit, batch_shares
 from ._descriptor import Dtype, Op
@@ -18,7 +18,7 @@ from ._descriptor import Operation as Kind
 from ._state import Entry, State
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
-from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation
+from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller
 
 #: Collectives of one rank under way; docs/protocol.md section 5.
 POSTS_MAX = 256
@@ -60,9 +60,13 @@ class Group:
     """The ranks of a job; from ``connect``. All ranks post the same collectives in the same
     order. May be used from several threads, whose order of posting then is the caller's care.
 
-    After a failure ``recover`` returns when the step can be begun again; arrays and memory stay.
+    After a failure ``recover`` returns when a step can be begun; ``agree`` says whether it is the
+    same one on all ranks. Arrays and memory stay.
     A collective that failed alone, such as by ``RanksTimedOut``, leaves the group usable as it
     is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
+
+    Everything that posts or waits raises ``InCallback`` in a callback of a collective, and
+    ``ForkedProcess`` in a process that was forked.
     """
 
     def __init__(self, place: _config.Place, rank: int, arena: Arena) -> None:
@@ -90,24 +94,50 @@ class Group:
         """The epoch under way, as far as it has been heard of."""
         return self._state.epoch
 
-    def recover(self, failure: errors.LandbridgeError, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """After a failed step: returns once every rank is ready to begin the step again.
+    def recover(
+        self,
+        failure: Optional[errors.LandbridgeError] = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """After a failed step: returns once every rank is ready to begin one. Which one they
+        ``agree`` on next.
 
         All ranks call it, since all of them see a failure; one that was started anew calls
         ``connect``. Attaches anew where the gateway was lost, and ends the epoch where it has
-        not ended, since ranks may have come to different places of the step. Raises
+        not ended, since ranks may have come to different places of the step: also without a
+        ``failure``, where this rank gave up for a reason of its own, such as Ctrl-C. Raises
         ``failure`` itself when it is the caller's fault, so that another try would fail as
         well; otherwise what ``connect`` raises, and ``Closed``.
         """
-        self._check_process()
+        self._check_caller()
         hopeless = (errors.RanksDisagree, errors.BadRequest)
-        if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
-            raise failure
+        why = "the step was given up"
+        if failure is not None:
+            if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
+                raise failure
+            why = f"given up after: {failure}"
         deadline = time.monotonic() + timeout
         with self._posting:
             if self._state.is_agreed:
-                self._state.end(self._state.link, f"given up after: {failure}")
+                self._state.end(self._state.link, why)
             self._meet(deadline)
+
+    def agree(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """``step``, the steps that this rank has finished, if every rank has finished as many.
+
+        All ranks call it before their first step and after each ``recover``. A failure may come
+        to one rank before the end of a step and to another after it; if each went on from where
+        it is, they would average gradients of different steps, and nothing would tell them.
+        ``landbridge.torch.resume`` also gives ranks that are behind what they lack.
+
+        Raises ``StepsDiffer`` on every rank, and what ``all_reduce`` raises.
+        """
+        if not 0 <= step < 1 << 63:
+            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
+        (steps,) = _words.exchange(self, [step], timeout=timeout)
+        if len(set(steps)) > 1:
+            raise errors.StepsDiffer(steps, self._place.regions)
+        return step
 
     def _meet(self, deadline: float) -> None:
         """All ranks in one epoch, at the begin of a step."""
@@ -184,7 +214,7 @@ class Group:
         earlier use. Its room is free again when it and all its views are gone. Raises
         ``ArenaFull``, ``UnsupportedArray``.
         """
-        self._check_process()
+        self._check_caller()
         block = self._reserve(_buffers.size_of(shape, dtype))
         return _buffers.over(block, shape, dtype)
 
@@ -269,7 +299,7 @@ class Group:
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
         """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
         ``layout`` differs are told so by ``RanksDisagree``."""
-        self._check_process()
+        self._check_caller()
         what = _What(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
         nothing = _buffers.adapt(b"")
         with self._posting:
@@ -290,7 +320,7 @@ class Group:
         Raises what ``all_reduce_async`` raises; what else goes wrong is raised by
         ``Commit.wait``.
         """
-        self._check_process()
+        self._check_caller()
         if not 0 <= step < 1 << 64:
             raise errors.ConfigError(f"step {step}: accepted: 0 to 2^64 - 1")
         commit = Commit(step)
@@ -327,7 +357,7 @@ class Group:
         return BatchSplit(self, global_batch, self._place.speeds, limits)
 
     def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
-        self._check_process()
+        self._check_caller()
         source = _buffers.adapt(array, given)
         target = None if out is None else _buffers.adapt(out, given)
         _check(source, target, what, self.world_size)
@@ -438,7 +468,8 @@ class Group:
             state.end(link, "posting was interrupted")
             raise
 
-    def _check_process(self) -> None:
+    def _check_caller(self) -> None:
+        check_caller()
         if os.getpid() != self._owner:
             text = f"this process was forked from {self._owner}, which connected; connect here"
             raise errors.ForkedProcess(text)

@@ -19,6 +19,9 @@ DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
 
+#: How long a rank waits for the others to post, unless it says otherwise.
+DEFAULT_TIMEOUT_S = 30 * 60.0
+
 
 class Timing(NamedTuple):
     """When what happened to one collective: nanoseconds, as ``time.monotonic_ns`` counts."""
@@ -31,6 +34,25 @@ class Timing(NamedTuple):
     wan_end_ns: int
     #: The result was in place on every local rank.
     ready_ns: int
+
+
+class _ThreadIs(threading.local):
+    """What each thread is about."""
+
+    in_callback = False
+
+
+_thread_is = _ThreadIs()
+
+
+def check_caller() -> None:
+    """Raises ``InCallback`` where nobody may wait: what it waits for may never come."""
+    if _thread_is.in_callback:
+        raise errors.InCallback(
+            "a callback of a collective must not post, nor wait: the gateway's answers come to the "
+            "thread that it holds up, and ranks' callbacks come in no common order; leave that to "
+            "another thread"
+        )
 
 
 class Latch:
@@ -47,9 +69,10 @@ class Latch:
         self._lock.release()
 
     def wait(self, timeout_s: Optional[float]) -> bool:
-        """Whether it is open within ``timeout_s``."""
+        """Whether it is open within ``timeout_s``. Raises ``InCallback`` where it would wait."""
         if self.is_open:
             return True
+        check_caller()
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         if self._lock.acquire(True, timeout):
             # For the others that wait.
@@ -112,7 +135,7 @@ class Operation:
         rank. ``timeout`` is in seconds.
 
         Raises ``WaitTimeout`` when it is not ready in time: the collective goes on. Raises a
-        ``CollectiveFailed`` when it failed: the contribution is intact.
+        ``CollectiveFailed`` when it failed: the contribution is intact. Raises ``InCallback``.
         """
         if not self._ready.wait(timeout):
             raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
@@ -148,8 +171,8 @@ class Operation:
 
     def add_done_callback(self, callback: Callable[[Operation], None]) -> None:
         """Calls ``callback`` with this operation when the result is ready or the collective
-        failed: in the client's reading thread, or here and now when that is so already. It must
-        not wait for other collectives. What it raises is logged."""
+        failed: in the client's reading thread, or here and now when that is so already. There
+        whatever posts or would wait raises ``InCallback``. What it raises is logged."""
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(callback)
@@ -175,10 +198,13 @@ class Operation:
         self._free.open()
 
     def _call(self, callback: Callable[[Operation], None]) -> None:
+        before, _thread_is.in_callback = _thread_is.in_callback, True
         try:
             callback(self)
         except Exception:
             log.exception("a callback of collective %d raised", self.sequence)
+        finally:
+            _thread_is.in_callback = before
 
 
 class Commit:

@@ -39,6 +39,7 @@ def test_a_region_file_names_socket_job_token_and_speeds(region):
     assert place.socket == region.parent / "east.sock"
     assert (place.job, place.token) == ("train", bytes([15] * 32))
     assert place.speeds == [1.0, 1.0, 0.5], "in the order of ranks"
+    assert place.regions == ["east", "east", "west"]
 
 
 def test_several_gateways_or_jobs_must_be_chosen_from(region):

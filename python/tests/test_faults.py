@@ -1,7 +1,9 @@
 """What happens when something goes away: trainers, gateways, forked processes, patience."""
 
+import contextlib
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +28,50 @@ def own_lab():
     """Gateways that a test may kill."""
     with Lab(ranks=(1, 1)) as running:
         yield running
+
+
+def test_gateways_end_with_the_process_that_started_them():
+    """Also when it is killed, and so are the quickstart's and the benches'."""
+    script = """
+import sys
+from landbridge._lab import Lab, LinkSpec
+with Lab(link=LinkSpec()) as lab:
+    print(lab.folder, *(process.pid for process in lab._processes.values()), flush=True)
+    sys.stdin.read()
+"""
+    with python(script) as starter, contextlib.ExitStack() as stack:
+        folder, *pids = starter.stdout.readline().decode().split()
+        stack.callback(shutil.rmtree, folder)
+        assert len(pids) == 3 and all(map(lives, pids))
+        starter.kill()
+        deadline = time.monotonic() + DEADLINE_S
+        while any(map(lives, pids)):
+            assert time.monotonic() < deadline, "a gateway is left behind"
+            threading.Event().wait(0.01)
+
+
+def lives(pid):
+    """Also when nobody has asked yet how it ended, a process that has ended does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def python(script, *arguments):
+    """A process with this package, over pipes; killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def failure_of(operation):
@@ -74,31 +120,15 @@ while True:
         sys.stdin.read()
 """
 
-    def start(*arguments):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])},
-        )
-        return process
-
-    first = start("1", "hold")
-    east = landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB")
-    assert [step_of(east, step) for step in (1, 2)] == [2, 4]
-    under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
-    first.kill()
-    first.communicate()
+    with python(script, "1", "hold"):
+        east = landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB")
+        assert [step_of(east, step) for step in (1, 2)] == [2, 4]
+        under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
     failure = failure_of(under_way)
     assert isinstance(failure, landbridge.RankLost) and "rank 1" in str(failure)
-    second = start("3")
-    try:
+    with east, python(script, "3"):
         east.recover(failure, 60)
         assert [step_of(east, step) for step in (3, 4)] == [6, 8]
-    finally:
-        second.kill()
-        second.communicate()
-        east.close()
 
 
 def step_of(group, step):
@@ -188,9 +218,8 @@ if os.fork() == 0:
     os.read(read, 1)
 os.read(read, 1)
 """
-    env = {**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])}
-    trainer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env)
-    with landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB") as east:
+    east_of = partial(landbridge.connect, config=own_lab.config("east"), rank=0, arena="1 MiB")
+    with python(script) as trainer, east_of() as east:
         child = int(trainer.stdout.readline())
         under_way = east.all_reduce_async(ONES)
         trainer.kill()
@@ -199,7 +228,6 @@ os.read(read, 1)
             assert isinstance(failure_of(under_way), landbridge.RankLost)
         finally:
             os.kill(child, signal.SIGKILL)
-            trainer.stdout.close()
 
 
 def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):

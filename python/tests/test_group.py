@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +104,43 @@ def test_an_operation_is_ready_before_it_is_free(groups):
         return seen
 
     assert on_all(groups, step) == [[(True, 1.0), "late"]] * 3
+
+
+def test_a_callback_that_posts_or_would_wait_is_told_so_at_once(groups):
+    """It would wait for what comes to its own thread. The caller's thread is no exception, for
+    which of the two it is nobody can know."""
+    group, array = groups[0], numpy.ones(4, "float32")
+    first, second = (group.all_reduce_async(array, "sum") for _ in range(2))
+    commit = group.commit_async(1)
+    told, threads, called = [], [], threading.Event()
+
+    def callback(operation):
+        threads.append(threading.current_thread())
+        posts = [group.all_reduce, group.all_reduce_async, group.broadcast, group.reduce_async]
+        uses = [partial(post, array) for post in posts]
+        uses += [group.barrier, partial(group.commit, 2), partial(group.empty, 1, "u8")]
+        uses += [partial(group.recover, landbridge.EpochEnded("for this test"))]
+        uses += [second.wait, partial(second.wait_free, 1), commit.wait]
+        told.append([raised_by(use) for use in uses])
+        told.append(operation.wait()[0])
+        called.set()
+
+    first.add_done_callback(callback)
+    on_all(groups[1:], lambda group: group.all_reduce(array, "sum"))
+    assert called.wait(30)
+    first.add_done_callback(callback)
+    assert told == [[landbridge.InCallback] * 11, 3] * 2
+    assert threads[0].name == "landbridge-reader" and threads[1] is threading.current_thread()
+    on_all(groups[1:], lambda group: (group.all_reduce(array, "sum"), group.commit(1)))
+    assert second.wait(30)[0] == 3
+    commit.wait(30)
+
+
+def raised_by(use):
+    try:
+        use()
+    except landbridge.LandbridgeError as error:
+        return type(error)
 
 
 def test_a_reduce_has_its_result_at_the_root_alone(groups):
@@ -236,6 +274,21 @@ def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     with pytest.raises(landbridge.CollectiveFailed):
         commit.wait(30)
     on_all(groups[1:], failure_of)
+
+
+def test_ranks_agree_on_the_step_or_are_told_who_is_where(groups):
+    def step(group):
+        assert group.agree(5) == 5
+        with pytest.raises(landbridge.StepsDiffer) as told:
+            group.agree(7 if group.rank == 1 else 6)
+        return told.value.steps, told.value.furthest, str(told.value)
+
+    for steps, furthest, text in on_all(groups, step):
+        assert (steps, furthest) == ([6, 7, 6], 1)
+        assert "rank 1 (east) has finished 7, rank 2 (west) has finished 6" in text
+        assert "of rank 1, and go on after step 7" in text
+    with pytest.raises(landbridge.ConfigError, match="step -1"):
+        groups[0].agree(-1)
 
 
 def test_batches_are_shared_by_speed(groups):

@@ -1,4 +1,4 @@
-"""PyTorch: DDP over two sites, gradients in the arena, equal parameters."""
+"""PyTorch: the DDP hook, gradients in the arena, equal parameters, after failures too."""
 
 import contextlib
 import gc
@@ -24,133 +24,15 @@ import trainer as trainers  # noqa: E402
 from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
+    _resume,
     all_reduce_hook,
     check_module,
+    module_digest,
+    resume,
     sync_module,
 )
 from landbridge.torch._hook import layout_of  # noqa: E402
-from two_sites import (  # noqa: E402
-    FAR,
-    assert_alike,
-    losses_of,
-    one_process,
-    outcome,
-    specs_of,
-    specs_of_two,
-    trainers_of,
-)
-
-
-@pytest.mark.parametrize("mode", ["ddp", "sharded", "parts", "flat"])
-def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
-    """The loss of each trainer in each step, and the weights at the end. Buckets of 10 kB, which
-    DDP makes anew after the first step. `parts`: the sites are parts of one default group."""
-    sharded = mode in ("sharded", "parts")
-    layout = {"ranks": (1, 1), "jobs": ("train-0", "train-1")} if sharded else {"ranks": (2, 2)}
-    with contextlib.ExitStack() as stack:
-        lab = stack.enter_context(Lab(link=FAR, **layout))
-        specs = list(specs_of(lab, "sharded" if sharded else mode, tmp_path))
-        if mode == "parts":
-            for index, spec in enumerate(specs):
-                spec.update(local_rank=index, local_size=4, parts=[[0, 1], [2, 3]])
-                spec["store"] = f"file://{tmp_path}/store"
-        processes = stack.enter_context(trainers_of(specs))
-        outcomes = on_all(processes, outcome)
-    assert len({digest for _, digest, _ in outcomes}) == 1
-    losses, weights = one_process(lambda _: [[4, 4], [4, 4]])
-    assert [outcome[0] for outcome in outcomes] == losses
-    assert torch.equal(outcomes[0][2], weights)
-
-
-#: Within which `backward` tells of a failure.
-TOLD_S = 60
-
-
-def raised_of(process):
-    """What `backward` raised, soon enough, and what the trainer said up to that."""
-    said = process.says("raised")
-    assert said[-1]["after_s"] < TOLD_S
-    return said[-1]["raised"], said
-
-
-@pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
-def test_a_trainer_killed_at_step_5_and_restarted_changes_nothing(mode, tmp_path):
-    """With shards it takes its site with it, which is started anew as a whole."""
-    sharded = mode == "sharded"
-    more = {"jobs": ("train-0", "train-1")} if sharded else {"speeds": (3.0, 1.0)}
-    with Lab(ranks=(1, 1), link=FAR, **more) as lab:
-
-        def specs(run, hold_at=None):
-            (tmp_path / run).mkdir()
-            made = list((specs_of if sharded else specs_of_two)(lab, mode, tmp_path / run))
-            for index, spec in enumerate(made):
-                kept = tmp_path / ("whole" if run == "whole" else "broken")
-                spec["checkpoint"] = f"{kept}-{index}"
-            made[-1]["hold_at"] = hold_at
-            return made
-
-        with trainers_of(specs("first", hold_at=5)) as processes:
-            east, west = halves(processes)
-            begun = [west[-1].says("held")]
-            west[-1].end()
-            if sharded:
-                text, said = raised_of(west[0])
-                assert "landbridge.SiteFailed: the trainers of this site" in text
-                begun.insert(0, said)
-                west[0].end()
-            begun = [survivor.says("failed") for survivor in east] + begun
-            for told in (begun[index][-1] for index in range(len(east))):
-                assert told["failed"] == "RankLost" and told["step"] == 5
-                assert "rank 1" in told["text"]
-            with trainers_of(specs("again")[len(east) :]) as again:
-                outcomes = on_all([*east, *again], outcome)
-        with trainers_of(specs("whole")) as processes:
-            uninterrupted = on_all(processes, outcome)
-    assert {o[1] for o in outcomes} == {o[1] for o in uninterrupted}
-    for before, after, whole in zip(begun, outcomes, uninterrupted):
-        assert {**losses_of(before), **after[0]} == whole[0]
-    assert_alike(outcomes, one_process(lambda _: [[4, 4], [4, 4]] if sharded else [[12], [4]]))
-
-
-def halves(items):
-    """Those of the east, those of the west."""
-    return items[: len(items) // 2], items[len(items) // 2 :]
-
-
-@pytest.mark.parametrize("mode", ["ddp", "sharded"])
-def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(mode, tmp_path):
-    sharded = mode == "sharded"
-    with Lab(ranks=(1, 1), jobs=("train-0", "train-1") if sharded else ("train",)) as lab:
-        specs = (specs_of if sharded else specs_of_two)(lab, mode, tmp_path, hold_at=3)
-        with trainers_of(specs) as processes:
-            for process in processes:
-                process.says("held")
-            lab.kill("east")
-            for process in processes:
-                process.go_on()
-            for process in halves(processes)[0]:
-                text, _ = raised_of(process)
-                assert "gradients were not averaged: landbridge.GatewayLost" in text
-                assert "connection to the gateway ended" in text
-                assert process.says("failed")[-1]["failed"] == "GatewayLost"
-            lab.start("east")
-            # All hold once more where they fell back to, for they begin the step again.
-            for process in processes:
-                process.says("held")
-                process.go_on()
-            outcomes = on_all(processes, outcome)
-    assert_alike(outcomes, one_process(lambda _: [[4, 4], [4, 4]] if sharded else [[8], [8]]))
-
-
-def test_a_rank_that_cannot_post_its_shard_does_not_hold_up_its_site(tmp_path):
-    with Lab(ranks=(1, 1), jobs=("train-0", "train-1")) as lab:
-        specs = list(specs_of(lab, "sharded", tmp_path))
-        specs[0]["fill_at"] = 3
-        with trainers_of(specs) as processes:
-            (full, _), (other, _) = [raised_of(process) for process in processes[:2]]
-    assert "landbridge.ArenaFull" in full
-    assert "landbridge.EpochEnded" in other
-    assert "rank 0 of this site could not exchange its shard" in other
+from landbridge.torch._sync import names_digest  # noqa: E402
 
 
 class GroupOfLate:
@@ -271,6 +153,140 @@ def test_modules_of_different_shape_are_told_before_anything_is_overwritten(grou
         assert torch.equal(module.weight, before)
 
     on_all(groups, step)
+
+
+class Small:
+    """A trainer of one site in this process, who goes on after failures."""
+
+    def __init__(self, group, mode="ddp"):
+        torch.manual_seed(group.rank)
+        self.group, self.mode, self.module = group, mode, torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.Adam(self.module.parameters(), lr=0.01)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=2)
+        self.resume(0)
+
+    def resume(self, step):
+        parts = (self.module, self.optimizer, self.schedule)
+        self.step = resume(self.group, step, *parts, timeout=60)
+
+    def wrap(self):
+        """Of one thread at a time."""
+        if self.mode == "ddp":
+            self.model, self.state = ddp_of(self.module, self.group)
+        else:
+            self.model, self.grads = self.module, FlatGrads(self.module, self.group)
+        return self
+
+    def backward(self):
+        loss = self.model(torch.full((3, 4), 1.0 + self.step - self.group.rank)).square().sum()
+        if self.mode == "ddp":
+            self.optimizer.zero_grad()
+            with self.state.typed_errors():
+                return loss.backward()
+        self.grads.zero()
+        loss.backward()
+        self.grads.wait()
+
+    def finish(self):
+        self.optimizer.step()
+        self.schedule.step()
+        self.step += 1
+
+    def recover(self, failure=None):
+        (self.state if self.mode == "ddp" else self.group).recover(failure, 60)
+        self.resume(self.step)
+
+    def train(self, until):
+        """The weights after that step."""
+        while self.step < until:
+            try:
+                self.backward()
+            except landbridge.CollectiveFailed as failure:
+                self.recover(failure)
+            else:
+                self.finish()
+        return torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
+
+
+def ddp_of(module, group, process_group=None):
+    # Buckets stay as they are, so that one that is made anew has the same.
+    model = torch.nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+    state = State(group, process_group)
+    model.register_comm_hook(state, all_reduce_hook)
+    return model, state
+
+
+def small_pair(groups, mode="ddp"):
+    return [trainer.wrap() for trainer in on_all(groups, lambda group: Small(group, mode))]
+
+
+def trained(trainers, until):
+    """Their weights, which are the same."""
+    weights = on_all(trainers, lambda trainer: trainer.train(until))
+    assert all(torch.equal(weights[0], others) for others in weights)
+    return weights[0]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_whoever_is_a_step_behind_is_given_it(ahead, groups, one_trainer):
+    """Averages that came are as good as lost where the gateway is gone before they are read. The
+    weights, what the optimizer remembers and how far its schedule is come to be the same."""
+    whole = trained(small_pair(groups), 6)
+    pair = small_pair(groups)
+    trained(pair, 3)
+    on_all(pair, Small.backward)
+    pair[ahead].finish()
+    on_all(pair, lambda trainer: trainer.recover(landbridge.RegionLost("for this test")))
+    assert [trainer.step for trainer in pair] == [4, 4]
+    assert torch.equal(trained(pair, 6), whole)
+    assert pair[0].schedule.state_dict() == pair[1].schedule.state_dict()
+
+
+def test_what_a_rank_has_stays_until_all_of_the_new_is_there(groups, one_trainer, monkeypatch):
+    """Its epoch ends in mid-transfer, after which all begin that anew."""
+    pair, cuts = small_pair(groups), []
+    trained(pair, 2)
+    on_all(pair, Small.backward)
+    pair[1].finish()
+    before = module_digest(pair[0].module)
+
+    def cut(tensors, group, root):
+        if group.rank == 0 and not cuts:
+            cuts.append(module_digest(pair[0].module))
+            group._state.end(group._state.link, "for this test")
+        broadcast(tensors, group, root)
+
+    broadcast = _resume.broadcast
+    monkeypatch.setattr(_resume, "broadcast", cut)
+    on_all(pair, lambda trainer: trainer.resume(trainer.step))
+    assert cuts == [before] and [trainer.step for trainer in pair] == [3, 3]
+    trained(pair, 4)
+
+
+def test_different_weights_after_the_same_step_are_told(groups):
+    def step(group):
+        module = torch.nn.Linear(2, 2)
+        told = []
+        for step, others in ((3, ()), (3, (torch.optim.SGD(module.parameters()),) * group.rank)):
+            with torch.no_grad():
+                module.weight.fill_(group.rank)
+            with pytest.raises(landbridge.RanksDisagree) as failure:
+                resume(group, step, module, *others)
+            told.append(str(failure.value))
+        # Those of buffers may differ.
+        norm = torch.nn.BatchNorm1d(2)
+        norm.running_mean.fill_(group.rank)
+        assert resume(group, 3, norm) == 3
+        return told
+
+    for parameters, kinds in on_all(groups, step):
+        assert "after step 3 the parameters of rank 0 are not those of rank 1" in parameters
+        assert "layout" in kinds
+
+
+def test_a_module_is_the_same_with_ddp_around_it(one_trainer):
+    module = torch.nn.Linear(2, 2)
+    assert names_digest(torch.nn.parallel.DistributedDataParallel(module)) == names_digest(module)
 
 
 class Partly(torch.nn.Module):
@@ -514,26 +530,54 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
     assert after["rss"] - before["rss"] < 4 << 20
 
 
-@pytest.mark.parametrize("mode", ["ddp", "sharded"])
-def test_ctrl_c_ends_backward_at_once(mode, groups, one_trainer, ctrl_c_interrupts):
-    """While it waits for another site."""
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-    state = State(groups[0], dist.group.WORLD if mode == "sharded" else None)
-    model.register_comm_hook(state, all_reduce_hook)
-    loss, pressed = model(torch.ones(1, 2)).sum(), []
+@contextlib.contextmanager
+def ctrl_c(otherwise):
+    """Interrupts what is inside, which must end at once; if it does not, calls `otherwise`."""
+    pressed = []
 
     def press():
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    timers = [threading.Timer(0.5, press), threading.Timer(20, groups[0].close)]
+    timers = [threading.Timer(0.5, press), threading.Timer(20, otherwise)]
     for timer in timers:
         timer.start()
     with pytest.raises(KeyboardInterrupt):
-        loss.backward()
+        yield
     assert time.monotonic() - pressed[0] < 5, "of thirty minutes"
     for timer in timers:
         timer.cancel()
+
+
+@pytest.mark.parametrize("mode", ["ddp", "flat"])
+def test_training_goes_on_after_ctrl_c(mode, groups, one_trainer, ctrl_c_interrupts):
+    """What was sent before it stands: the other has the step, and this one is given it."""
+    whole = trained(small_pair(groups, mode), 5)
+    east, west = small_pair(groups, mode)
+    trained((east, west), 2)
+    with ctrl_c(otherwise=groups[0].close):
+        east.train(3)
+    west.train(3)
+    if mode == "ddp":
+        east.wrap()
+
+    def go_on(trainer):
+        if trainer is east:
+            trainer.recover()
+            assert trainer.step == 3
+        return trainer.train(5)
+
+    assert all(torch.equal(weights, whole) for weights in on_all((east, west), go_on))
+
+
+def test_a_site_is_not_recovered_after_ctrl_c(groups, one_trainer, ctrl_c_interrupts):
+    """Its ranks may be in different places, of which they tell each other nothing."""
+    model, state = ddp_of(torch.nn.Linear(2, 2), groups[0], dist.group.WORLD)
+    loss = model(torch.ones(1, 2)).sum()
+    with ctrl_c(otherwise=groups[0].close):
+        loss.backward()
+    with pytest.raises(landbridge.SiteFailed, match="start all trainers of this site anew"):
+        state.recover()
 
 
 class Rows(torch.utils.data.Dataset):

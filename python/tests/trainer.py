@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 import landbridge
 import landbridge.torch
-from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, sync_module
+from landbridge.torch import FlatGrads, State, UnevenSampler, all_reduce_hook, resume
 
 STEPS, GLOBAL_BATCH = 12, 16
 
@@ -60,6 +60,11 @@ class Trainer:
         self.saved = spec.get("checkpoint")
         #: The process group inside of which gradients are reduced first.
         self.site = None
+        #: The step under way.
+        self.step = 0
+        self.lost = False
+        if "hold_between" in spec:
+            self.hold_between_buckets()
 
     def say(self, **what):
         self.pipe.send(what)
@@ -78,15 +83,12 @@ class Trainer:
         return [list(range(begin, begin + share)) for begin in first]
 
     def run(self):
-        step = self.load()
-        if step == 0:
-            sync_module(self.module, self.group)
-        start = self.flat if self.spec["mode"] == "flat" else self.ddp
-        take_step = start()
+        self.resume(self.load())
+        take_step = self.flat() if self.spec["mode"] == "flat" else self.ddp()
         if "speeds" in self.spec:
             self.follow(take_step)
         else:
-            self.train(take_step, step)
+            self.train(take_step)
         landbridge.torch.check_module(self.module, self.group)
         self.say(digest=landbridge.torch.module_digest(self.module))
         weights = torch.cat([p.detach().reshape(-1) for p in self.module.parameters()])
@@ -96,16 +98,17 @@ class Trainer:
     def follow(self, take_step):
         """Batches are split anew as speeds drift: this trainer's, by step, is not measured here
         but told."""
-        speeds, step = self.spec["speeds"], 0
-        sampler = self.sampler()
+        speeds, sampler = self.spec["speeds"], self.sampler()
         for epoch in range(len(speeds) // len(sampler)):
             sampler.set_epoch(epoch)
             for batch in sampler:
                 assert len(batch) == sampler.share
                 self.weigh(batch)
-                self.say(step=step, loss=take_step(batch), batch=batch)
-                sampler.end_step(len(batch) / speeds[step], timeout=60)
-                step += 1
+                loss = take_step(batch)
+                self.optimizer.step()
+                self.say(step=self.step, loss=loss, batch=batch)
+                sampler.end_step(len(batch) / speeds[self.step], timeout=60)
+                self.step += 1
 
     def weigh(self, batch):
         if self.spec["mode"] == "flat":
@@ -113,25 +116,59 @@ class Trainer:
         else:
             self.state.weight = len(batch)
 
-    def train(self, take_step, step):
+    def train(self, take_step):
         batches = self.batches()
         if self.spec.get("ranks") is None:
             self.weigh(batches[0])
-        while step < STEPS:
-            if step == self.spec.get("hold_at"):
-                self.say(held=step)
-                self.pipe.recv()
-            if step == self.spec.get("fill_at"):
+        while self.step < STEPS:
+            if self.step == self.spec.get("hold_at"):
+                self.hold()
+            if self.step == self.spec.get("fill_at"):
                 kept = self.fill_arena()
             try:
-                loss = take_step(batches[step])
+                loss = take_step(batches[self.step])
+                self.lose_averages()
             except landbridge.CollectiveFailed as failure:
-                self.say(failed=type(failure).__name__, step=step, text=str(failure))
+                self.say(failed=type(failure).__name__, step=self.step, text=str(failure))
                 self.recover(failure)
+                self.resume(self.step)
                 continue
-            self.say(step=step, loss=loss)
-            step += 1
-            self.save(step)
+            self.optimizer.step()
+            self.say(step=self.step, loss=loss)
+            self.step += 1
+            self.save()
+
+    def resume(self, step):
+        self.step = resume(self.group, step, self.module, self.optimizer, timeout=60)
+
+    def hold(self):
+        self.say(held=self.step)
+        self.pipe.recv()
+
+    def hold_between_buckets(self):
+        """Once: the first average of the step is there, and the second bucket not sent."""
+        start, first, held = self.group.all_reduce_async, [], []
+
+        def all_reduce_async(*arguments, **options):
+            if self.step != self.spec["hold_between"] or held:
+                return start(*arguments, **options)
+            if first:
+                held.append(True)
+                first[0].wait(60)
+                self.hold()
+                return start(*arguments, **options)
+            first.append(start(*arguments, **options))
+            return first[0]
+
+        self.group.all_reduce_async = all_reduce_async
+
+    def lose_averages(self):
+        """Once: this trainer's gateway goes away when the averages are there, which is as if they
+        had not come."""
+        if self.step == self.spec.get("lose_at") and not self.lost:
+            self.lost = True
+            self.hold()
+            self.group.barrier()
 
     def fill_arena(self):
         """What holds all of it."""
@@ -150,7 +187,6 @@ class Trainer:
             loss = loss_of(self.module, self.data, batch)
             loss.backward()
             grads.wait()
-            self.optimizer.step()
             return loss.item()
 
         self.recover = lambda failure: self.group.recover(failure, 60)
@@ -186,10 +222,9 @@ class Trainer:
                 except RuntimeError as error:
                     self.say(raised=str(error), after_s=time.monotonic() - begun)
                     raise
-            self.optimizer.step()
             return loss.item()
 
-        self.recover = lambda failure: self.state.recover(60)
+        self.recover = lambda failure: self.state.recover(failure, 60)
         return take_step
 
     def part(self):
@@ -201,9 +236,9 @@ class Trainer:
             threading.Event().wait(0.01)
         return site
 
-    def save(self, step):
+    def save(self):
         if self.saved:
-            kept = {"step": step, "model": self.module.state_dict()}
+            kept = {"step": self.step, "model": self.module.state_dict()}
             kept["optimizer"] = self.optimizer.state_dict()
             torch.save(kept, self.saved + ".new")
             os.replace(self.saved + ".new", self.saved)

@@ -194,7 +194,7 @@ fn sections_of_the_protocol_that_the_code_cites_are_there() {
 #[test]
 fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
     let sources = sources();
-    let code: Vec<&Source> = sources.iter().filter(|source| is(source, &["rs"])).collect();
+    let code: Vec<&Source> = sources.iter().filter(|source| is(source, &["rs", "py"])).collect();
     let declared = |declaration: String| {
         code.iter().any(|source| {
             let mut after = source.text.split(&declaration).skip(1);
@@ -224,7 +224,7 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
         } else if let Some(metric) = span.strip_prefix("landbridge_") {
             declared(format!(" {metric}"))
         } else if test {
-            declared(format!("fn {span}"))
+            declared(format!("fn {span}")) || declared(format!("def {span}"))
         } else if span.ends_with(".rs") {
             is_file(span)
         } else if let Some((_, scenario)) = span.split_once("--scenario ") {

@@ -108,6 +108,7 @@ fn with_torch(
         "-k",
         "torch",
         "python/tests/test_torch.py",
+        "python/tests/test_torch_sites.py",
         "python/tests/test_torch_sampler.py",
         "python/tests/test_torch_uneven.py",
         "python/tests/test_buffers.py",

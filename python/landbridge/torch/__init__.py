@@ -4,13 +4,14 @@ Each site runs its own ``torchrun`` and its own default process group; the sites
 each other but through their gateways.
 
     group = landbridge.connect(config="east.toml", rank=rank)
-    landbridge.torch.sync_module(model, group)
+    step = landbridge.torch.resume(group, 0, model, optimizer)
     model = torch.nn.parallel.DistributedDataParallel(model)
     model.register_comm_hook(landbridge.torch.State(group), landbridge.torch.all_reduce_hook)
 """
 
 from ._flat import FlatGrads
 from ._hook import State, all_reduce_hook
+from ._resume import resume
 from ._sampler import UnevenSampler
 from ._sync import check_module, module_digest, sync_module
 
@@ -21,5 +22,6 @@ __all__ = [
     "all_reduce_hook",
     "check_module",
     "module_digest",
+    "resume",
     "sync_module",
 ]

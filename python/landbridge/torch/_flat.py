@@ -32,8 +32,9 @@ class FlatGrads:
     arena needs room for all gradients twice, and nothing else of it is used.
 
     When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After
-    ``Group.recover``, ``wait`` sends them again: no need to compute them anew. When ``backward``
-    raises, they are incomplete: begin the step again by ``zero``.
+    ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends them
+    again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin the
+    step again by ``zero``.
     """
 
     def __init__(

@@ -83,15 +83,26 @@ class State:
                 raise
             raise self.failure from error
 
-    def recover(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """After a failed ``backward``: returns once every rank is ready to begin the step
-        again, from its ``forward``. See ``Group.recover``."""
-        failure, self.failure = self.failure, None
+    def recover(
+        self,
+        failure: Optional[errors.LandbridgeError] = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """After a failed step: returns once every rank is ready to begin one, from its
+        ``forward``. Which one ``resume`` says. See ``Group.recover``; ``failure`` is what was
+        raised elsewhere than in ``backward``.
+
+        Without any failure, as after Ctrl-C, raises ``SiteFailed`` where there is a process
+        group: the others of the site may wait for what this rank has not begun.
+        """
+        failure = self.failure or failure
+        if failure is None and self._site is not None:
+            raise errors.SiteFailed("a step was given up: start all trainers of this site anew")
+        self.failure = None
         self._recoveries += 1
         if self._site is not None:
             self._site.begin_anew()
-        if failure is not None:
-            self.group.recover(failure, timeout)
+        self.group.recover(failure, timeout)
 
     def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begins to average a bucket."""

@@ -25,16 +25,21 @@ def sync_module(module: torch.nn.Module, group: Group, root: int = 0) -> None:
     Raises ``RanksDisagree`` when the ranks' modules differ in names, shapes or dtypes, and
     whatever collectives raise; parts of the module are overwritten then.
     """
-    group.barrier(layout=_digest(_names(module)))
-    tensors = [tensor for _, tensor in _tensors(module)]
+    group.barrier(layout=names_digest(module))
+    broadcast([tensor for _, tensor in _tensors(module)], group, root)
+    check_module(module, group)
+
+
+def broadcast(tensors: List[torch.Tensor], group: Group, root: int) -> None:
+    """Gives every rank what ``root``'s tensors hold, bit for bit. Raises what collectives
+    raise; some tensors are overwritten then."""
     under_way: Deque[_Broadcast] = deque()
     for chunk in _chunks(tensors):
         if len(under_way) == _UNDER_WAY_MAX:
             under_way.popleft().finish()
         under_way.append(_begin(chunk, group, root, under_way))
-    for broadcast in under_way:
-        broadcast.finish()
-    check_module(module, group)
+    for last in under_way:
+        last.finish()
 
 
 def check_module(module: torch.nn.Module, group: Group) -> int:
@@ -50,6 +55,24 @@ def check_module(module: torch.nn.Module, group: Group) -> int:
 def module_digest(module: torch.nn.Module) -> int:
     """64 bits of BLAKE2b over names, shapes, dtypes and bytes of parameters and buffers."""
     return _digest(_names(module), *(_flat(tensor) for _, tensor in _tensors(module)))
+
+
+def names_digest(module: torch.nn.Module, *more: str) -> int:
+    """Of names, shapes and dtypes alone, and of more words."""
+    return _digest("\n".join([_names(module), *more]))
+
+
+def parameters_digest(module: torch.nn.Module) -> int:
+    """Of what training makes equal: buffers, such as running means, may differ between sites."""
+    return _digest("", *(_flat(parameter) for parameter in module.parameters()))
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """Without DDP around it, in which its parts have other names."""
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        inner: torch.nn.Module = module.module
+        return inner
+    return module
 
 
 class _Broadcast(NamedTuple):
@@ -93,8 +116,8 @@ def _digest(names: str, *parts: torch.Tensor) -> int:
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
+    yield from bare(module).named_parameters()
+    yield from bare(module).named_buffers()
 
 
 def _names(module: torch.nn.Module) -> str:
