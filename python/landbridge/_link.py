@@ -1,14 +1,21 @@
-"""The connection to a gateway: frames out, and a thread that reads frames in."""
+"""The connection to a gateway: frames out, and frames in.
+
+Whoever waits for the gateway reads what it says; a thread does while something is under way
+that nobody waits for. A thread that read for everybody would cost each answer another wake-up.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import socket
 import threading
+import time
 import weakref
 from pathlib import Path
-from typing import Any, Callable, Optional, Protocol
+from typing import Any, Optional, Protocol
 
 from . import errors
 from ._wire import (
@@ -28,16 +35,28 @@ from ._wire import (
 _READ_BYTES = 1 << 16
 #: Longer than a gateway waits for a predecessor of the rank to be gone.
 _ANSWER_PATIENCE_S = 30.0
+#: While nothing is under way, what the gateway says is heard this much later at most.
+_IDLE_LOOK_S = 0.1
 
 
 class Listener(Protocol):
-    """Who hears what the gateway says, in the reader's thread."""
+    """Who hears what the gateway says, in the thread that reads it."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the gateway is about to say something."""
 
     def handle(self, link: Link, response: Response) -> None:
         """A message came."""
 
     def end(self, link: Link, why: str) -> None:
         """The connection is gone; nothing follows."""
+
+
+class Latch(Protocol):
+    """What opens when something was heard."""
+
+    is_open: bool
 
 
 class Link:
@@ -48,31 +67,133 @@ class Link:
         self._socket = connection
         self._frames = frames
         self._owner = os.getpid()
+        self._listener: Any = None
+        # Who reads, if anybody does. Signals may interrupt a caller anywhere, so this is no lock:
+        # a lock could be taken without its holder knowing.
+        self._reading: Optional[object] = None
+        self._choosing = threading.Lock()
+        self._wanted = threading.Event()
+        self._is_over = False
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
 
     def listen(self, listener: Listener) -> None:
         """Starts the reader. It keeps the listener from nothing: when nobody else holds it,
         the reader ends."""
-        reader = threading.Thread(
-            target=_read,
-            args=(weakref.ref(listener), self, self._socket, self._frames),
-            name="landbridge-reader",
-            daemon=True,
-        )
-        reader.start()
+        self._listener = weakref.ref(listener)
+        why = self._deliver(b"")  # what came behind the first answer
+        if why is not None:
+            return self._end(why)
+        threading.Thread(target=self._read, name="landbridge-reader", daemon=True).start()
 
     def send(self, request: Request) -> None:
         """Writes one message. Raises ``OSError``: the connection is gone."""
         self._socket.sendall(REQUESTS.frame(request))
+
+    def attend(self) -> None:
+        """Something is under way: it is heard of, whether or not somebody waits for it."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def read_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
+        """Reads in the caller's thread until ``latch`` is open, for so long at most; returns at
+        once where another thread reads already. A signal may interrupt it."""
+        me, is_mine = object(), False
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            with self._choosing:
+                if self._reading is None:
+                    self._reading = me
+            while self._reading is me and not latch.is_open and self._comes(deadline):
+                self._hear()
+        finally:
+            # No call in between, so no signal either.
+            if self._reading is me:
+                self._reading, is_mine = None, True
+            if not is_mine or self._is_busy():
+                self.attend()
 
     def hang_up(self) -> None:
         """Ends the connection, for the gateway too. In a forked process only its own copy of
         the descriptor is closed, which the gateway does not notice."""
         if os.getpid() != self._owner:
             return self._socket.close()
-        # It may be gone already. The reader closes it: nobody else may, for a new descriptor
-        # could get its number while the reader is about to read from it.
+        # It may be gone already. Who reads closes it: nobody else may, for a new descriptor
+        # could get its number while somebody is about to read from it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        self.attend()
+
+    def _read(self) -> None:
+        """The reader's thread."""
+        me = object()
+        while not self._is_over:
+            self._wanted.wait(_IDLE_LOOK_S)
+            self._wanted.clear()
+            with self._choosing:
+                if self._reading is not None:
+                    continue  # who reads says when it has done so
+                self._reading = me
+            while not self._is_over and self._comes(None if self._is_busy() else 0.0):
+                self._hear()
+            self._reading = None
+
+    def _is_busy(self) -> bool:
+        listener = self._listener()
+        return listener is not None and bool(listener.is_busy)
+
+    def _comes(self, deadline: Optional[float]) -> bool:
+        """Whether there is something to hear, by then."""
+        if self._is_over:
+            return False
+        if deadline is None:
+            return bool(self._poll.poll())
+        left_ms = (deadline - time.monotonic()) * 1000
+        return bool(self._poll.poll(max(math.ceil(left_ms), 0)))
+
+    def _hear(self) -> None:
+        """Reads once, and hands over what is complete."""
+        try:
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except OSError as error:
+                why: Optional[str] = f"connection to the gateway ended: {error}"
+            else:
+                why = self._deliver(data) if data else "connection to the gateway ended"
+        except BaseException:
+            # Bytes may be lost, or half a message handled: no way to go on.
+            self._end("waiting was interrupted while the gateway spoke")
+            raise
+        if why is not None:
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        self._is_over = True
+        self._socket.close()
+        listener = self._listener()
+        if listener is not None:
+            listener.end(self, why)
+
+    def _deliver(self, data: bytes) -> Optional[str]:
+        """Hands over what is complete; says why the connection is of no more use."""
+        try:
+            for message in self._frames.feed(data):
+                response = RESPONSES.decode(message)
+                listener = self._listener()
+                if listener is None:
+                    return "nobody listens"
+                if isinstance(response, Refused):
+                    return response.why
+                if isinstance(response, Attached):
+                    return "the gateway attached this rank twice"
+                listener.handle(self, response)
+                del listener
+        except DecodeError as error:
+            return f"the gateway sent what is no message: {error}"
+        except Exception as error:
+            # A bug of ours: whoever waits hears of it.
+            return f"the client failed: {error!r}"
+        return None
 
 
 def attach(path: Path, fd: int, request: Attach) -> Link:
@@ -119,48 +240,3 @@ def _first(connection: socket.socket, frames: Frames) -> Response:
         for message in frames.feed(data):
             # What follows it stays in `frames`, for the reader.
             return RESPONSES.decode(message)
-
-
-def _read(
-    listener: Callable[[], Optional[Any]], link: Link, connection: socket.socket, frames: Frames
-) -> None:
-    data = b""
-    while True:
-        why = _deliver(listener, link, frames, data)
-        if why is None:
-            try:
-                data = connection.recv(_READ_BYTES)
-            except OSError as error:
-                why = f"connection to the gateway ended: {error}"
-            else:
-                why = None if data else "connection to the gateway ended"
-        if why is not None:
-            connection.close()
-            hearing = listener()
-            if hearing is not None:
-                hearing.end(link, why)
-            return
-
-
-def _deliver(
-    listener: Callable[[], Optional[Any]], link: Link, frames: Frames, data: bytes
-) -> Optional[str]:
-    """Hands over what is complete; says why the connection is of no more use."""
-    try:
-        for message in frames.feed(data):
-            response = RESPONSES.decode(message)
-            hearing = listener()
-            if hearing is None:
-                return "nobody listens"
-            if isinstance(response, Refused):
-                return response.why
-            if isinstance(response, Attached):
-                return "the gateway attached this rank twice"
-            hearing.handle(link, response)
-            del hearing
-    except DecodeError as error:
-        return f"the gateway sent what is no message: {error}"
-    except Exception as error:
-        # A bug of ours: whoever waits hears of it.
-        return f"the client failed: {error!r}"
-    return None

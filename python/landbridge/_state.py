@@ -16,7 +16,7 @@ from ._wire import (
     Response,
     ResultReady,
 )
-from .operation import Commit, Operation, Timing
+from .operation import Commit, Latch, Operation, Timing
 
 #: Steps of one rank that wait to be committed; docs/protocol.md section 5.
 COMMITS_MAX = 64
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class State:
-    """Shared between the trainer's threads and the reader's."""
+    """Shared between the trainer's threads and the one that reads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -47,6 +47,8 @@ class State:
         self.entries: Dict[int, Entry] = {}
         #: Collectives that are not in `entries` any more, but whose memory is still held.
         self._leaving = 0
+        #: Threads that wait for a change.
+        self._waiting = 0
         #: Steps that are being committed.
         self.commits: Dict[int, Commit] = {}
         #: The last step known to be complete in every region.
@@ -76,12 +78,17 @@ class State:
         """Whether no memory will come back from the gateway."""
         return not self.entries and not self._leaving
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the gateway is about to say something."""
+        return bool(self.entries or self.commits or self._waiting)
+
     def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
         """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
         with self._changed:
             # After a change of epoch a number may still be taken by a collective of the old
             # one, whose failure is on its way.
-            self._changed.wait_for(lambda: self._next not in self.entries or self._why_not())
+            self._wait_for(lambda: self._next not in self.entries or bool(self._why_not()), None)
             failure = self._why_not()
             if failure is not None:
                 raise failure
@@ -111,11 +118,17 @@ class State:
     def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
         """Whether it came true before the deadline of ``time.monotonic``."""
         with self._changed:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            return self._changed.wait_for(predicate, left)
+            return self._wait_for(predicate, deadline)
+
+    def hear_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
+        """Reads what the gateway says until ``latch`` is open, for so long at most, unless
+        another thread does."""
+        link = self.link
+        if link is not None:
+            link.read_until(latch, timeout_s)
 
     def handle(self, link: _link.Link, response: Response) -> None:
-        """A message of the gateway, in the reader's thread."""
+        """A message of the gateway, in the thread that reads it."""
         if link is not self.link:
             return  # of a connection that was given up
         if isinstance(response, ResultReady):
@@ -171,6 +184,19 @@ class State:
         """In a forked process: nothing here is ours, and no other thread lives."""
         self._changed = threading.Condition(threading.Lock())
         self.hang_up()
+
+    def _wait_for(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
+        """With the lock held."""
+        if predicate():
+            return True
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        self._waiting += 1
+        try:
+            if self.link is not None:
+                self.link.attend()
+            return self._changed.wait_for(predicate, left)
+        finally:
+            self._waiting -= 1
 
     def _why_not(self) -> Optional[errors.LandbridgeError]:
         """Why nothing can be posted."""

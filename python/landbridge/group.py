@@ -78,6 +78,8 @@ class Group:
         self._arena = arena
         self._owner = os.getpid()
         self._posting = threading.RLock()
+        # What is being posted is waited for by who posts it.
+        self._is_awaited = False
         self._was_attached = False
         self._state = State()
         _groups.add(self)
@@ -220,7 +222,7 @@ class Group:
 
     def all_reduce(self, array: Any, op: str = "avg", **options: Any) -> Any:
         """``all_reduce_async`` and ``wait``: the result, once it is ready."""
-        return self.all_reduce_async(array, op, **options).wait()
+        return self._at_once(self.all_reduce_async, array, op, **options)
 
     def all_reduce_async(
         self,
@@ -251,7 +253,7 @@ class Group:
 
     def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
         """``reduce_async`` and ``wait``: the result on ``root``, ``None`` on other ranks."""
-        return self.reduce_async(array, root, op, **options).wait()
+        return self._at_once(self.reduce_async, array, root, op, **options)
 
     def reduce_async(
         self,
@@ -273,7 +275,7 @@ class Group:
 
     def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
         """``broadcast_async`` and ``wait``: ``root``'s array, bit for bit, on every rank."""
-        return self.broadcast_async(array, root, **options).wait()
+        return self._at_once(self.broadcast_async, array, root, **options)
 
     def broadcast_async(
         self,
@@ -294,7 +296,7 @@ class Group:
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
         """``barrier_async`` and ``wait``: returns when every rank has called it."""
-        self.barrier_async(timeout, layout=layout).wait()
+        self._at_once(self.barrier_async, timeout, layout=layout)
 
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
         """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
@@ -355,6 +357,16 @@ class Group:
         """As ``batch_shares`` at first, and then anew as speeds drift; all ranks make one alike.
         Raises what ``batch_shares`` raises."""
         return BatchSplit(self, global_batch, self._place.speeds, limits)
+
+    def _at_once(self, begin: Callable[..., Operation], *given: Any, **options: Any) -> Any:
+        """Begins a collective and waits for it, reading in this thread: nobody else is woken."""
+        with self._posting:
+            self._is_awaited = True
+            try:
+                operation = begin(*given, **options)
+            finally:
+                self._is_awaited = False
+        return operation.wait()
 
     def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
         self._check_caller()
@@ -425,6 +437,8 @@ class Group:
     def _await_room(self, result: Tuple[int, int]) -> None:
         """Until the gateway takes another post with this result slot."""
         entries = self._state.entries
+        if not entries:
+            return
 
         def room() -> bool:
             taken = (slot for entry in entries.values() for slot in entry.slots)
@@ -458,6 +472,8 @@ class Group:
         try:
             link, request = register()
             link.send(request)
+            if not self._is_awaited:
+                link.attend()
         except errors.LandbridgeError:
             raise  # nothing was registered; some of these are `OSError`s as well
         except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
 
 from . import errors
@@ -137,7 +138,7 @@ class Operation:
         Raises ``WaitTimeout`` when it is not ready in time: the collective goes on. Raises a
         ``CollectiveFailed`` when it failed: the contribution is intact. Raises ``InCallback``.
         """
-        if not self._ready.wait(timeout):
+        if not self._await(self._ready, timeout):
             raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
         if self._failure is not None:
             raise self._failure
@@ -152,7 +153,7 @@ class Operation:
 
         Raises ``WaitTimeout`` when that is not so after ``timeout`` seconds.
         """
-        if not self._free.wait(timeout):
+        if not self._await(self._free, timeout):
             text = f"collective {self.sequence} still needs its memory after {timeout} s"
             raise errors.WaitTimeout(text)
 
@@ -171,13 +172,24 @@ class Operation:
 
     def add_done_callback(self, callback: Callable[[Operation], None]) -> None:
         """Calls ``callback`` with this operation when the result is ready or the collective
-        failed: in the client's reading thread, or here and now when that is so already. There
-        whatever posts or would wait raises ``InCallback``. What it raises is logged."""
+        failed: in a thread of the client's, in one that waits for a collective, or here and now
+        when that is so already. There whatever posts or would wait raises ``InCallback``. What it
+        raises is logged."""
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
+
+    def _await(self, latch: Latch, timeout_s: Optional[float]) -> bool:
+        """Whether ``latch`` is open within ``timeout_s``."""
+        group = self._group
+        if group is None or latch.is_open:
+            return latch.wait(timeout_s)
+        check_caller()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        group._state.hear_until(latch, timeout_s)
+        return latch.wait(None if deadline is None else deadline - time.monotonic())
 
     def _settle(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
         """Result ready, or failed. Called by the group; only the first call counts."""

@@ -326,20 +326,15 @@ impl Group {
     }
 
     /// `bytes` are what it reads.
-    fn compute(&self, shared: &Shared, job: JobId, bytes: u64, work: crate::host::Job) {
-        let done = if bytes <= IN_PLACE_MAX_BYTES {
+    fn compute(&mut self, shared: &Shared, job: JobId, bytes: u64, work: crate::host::Job) {
+        if bytes <= IN_PLACE_MAX_BYTES {
             work();
-            None
-        } else {
-            Some(shared.host.compute(work))
-        };
+            return self.session.handle_job_done(job, shared.host.now());
+        }
+        let done = shared.host.compute(work);
         let (group, events) = (self.id, shared.events.clone());
         shared.host.spawn(Box::pin(async move {
-            let outcome = match done {
-                Some(done) => done.await,
-                None => Ok(()),
-            };
-            let event = match outcome {
+            let event = match done.await {
                 Ok(()) => Event::JobDone(group, job),
                 Err(JobPanicked) => Event::JobPanicked,
             };
