@@ -216,7 +216,7 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<Value>, LabEr
         command
     };
     let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench", iterations)?;
+    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench")?;
     Ok(outputs.iter().map(|text| parsed(text)).collect())
 }
 
@@ -240,9 +240,9 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
     std::thread::sleep(Duration::from_millis(300));
     let mut client = lab.at(SITES[0], iperf3);
     client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
-    client.args(["-t", "5"]);
+    client.args(["-t", IPERF_SECONDS]);
     let client = Processes::start(lab, vec![client], "iperf")?;
-    let outputs = client.outputs(lab, "iperf", 1)?;
+    let outputs = client.outputs(lab, "iperf")?;
     let end = &parsed(&outputs[0])["end"];
     let rate = end["sum_received"]["bits_per_second"].as_f64();
     let seconds: Vec<f64> = rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect();
@@ -253,6 +253,9 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
     let cpu_seconds = percent.map(|percent| percent / 100.0 * seconds.iter().sum::<f64>());
     Ok(Told { seconds, cpu_seconds })
 }
+
+/// Long enough to leave slow start behind at 200 ms.
+const IPERF_SECONDS: &str = "3";
 
 /// Of each peer.
 const RUNS: u32 = 3;
@@ -274,7 +277,7 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Told, LabError> {
         command
     };
     let commands = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo", RUNS)?;
+    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo")?;
     Ok(Told::of(&outputs))
 }
 
@@ -299,7 +302,7 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Told, LabError> {
         command.args(["--mca", name, value]);
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
-    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi", RUNS)?;
+    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi")?;
     Ok(Told::of(&outputs))
 }
 

@@ -322,18 +322,17 @@ impl Processes {
         Ok(processes)
     }
 
-    /// What each printed, once all are done or took longer than so many runs of a cell may.
-    /// Whoever prints a line when it begins, and one after each run, is cut in the first run that
-    /// takes too long.
+    /// What each printed, once all are done or took longer than a cell may. Whoever prints a line
+    /// when it begins, and one after each run, is cut when all its runs together take too long.
     ///
     /// # Errors
     /// One of them failed, with what it said.
-    pub fn outputs(mut self, lab: &Lab, name: &str, runs: u32) -> Result<Vec<String>, LabError> {
+    pub fn outputs(mut self, lab: &Lab, name: &str) -> Result<Vec<String>, LabError> {
         let cut = Duration::from_secs(CUT_AFTER_S);
         let read =
             |number: usize, kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
-        let deadline = Instant::now() + SET_UP + runs * cut;
-        let (mut lines, mut said) = (0, None);
+        let deadline = Instant::now() + SET_UP + cut;
+        let mut begun = None;
         loop {
             let mut all_done = true;
             for (number, child) in self.0.iter_mut().enumerate() {
@@ -346,15 +345,14 @@ impl Processes {
                 }
             }
             let now = Instant::now();
-            let is_cut = said.is_some_and(|said| now.duration_since(said) > cut);
+            let is_cut = begun.is_some_and(|begun| now.duration_since(begun) > cut);
             if all_done || is_cut || now > deadline {
                 return Ok((0..self.0.len())
                     .map(|number| read(number, "out"))
                     .collect::<Result<_, _>>()?);
             }
-            let printed = read(0, "out")?.lines().count();
-            if printed > lines {
-                (lines, said) = (printed, Some(now));
+            if begun.is_none() && !read(0, "out")?.is_empty() {
+                begun = Some(now);
             }
             std::thread::sleep(Duration::from_millis(5));
         }

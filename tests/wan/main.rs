@@ -177,7 +177,12 @@ impl Measured {
             for contender in &present {
                 bar.set_message(format!("{row}: {}", contender.name()));
                 match contender.measure(&tools, row, ground) {
-                    Ok(cells) => self.cells.extend(cells.into_iter().map(|cell| (*row, cell))),
+                    Ok(cells) => {
+                        // Whoever waits for so long may see what comes of it.
+                        let seen: String = cells.iter().map(report::line).collect();
+                        bar.suspend(|| eprint!("{row} {seen}"));
+                        self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
+                    }
                     Err(error) => self.skip(format!("{row}: {}: {error}", contender.name())),
                 }
                 bar.inc(1);

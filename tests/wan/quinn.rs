@@ -48,6 +48,6 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabEr
         command
     };
     let processes = Processes::start(lab, vec![command(0), command(1)], "quinn")?;
-    let outputs = processes.outputs(lab, "quinn", set.iterations)?;
+    let outputs = processes.outputs(lab, "quinn")?;
     Ok(Told::of(&outputs))
 }

@@ -123,7 +123,8 @@ fn costs(measured: &Measured) -> String {
     text
 }
 
-fn line(cell: &Cell) -> String {
+/// A cell, as a row of its link's table.
+pub fn line(cell: &Cell) -> String {
     let or_not = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1e6);
     let goodput = match cell.seconds {

@@ -29,9 +29,9 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
          after the other; runs that the emulator calls void are marked. Processor time is that of \
          both gateways over whole runs; the others measure their own, of both sides, while they are \
-         timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. iperf3 sends one way for five \
-         seconds, and its time is that of as many bytes at its rate. Cells are cut at 20 s. The \
-         same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
+         timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
+         iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
+         A cell's runs together are cut at 20 s. The same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
     );
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
