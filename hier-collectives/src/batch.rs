@@ -104,9 +104,8 @@ pub fn batch_shares_within(
         whole
     };
     let mut shares: Vec<u64> = quotas.iter().zip(limits).map(whole_part).collect();
-    let time_of_next = |rank: usize, share: u64| {
-        (share < limits[rank]).then(|| (share + 1) as f64 / speeds[rank])
-    };
+    let time_of_next =
+        |rank: usize, share: u64| (share < limits[rank]).then(|| (share + 1) as f64 / speeds[rank]);
     // Whole parts of quotas fit into every makespan, so starting from them loses nothing.
     let mut soonest = shares.clone();
     hand_out(&mut soonest, left, time_of_next);

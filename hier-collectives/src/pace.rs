@@ -190,7 +190,9 @@ impl Pace {
         let Some(last) = times.last() else { return };
         let interval = self.last.replace(*last).map_or(Span::ZERO, |before| last.since(before));
         // The lower middle of the others, as whoever is late sees them: of three, two may be slow.
-        let Some(usual) = times.len().checked_sub(2).map(|others| times[others / 2]) else { return };
+        let Some(usual) = times.len().checked_sub(2).map(|others| times[others / 2]) else {
+            return;
+        };
         let limit = usual + LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
         let in_time = times.iter().filter(|at| **at <= limit).max().copied().unwrap_or(usual);
         let late = lasts.into_iter().filter(|(_, at)| *at > limit);

@@ -169,9 +169,11 @@ impl Plan {
     /// hashes give equal bits, run after run.
     pub fn hash(&self) -> u64 {
         let unsaid = Self { reason: String::new(), ..self.clone() };
-        crate::wire::plan_bytes(&unsaid).into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        crate::wire::plan_bytes(&unsaid)
+            .into_iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
     }
 }
 

@@ -159,8 +159,11 @@ class Small:
     """A trainer of one site in this process, who goes on after failures."""
 
     def __init__(self, group, mode="ddp"):
-        torch.manual_seed(group.rank)
         self.group, self.mode, self.module = group, mode, torch.nn.Linear(4, 2)
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                # Threads share the usual source of random numbers.
+                parameter.copy_(torch.linspace(group.rank, 1, parameter.numel()).view_as(parameter))
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=0.01)
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=2)
         self.resume(0)

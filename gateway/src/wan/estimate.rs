@@ -28,7 +28,8 @@ const CONGESTION_LOSS: f64 = 0.03;
 const QUEUED: f64 = 1.2;
 /// and this.
 const QUEUED_ABOVE: Duration = Duration::from_millis(1);
-/// Congested spans that make a finding, after a first one that began before it.
+/// Congested spans that make a finding, after a first one that began before it; while the alarm of
+/// the loss is on, the first is enough.
 const EVIDENCE: usize = 4;
 /// Spans without congestion after which what came before is no evidence any more.
 const CALM: u32 = 10;
@@ -92,9 +93,10 @@ pub struct Estimate {
     long: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
-    /// What the link carried in congested spans, in bits per second.
-    evidence: Option<Vec<f64>>,
+    evidence: Option<Evidence>,
     calm: u32,
+    /// More is lost than the fabric expects, without doubt.
+    alarm: bool,
     settling: u32,
     /// What it carries, when that is less than the fabric says.
     known: Option<f64>,
@@ -106,6 +108,15 @@ pub struct Estimate {
     /// The part by which more is tried next.
     growth: f64,
     used: TimeNs,
+}
+
+/// Of congestion.
+#[derive(Debug, Default)]
+struct Evidence {
+    /// There was a first span.
+    begun: bool,
+    /// What the link carried in others, in bits per second.
+    carried: Vec<f64>,
 }
 
 struct Tick {
@@ -128,6 +139,7 @@ impl Estimate {
             losses: VecDeque::new(),
             evidence: None,
             calm: 0,
+            alarm: false,
             settling: 0,
             known: None,
             trial: None,
@@ -166,6 +178,11 @@ impl Estimate {
         let enough = sent >= LOSS_PACKETS_MIN;
         let ppb = (u128::from(lost.min(sent)) * 1_000_000_000).checked_div(u128::from(sent))?;
         Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
+    }
+
+    /// Whether the alarm of the loss is on.
+    pub fn alarm(&mut self, on: bool) {
+        self.alarm = on;
     }
 
     /// Looks at all that has passed, with the least round trip since the last look, while the
@@ -265,17 +282,19 @@ impl Estimate {
     fn congested(&mut self, tick: &Tick, held: f64, now: TimeNs) {
         self.calm = 0;
         self.full = 0;
-        let Some(evidence) = &mut self.evidence else {
-            self.evidence = Some(Vec::with_capacity(EVIDENCE));
-            return;
-        };
-        evidence.push(tick.carried);
-        if evidence.len() < EVIDENCE {
+        let evidence = self.evidence.get_or_insert_default();
+        if evidence.begun || self.alarm {
+            evidence.carried.push(tick.carried);
+        }
+        evidence.begun = true;
+        let enough = if self.alarm { 1 } else { EVIDENCE };
+        if evidence.carried.len() < enough {
             return;
         }
         // The link was not busy all of the time, and acknowledgements may come in bursts.
-        evidence.sort_by(f64::total_cmp);
-        let found = evidence[EVIDENCE - 2].max(LEAST * self.link.rate.bits_per_second() as f64);
+        evidence.carried.sort_by(f64::total_cmp);
+        let busy = evidence.carried[evidence.carried.len().saturating_sub(2)];
+        let found = busy.max(LEAST * self.link.rate.bits_per_second() as f64);
         self.evidence = None;
         if found < NEWS * held {
             self.known = Some(found);
@@ -407,6 +426,17 @@ mod tests {
             assert!(near(&bench), "{:?}", bench.carries());
         }
         assert!((5..=8).contains(&trials), "each later than the one before: {trials}");
+    }
+
+    #[test]
+    fn a_halved_rate_is_found_in_one_span_while_the_alarm_is_on() {
+        let mut bench = Bench::new(0);
+        bench.fill(20, 900.0);
+        bench.estimate.alarm(true);
+        bench.fill(4, 900.0);
+        assert_eq!(bench.carries(), None);
+        bench.fill(1, 400.0);
+        assert!(bench.carries().is_some_and(|c| (390.0..=401.0).contains(&c)));
     }
 
     /// As after a storm that made it seem a tenth of what it is.
