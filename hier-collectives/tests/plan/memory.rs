@@ -168,7 +168,7 @@ impl<'a> Play<'a> {
         let mut moved = false;
         loop {
             let mut again = self.begin_local(me);
-            for tree in (0..self.counts.len()).filter(|tree| self.counts[*tree] > 0) {
+            for tree in 0..self.counts.len() {
                 again |= self.make_partial(me, tree);
                 for to in self.above(me, tree) {
                     again |= self.send(me, to, tree);
