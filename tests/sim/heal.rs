@@ -8,13 +8,8 @@ use scenarios::flow::Flow;
 use scenarios::{Lab, Shape, simulate};
 use units::{BitRate, Span};
 
-const CASE: Case = Case {
-    op: ReduceOp::Sum,
-    dtype: Dtype::F32,
-    elements: 4 << 20,
-    seed: 5,
-    values: Values::Any,
-};
+const CASE: Case =
+    Case { op: ReduceOp::Sum, dtype: Dtype::F32, elements: 4 << 20, seed: 5, values: Values::Any };
 const EAST: GatewayId = GatewayId(0);
 const WEST: GatewayId = GatewayId(1);
 

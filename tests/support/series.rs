@@ -133,8 +133,9 @@ mod tests {
     #[test]
     fn a_quantile_is_one_of_the_values() {
         let values: Vec<f64> = (1..=200u8).map(f64::from).collect();
-        assert_eq!([0.0, 0.5, 0.99, 1.0].map(|part| quantile(&values, part)), [
-            1.0, 100.0, 198.0, 200.0
-        ]);
+        assert_eq!(
+            [0.0, 0.5, 0.99, 1.0].map(|part| quantile(&values, part)),
+            [1.0, 100.0, 198.0, 200.0]
+        );
     }
 }

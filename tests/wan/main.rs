@@ -137,7 +137,9 @@ pub struct Measured {
 /// How long it takes to measure, and how long it may.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
+    /// From start to end.
     pub whole: Duration,
+    /// For the rows that were wanted.
     pub at_most: Duration,
 }
 

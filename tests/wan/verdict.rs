@@ -33,7 +33,11 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
             1.0,
         ),
         most("virtual: 200 lone all-reduces: p99/p50, at most 1.1", long(measured, ALONE), 1.1),
-        least("virtual: eight in a row at 10 Gbit/s and 1 %: eta of the whole, at least 0.9", long(measured, IN_A_ROW), 0.9),
+        least(
+            "virtual: eight in a row at 10 Gbit/s and 1 %: eta of the whole, at least 0.9",
+            long(measured, IN_A_ROW),
+            0.9,
+        ),
         most("virtual: 4 KiB behind 1 GiB, in round trips, at most 3", long(measured, BEHIND), 3.0),
         least("lab, 2 ms clean: the best peer, times as long as ours", peers(measured, NEAR), 1.0),
         least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),

@@ -6,6 +6,7 @@ use crate::repair::tail_bytes;
 use crate::shard::CUT_BYTES;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use units::{ByteCount, Fraction, Span};
 
 /// The most that a job takes at one gateway beside its ranks' own slots, by what it is for.
@@ -106,8 +107,8 @@ impl Tree {
                 let hop = fabric.link(region(at), region(next)).map_or(Span::ZERO, |link| link.rtt);
                 let along = way[&at] + hop;
                 // All others of a crown are next to the first of it that is reached.
-                if !way.contains_key(&next) {
-                    way.insert(next, along);
+                if let Entry::Vacant(place) = way.entry(next) {
+                    place.insert(along);
                     open.push(next);
                 }
             }
