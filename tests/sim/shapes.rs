@@ -231,7 +231,7 @@ fn all_owners_ports_are_filled_with_little_memory_for_partials() {
     let bytes = ByteCount::new(case.elements * case.dtype.size());
     let eta = bound::all_reduce(&fabric, bytes).as_secs_f64() / seconds;
     println!("{seconds:.4} s, eta {eta:.4}");
-    assert!(eta >= 0.85, "eta {eta:.4}");
+    assert!(eta >= 0.8, "eta {eta:.4}");
 }
 
 /// The seconds of an all-reduce by the plan, all of it by the express tree or none of it.

@@ -3,7 +3,7 @@
 
 use crate::fabrics::Dice;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Plan, Role};
+use hier_collectives::plan::{self, Above, Memory, Plan, Role};
 use hier_collectives::shard::{self, CUT_BYTES};
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -51,6 +51,8 @@ struct Play<'a> {
     counts: Vec<u64>,
     /// The trees of local reductions, one after the other.
     order: Vec<usize>,
+    /// What each gateway may hold.
+    may: Vec<Memory>,
     /// How many of them each gateway with several ranks has begun.
     begun: Vec<usize>,
     /// By gateway and tree.
@@ -91,11 +93,13 @@ impl<'a> Play<'a> {
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
         let mut order: Vec<(u64, usize)> = counts.iter().enumerate().flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
+        let may = |id| plan.memory(fabric, id, ByteCount::new(PARTIALS * segment));
         let mut play = Self {
             fabric,
             plan,
             roles: fabric.gateway_ids().map(|id| plan.roles(id)).collect(),
             order: order.into_iter().map(|(_, tree)| tree).collect(),
+            may: fabric.gateway_ids().map(may).collect(),
             begun: vec![0; fabric.gateways().len()],
             seats: vec![vec![Seat::default(); counts.len()]; fabric.gateways().len()],
             counts,
@@ -167,7 +171,7 @@ impl<'a> Play<'a> {
     fn go_on(&mut self, me: GatewayId) -> bool {
         let mut moved = false;
         loop {
-            let mut again = self.begin_local(me);
+            let mut again = self.begin_locals(me);
             for tree in 0..self.counts.len() {
                 again |= self.make_partial(me, tree);
                 for to in self.above(me, tree) {
@@ -182,15 +186,20 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn begin_local(&mut self, me: GatewayId) -> bool {
+    /// As many local reductions, in order, as there is room for.
+    fn begin_locals(&mut self, me: GatewayId) -> bool {
         let begun = self.begun[usize::from(me.0)];
-        let Some(tree) = self.order.get(begun).copied() else { return false };
-        if self.local_held(me) >= PARTIALS {
+        if begun == self.order.len() {
             return false;
         }
-        self.begun[usize::from(me.0)] += 1;
-        self.seat_mut(me, tree).local += 1;
-        true
+        let room = PARTIALS.saturating_sub(self.local_held(me));
+        let until = self.order.len().min(begun + usize::try_from(room).expect("small"));
+        for index in begun..until {
+            let tree = self.order[index];
+            self.seat_mut(me, tree).local += 1;
+        }
+        self.begun[usize::from(me.0)] = until;
+        until > begun
     }
 
     fn make_partial(&mut self, me: GatewayId, tree: usize) -> bool {
@@ -243,7 +252,7 @@ impl<'a> Play<'a> {
     fn hold_against_plan(&self) -> Used {
         let segment = self.plan.segment.get().next_multiple_of(CUT_BYTES);
         let of = |me: GatewayId| {
-            let may = self.plan.memory(self.fabric, me, ByteCount::new(PARTIALS * segment));
+            let may = self.may[usize::from(me.0)];
             let several = self.fabric.gateway(me).ranks.len() > 1;
             let partials = if several { self.local_held(me) } else { 0 };
             let (ahead, relayed) = self.others_held(me);
