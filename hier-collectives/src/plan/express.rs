@@ -18,6 +18,8 @@ const GRAIN: u64 = 1 << 10;
 const DOUBLINGS: usize = 12;
 /// What a tree must save of the time, on the mean of these sizes, to be worth having.
 const WORTH: f64 = 0.001;
+/// Times that differ by less than this part are the same.
+const SAME: f64 = 1e-9;
 
 /// Adds the tree that saves the most time in small buffers, and the size up to which it does.
 pub(super) fn add(fabric: &Fabric, plan: &mut Plan) {
@@ -33,17 +35,19 @@ pub(super) fn add(fabric: &Fabric, plan: &mut Plan) {
         let alone = Alone::new((fabric, &rates), plan, &hanging);
         let saved = sizes.iter().map(|(bytes, bulk)| alone.saves(*bytes, *bulk));
         let saved: Vec<f64> = saved.collect();
-        let Some(last) = saved.iter().rposition(|part| *part > 0.0) else { continue };
-        let mean = saved[..=last].iter().sum::<f64>() / sizes.len() as f64;
+        // Up to the first at which it is later: where relays pass on whole segments, it may be sooner
+        // again beyond.
+        let taken = saved.iter().position(|part| *part < -SAME).unwrap_or(saved.len());
+        let mean = saved[..taken].iter().sum::<f64>() / sizes.len() as f64;
         if mean > WORTH && best.as_ref().is_none_or(|(most, ..)| mean > *most) {
-            best = Some((mean, last, hanging));
+            best = Some((mean, taken, hanging));
         }
     }
-    let Some((_, last, hanging)) = best else { return };
+    let Some((_, taken, hanging)) = best else { return };
     let alone = Alone::new((fabric, &rates), plan, &hanging);
-    let low = sizes[last].0;
-    let high = sizes.get(last + 1).map_or(low + GRAIN, |(bytes, _)| *bytes);
-    let most = bisect(low, high, |bytes| alone.saves(bytes, bulk(bytes)) > 0.0);
+    let low = sizes[taken - 1].0;
+    let high = sizes.get(taken).map_or(low + GRAIN, |(bytes, _)| *bytes);
+    let most = bisect(low, high, |bytes| alone.saves(bytes, bulk(bytes)) >= -SAME);
     plan.express_bytes = ByteCount::new(most);
     plan.reason.push_str(&reason(fabric, &hanging, plan.express_bytes));
     plan.trees.push(spread::on_widest(fabric, &hanging));
@@ -76,11 +80,11 @@ impl<'f> Alone<'f> {
         Self { fabric, rates, plan, room: room.unwrap_or(0) }
     }
 
-    /// The part of `bulk` seconds that it saves; less than nothing where it takes longer, and
-    /// nothing where it may not be taken.
+    /// The part of `bulk` seconds that it saves; less than nothing where it takes longer, or may not
+    /// be taken.
     fn saves(&self, bytes: u64, bulk: f64) -> f64 {
         if bytes > self.room {
-            return 0.0;
+            return f64::NEG_INFINITY;
         }
         let seconds = self.plan.seconds(self.fabric, bytes, self.rates);
         (bulk - seconds) / bulk.max(f64::MIN_POSITIVE)
