@@ -3,7 +3,6 @@
 pub mod metrics;
 pub mod server;
 pub mod status;
-pub mod trace;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! What a window that does not follow the link does to it: the control for ours.
 
+use scenarios::Shape;
 use scenarios::bare::{Settings, simulated};
-use scenarios::{Shape, ppm, series};
-use units::{BitRate, ByteCount, Span};
+use units::Span;
 
 const BYTES: u64 = 64 << 20;
 
@@ -22,19 +22,5 @@ fn a_fixed_window_sends_itself_once_in_a_round_trip() {
         let got = mbit(Span::from_ms(rtt_ms), window);
         println!("{window} bytes in {rtt_ms} ms: {got:.1} Mbit/s, W/RTT {expected:.1}");
         assert!((got / expected - 1.0).abs() < 0.1, "{got} Mbit/s, W/RTT {expected}");
-    }
-}
-
-/// A control: nothing is done with a segment before it is whole, and one is on one lane.
-#[test]
-fn one_segment_for_the_whole_buffer_is_slower_than_many() {
-    let rate = BitRate::from_bits_per_second(250_000_000);
-    let bytes = 16_000_000;
-    for loss in [0, 1000, 10_000] {
-        let shape = Shape { rate, loss: ppm(loss), ..Shape::new(1, 1) };
-        let whole = Shape { segment: Some(ByteCount::new(bytes)), ..shape.clone() };
-        let [many, one] = [shape, whole].map(|shape| series::alone(&shape, bytes, 3, 1)[1]);
-        println!("{loss} ppm: {many:.4} s in segments, {one:.4} s in one");
-        assert!(one > many, "{loss} ppm: {many} s in segments, {one} s in one");
     }
 }

@@ -12,7 +12,6 @@ use crate::host::{Host, JobPanicked};
 use crate::local::arena::{MemSlice, Operand};
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
-use crate::observe::trace;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::{FailureCode, RankEvent};
@@ -25,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 use units::{Span, TimeNs};
 
 /// What is computed at once: handing it to another thread and back takes longer.
@@ -160,9 +159,9 @@ impl Group {
             Message::Grant { sequence, tree, limit, .. } => {
                 let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
                 let below = SegmentKey { sequence, tree, segment };
-                trace::segment("granted", (self.id, from), below, 0);
+                trace_segment("granted", (self.id, from), below, 0);
             }
-            Message::Receipt { key, .. } => trace::segment("receipted", (self.id, from), *key, 0),
+            Message::Receipt { key, .. } => trace_segment("receipted", (self.id, from), *key, 0),
             _ => {}
         }
         self.watch.heard(from, &message, now);
@@ -188,7 +187,7 @@ impl Group {
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
             Action::Send { to, header, source, depth } => {
-                trace::segment("sent", (self.id, to), header.key, u64::from(header.bytes));
+                trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
                 peers.push(to, self.id, (header, depth), payload);
             }
@@ -392,3 +391,13 @@ impl Group {
         }
     }
 }
+
+/// What happens to the segments to a peer, for tests of what is under way.
+fn trace_segment(what: &str, (group, peer): (GroupId, GatewayId), key: SegmentKey, bytes: u64) {
+    let (sequence, tree, segment) = (key.sequence.0, key.tree.0, key.segment.0);
+    let (group, peer) = (group.0, peer.0);
+    trace!(target: SEGMENTS, what, group, peer, sequence, tree, segment, bytes);
+}
+
+/// Where that is traced.
+const SEGMENTS: &str = "landbridge::segments";

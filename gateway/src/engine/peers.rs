@@ -335,7 +335,6 @@ impl Peers {
             peer.counted.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
             let rate = &peer.link.rate;
             if let Some(estimate) = &mut peer.estimate {
-                estimate.alarm(peer.losses.alarm());
                 estimate.look(now, (peer.passed, least), (rate.pair(), rate.held_to()));
             }
         }

@@ -8,7 +8,6 @@
 use hier_collectives::plan::PairRate;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
-use std::time::Duration;
 use units::{BitRate, Fraction, Span, TimeNs};
 
 /// What passed is looked at in spans of so many round trips,
@@ -24,12 +23,11 @@ const PACKET_BITS: u64 = 8 * 1500;
 const SPAN_MAX: Span = Span::from_secs(2);
 /// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
 const CONGESTION_LOSS: f64 = 0.03;
-/// when even the fastest packet of a span waited: it took this many times the link's own round trip
+/// when even the fastest packet of a span took this many times the link's own round trip
 const QUEUED: f64 = 1.2;
 /// and this.
-const QUEUED_ABOVE: Duration = Duration::from_millis(1);
-/// Congested spans that make a finding, after a first one that began before it; while the alarm of
-/// the loss is on, the first is enough.
+const QUEUED_ABOVE: Span = Span::from_ms(1);
+/// Congested spans that make a finding, after a first one that began before it.
 const EVIDENCE: usize = 4;
 /// Spans without congestion after which what came before is no evidence any more.
 const CALM: u32 = 10;
@@ -93,10 +91,9 @@ pub struct Estimate {
     long: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
-    evidence: Option<Evidence>,
+    /// What the link carried in congested spans, in bits per second.
+    evidence: Option<Vec<f64>>,
     calm: u32,
-    /// More is lost than the fabric expects, without doubt.
-    alarm: bool,
     settling: u32,
     /// What it carries, when that is less than the fabric says.
     known: Option<f64>,
@@ -108,15 +105,6 @@ pub struct Estimate {
     /// The part by which more is tried next.
     growth: f64,
     used: TimeNs,
-}
-
-/// Of congestion.
-#[derive(Debug, Default)]
-struct Evidence {
-    /// There was a first span.
-    begun: bool,
-    /// What the link carried in others, in bits per second.
-    carried: Vec<f64>,
 }
 
 struct Tick {
@@ -139,7 +127,6 @@ impl Estimate {
             losses: VecDeque::new(),
             evidence: None,
             calm: 0,
-            alarm: false,
             settling: 0,
             known: None,
             trial: None,
@@ -178,11 +165,6 @@ impl Estimate {
         let enough = sent >= LOSS_PACKETS_MIN;
         let ppb = (u128::from(lost.min(sent)) * 1_000_000_000).checked_div(u128::from(sent))?;
         Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
-    }
-
-    /// Whether the alarm of the loss is on.
-    pub fn alarm(&mut self, on: bool) {
-        self.alarm = on;
     }
 
     /// Looks at all that has passed, with the least round trip since the last look, while the
@@ -270,8 +252,8 @@ impl Estimate {
     fn is_queued(&self, tick: &Tick) -> bool {
         // A packet that overtakes others may seem to have come from near by.
         let nearest = Span::from_ns(self.link.rtt.ns() / 2);
-        let own = self.rtt().unwrap_or(self.link.rtt).max(nearest);
-        waited(tick.rtt.duration(), own.duration())
+        let own = self.rtt().unwrap_or(self.link.rtt).max(nearest).as_secs_f64();
+        tick.rtt.as_secs_f64() > QUEUED * own + QUEUED_ABOVE.as_secs_f64()
     }
 
     fn is_congested(&self, tick: &Tick) -> bool {
@@ -282,19 +264,17 @@ impl Estimate {
     fn congested(&mut self, tick: &Tick, held: f64, now: TimeNs) {
         self.calm = 0;
         self.full = 0;
-        let evidence = self.evidence.get_or_insert_default();
-        if evidence.begun || self.alarm {
-            evidence.carried.push(tick.carried);
-        }
-        evidence.begun = true;
-        let enough = if self.alarm { 1 } else { EVIDENCE };
-        if evidence.carried.len() < enough {
+        let Some(evidence) = &mut self.evidence else {
+            self.evidence = Some(Vec::with_capacity(EVIDENCE));
+            return;
+        };
+        evidence.push(tick.carried);
+        if evidence.len() < EVIDENCE {
             return;
         }
         // The link was not busy all of the time, and acknowledgements may come in bursts.
-        evidence.carried.sort_by(f64::total_cmp);
-        let busy = evidence.carried[evidence.carried.len().saturating_sub(2)];
-        let found = busy.max(LEAST * self.link.rate.bits_per_second() as f64);
+        evidence.sort_by(f64::total_cmp);
+        let found = evidence[EVIDENCE - 2].max(LEAST * self.link.rate.bits_per_second() as f64);
         self.evidence = None;
         if found < NEWS * held {
             self.known = Some(found);
@@ -324,12 +304,6 @@ impl Estimate {
             _ => {}
         }
     }
-}
-
-/// Whether a queue stands before a link with a round trip of its own of `own`, when the fastest of
-/// some packets took `fastest`.
-pub(super) fn waited(fastest: Duration, own: Duration) -> bool {
-    fastest > own.mul_f64(QUEUED) + QUEUED_ABOVE
 }
 
 fn rate(bits: f64) -> BitRate {
@@ -426,17 +400,6 @@ mod tests {
             assert!(near(&bench), "{:?}", bench.carries());
         }
         assert!((5..=8).contains(&trials), "each later than the one before: {trials}");
-    }
-
-    #[test]
-    fn a_halved_rate_is_found_in_one_span_while_the_alarm_is_on() {
-        let mut bench = Bench::new(0);
-        bench.fill(20, 900.0);
-        bench.estimate.alarm(true);
-        bench.fill(4, 900.0);
-        assert_eq!(bench.carries(), None);
-        bench.fill(1, 400.0);
-        assert!(bench.carries().is_some_and(|c| (390.0..=401.0).contains(&c)));
     }
 
     /// As after a storm that made it seem a tenth of what it is.

@@ -1,25 +1,22 @@
 //! `link-share`: congestion control for a link whose rate is known.
 //!
 //! The rate limit keeps the link from filling, so random loss is not taken for congestion:
-//! only loss above 3 % more than expected, or ECN marks, narrow the window by more and more. Less
-//! loss counts where the delay has grown as well: then the link carries a little less than it is
-//! held to, its queue is full, and each lane keeps to its part of a BDP until the queue is gone.
-//! quinn's own pacer cannot be given a rate; a window above `u32::MAX` turns it off, so below its
-//! limit this controller reports an unlimited window, and above it the bytes in flight.
+//! only loss above 3 % more than expected, or ECN marks, narrow the window. quinn's own pacer
+//! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
+//! controller reports an unlimited window, and above it the bytes in flight.
 //!
 //! What is sent again does not pass the rate limit, which leaves room for the losses that the
 //! fabric expects; what is lost beyond these is charged to it afterwards. After a cut all that
 //! was in flight is lost at once, and would overflow the queue once more: until it has been sent
 //! again the window is the lane's part of a BDP, which quinn's pacer spreads.
 
-use super::estimate::waited;
 use super::windows::Windows;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::Controller;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Loss beyond the fabric's expectation that counts as congestion.
 const CONGESTION_LOSS: f64 = 0.03;
@@ -31,13 +28,6 @@ const REPAIR_BURST_DIVISOR: u64 = 4;
 const ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 /// The narrowest window, as a share of the widest.
 const SHARE_MIN: f64 = 1.0 / 16.0;
-/// Loss of a sample is beyond chance when it is more than expected by so many standard deviations.
-const DEVIATIONS: f64 = 3.0;
-/// What a lane that is to let a queue drain has in flight, in parts of its BDP; and how much more
-/// after each round trip without a queue.
-const DRAINING: f64 = 1.1;
-/// The path's own round trip is the least of this time, and of as much before it.
-const OWN_SPAN: Duration = Duration::from_secs(10);
 
 /// How much one lane may have in flight; followed live, see [`super::windows`].
 #[derive(Debug, Default)]
@@ -84,73 +74,26 @@ pub(super) struct LinkShare {
     /// Bytes that may be lost before any is owed: what was expected and has not happened.
     allowance: f64,
     in_flight: u64,
-    /// Of the sample under way: bytes acknowledged, their packets, bytes lost, and the least
-    /// round trip.
     acked: u64,
-    acked_packets: u64,
     lost: u64,
-    fastest: Option<Duration>,
-    own: Own,
     /// Lost bytes that have not been sent again.
     repair: u64,
     /// The part of the window in use, from [`SHARE_MIN`] to 1.
     share: f64,
-    /// The window, in parts of the lane's BDP, since a queue stood, and when it was last changed.
-    draining: Option<(f64, Instant)>,
-}
-
-/// The round trip that a path has without a queue: the least of the last [`OWN_SPAN`], and of the
-/// one before that.
-#[derive(Debug, Clone, Copy, Default)]
-struct Own {
-    least: Option<Duration>,
-    before: Option<Duration>,
-    since: Option<Instant>,
-}
-
-impl Own {
-    fn hear(&mut self, now: Instant, round_trip: Duration) {
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) > OWN_SPAN {
-            (self.before, self.least, self.since) = (self.least, None, Some(now));
-        }
-        self.least = self.least.into_iter().chain([round_trip]).min();
-    }
-
-    fn get(&self) -> Option<Duration> {
-        self.least.into_iter().chain(self.before).min()
-    }
 }
 
 impl LinkShare {
     /// For a link that loses `expected_loss` of its packets at random.
     pub fn new(limits: Arc<Limits>, expected_loss: f64, in_flight: u64) -> Self {
-        Self {
-            limits,
-            expected_loss,
-            allowance: 0.0,
-            in_flight,
-            acked: 0,
-            acked_packets: 0,
-            lost: 0,
-            fastest: None,
-            own: Own::default(),
-            repair: 0,
-            share: 1.0,
-            draining: None,
-        }
+        let (acked, lost, repair) = (0, 0, 0);
+        Self { limits, expected_loss, allowance: 0.0, in_flight, acked, lost, repair, share: 1.0 }
     }
 
     fn limit(&self) -> u64 {
-        let limit = (self.limits.flight() as f64 * self.share) as u64;
-        self.draining.map_or(limit, |(part, _)| limit.min(self.part_of_bdp(part)))
+        (self.limits.flight() as f64 * self.share) as u64
     }
 
-    fn part_of_bdp(&self, part: f64) -> u64 {
-        (self.limits.repair.load(Ordering::Relaxed) as f64 * part) as u64
-    }
-
-    fn sample(&mut self, now: Instant) {
+    fn sample(&mut self) {
         let total = self.acked + self.lost;
         if total < SAMPLE_BYTES {
             return;
@@ -159,31 +102,7 @@ impl LinkShare {
         let factor = if loss > self.expected_loss + CONGESTION_LOSS { 0.8 } else { 1.1 };
         self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
         self.limits.share.store((self.share * 1000.0) as u64, Ordering::Relaxed);
-        if let (Some(fastest), Some(own)) = (self.fastest, self.own.get()) {
-            self.drain(now, fastest, own);
-        }
-        (self.acked, self.acked_packets, self.lost, self.fastest) = (0, 0, 0, None);
-    }
-
-    /// Narrows the window to what the path holds while a queue stands and loses, and widens it
-    /// again, by and by, when there is none.
-    fn drain(&mut self, now: Instant, fastest: Duration, own: Duration) {
-        let due = |since: Instant| now.saturating_duration_since(since) >= fastest;
-        match (waited(fastest, own), self.draining) {
-            (true, _) if self.lost_beyond_chance() => self.draining = Some((DRAINING, now)),
-            (false, Some((part, since))) if due(since) => {
-                let wider = Some((part * DRAINING, now));
-                let narrow = self.part_of_bdp(part) < self.limits.flight();
-                self.draining = wider.filter(|_| narrow);
-            }
-            _ => {}
-        }
-    }
-
-    fn lost_beyond_chance(&self) -> bool {
-        let expected = (self.acked + self.lost) as f64 * self.expected_loss;
-        let packet = self.acked as f64 / self.acked_packets.max(1) as f64;
-        self.lost as f64 > expected + DEVIATIONS * (expected * packet).sqrt()
+        (self.acked, self.lost) = (0, 0);
     }
 }
 
@@ -193,23 +112,19 @@ impl Controller for LinkShare {
         self.repair = self.repair.saturating_sub(bytes);
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _: bool, _: &RttEstimator) {
+    fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.acked += bytes;
-        self.acked_packets += 1;
-        let round_trip = now.saturating_duration_since(sent);
-        self.fastest = self.fastest.into_iter().chain([round_trip]).min();
-        self.own.hear(now, round_trip);
         let allowance = self.allowance + bytes as f64 * self.expected_loss;
         self.allowance = allowance.min(ALLOWANCE_BYTES_MAX);
     }
 
-    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
+    fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
         self.in_flight = in_flight;
-        self.sample(now);
+        self.sample();
     }
 
-    fn on_congestion_event(&mut self, now: Instant, _: Instant, _: bool, lost_bytes: u64) {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         self.lost += lost_bytes;
         self.repair += lost_bytes;
@@ -221,7 +136,7 @@ impl Controller for LinkShare {
         if lost_bytes == 0 {
             self.share = (self.share * 0.9).max(SHARE_MIN);
         }
-        self.sample(now);
+        self.sample();
     }
 
     fn on_mtu_update(&mut self, _new_mtu: u16) {}
@@ -282,44 +197,6 @@ mod tests {
         for _ in 0..100 {
             round(&mut state, 1_000_000, 1);
         }
-        assert_eq!(state.limit(), 1 << 20);
-    }
-
-    /// Rounds of a megabyte, a round trip apart, with so many bytes lost of each.
-    fn pass(state: &mut LinkShare, now: &mut Instant, rounds: u32, rtt_ms: u64, lost: u64) {
-        for _ in 0..rounds {
-            *now += Duration::from_millis(rtt_ms);
-            let round_trip = Duration::from_millis(rtt_ms);
-            state.fastest = Some(round_trip);
-            state.own.hear(*now, round_trip);
-            (state.acked, state.acked_packets, state.lost) = (1_000_000 - lost, 700, lost);
-            state.on_end_acks(*now, 0, false, None);
-        }
-    }
-
-    #[test]
-    fn a_little_loss_counts_where_the_delay_has_grown_and_nowhere_else() {
-        let (mut state, mut now) = (controller(), Instant::now());
-        pass(&mut state, &mut now, 20, 80, 20_000);
-        assert_eq!(state.limit(), 1 << 20, "random loss");
-        pass(&mut state, &mut now, 20, 110, 1_000);
-        assert_eq!(state.limit(), 1 << 20, "a queue, and as little loss as there ever is");
-        pass(&mut state, &mut now, 1, 110, 20_000);
-        assert_eq!(state.limit(), (256 << 10) * 11 / 10, "a queue that is full");
-        pass(&mut state, &mut now, 5, 110, 0);
-        assert_eq!(state.limit(), (256 << 10) * 11 / 10, "it is still there");
-        pass(&mut state, &mut now, 5, 85, 0);
-        assert!((400 << 10..500 << 10).contains(&state.limit()), "{}", state.limit());
-        pass(&mut state, &mut now, 20, 85, 0);
-        assert_eq!(state.limit(), 1 << 20);
-    }
-
-    #[test]
-    fn a_path_that_became_longer_is_taken_for_what_it_is_after_a_while() {
-        let (mut state, mut now) = (controller(), Instant::now());
-        pass(&mut state, &mut now, 20, 80, 20_000);
-        pass(&mut state, &mut now, 200, 110, 0);
-        pass(&mut state, &mut now, 20, 110, 20_000);
         assert_eq!(state.limit(), 1 << 20);
     }
 

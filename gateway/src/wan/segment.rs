@@ -8,7 +8,6 @@ use super::rate::{FIRST, LAST};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
 use crate::host::JobPanicked;
-use crate::observe::trace;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{LeaseId, MOVING_EVERY};
@@ -42,7 +41,6 @@ pub(super) async fn send_all(
         let cancel = outgoing.cancel.clone();
         let _released = outgoing.released.clone().drop_guard();
         let key = (outgoing.group, outgoing.header.key);
-        trace::pulled((key.0, peer.id), key.1, id);
         let mut stream = tokio::select! {
             biased;
             () = cancel.cancelled() => continue,
