@@ -3,12 +3,15 @@
 
 #![expect(unsafe_code, reason = "they are defined here, and do what glibc's do")]
 
+use hier_collectives::repair::SHARD_BYTES;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::hint::black_box;
 
-/// Shorter ones are of what goes with payload: headers, events, futures.
-const COUNTED_FROM_BYTES: usize = 512;
+/// Payload is copied by the packet or more, but for a few ends of cells; shorter ones are of what
+/// goes with it: nodes of trees, events, futures. Or it is copied by the shard of parity.
+const COUNTED_FROM_BYTES: usize = 1200;
+const SHARD: usize = SHARD_BYTES as usize;
 
 thread_local! {
     static BYTES: Cell<u64> = const { Cell::new(0) };
@@ -20,7 +23,7 @@ pub fn bytes() -> u64 {
 }
 
 fn count(bytes: usize) {
-    if bytes >= COUNTED_FROM_BYTES {
+    if bytes >= COUNTED_FROM_BYTES || bytes == SHARD {
         BYTES.set(BYTES.get() + bytes as u64);
     }
 }

@@ -84,6 +84,7 @@ fn listed(text: &str) -> Vec<usize> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use tokio::task::spawn_blocking;
 
     /// The cores of all lanes of a gateway, the `index`th of its host.
     fn cores_of(cores: usize, lanes: usize, index: usize) -> Vec<Option<usize>> {
@@ -131,7 +132,7 @@ mod tests {
         let lane = std::thread::spawn(move || {
             let runtime = super::super::real::lane_runtime(Some(pin)).expect("a runtime");
             pin.keep("lane-0");
-            let handed_over = runtime.block_on(tokio::task::spawn_blocking(where_to));
+            let handed_over = runtime.block_on(async { spawn_blocking(where_to).await });
             (where_to(), handed_over.expect("no panic"))
         });
         let (lane, handed_over) = lane.join().expect("no panic");
