@@ -293,7 +293,8 @@ mod tests {
         assert_ne!(splits[0].shares(), splits[2].shares());
         let told = exchange(&mut splits, &[1.0, 1.0, 2.0]);
         assert_eq!(told, vec![Ok(true); 3]);
-        assert!(splits.iter().all(|one| *one == split(&[1.0, 1.0, 2.0])));
+        let anew = split_as(&splits[0], &[1.0, 1.0, 2.0]);
+        assert!(splits.iter().all(|one| *one == anew));
         assert_eq!(exchange(&mut splits, &[1.0, 1.0, 2.0]), vec![Ok(false); 3]);
         // Not the shares alone: what will be believed next.
         exchange(&mut splits[1..], &[1.0, 1.0, 4.0]);
