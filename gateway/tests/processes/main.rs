@@ -2,7 +2,6 @@
 
 mod broken;
 mod deployment;
-mod memory;
 mod rate;
 mod renew;
 mod secrets;
