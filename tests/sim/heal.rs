@@ -4,7 +4,6 @@
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, Values, outcomes, post_all};
-use scenarios::flow::Flow;
 use scenarios::{Lab, Shape, simulate};
 use units::{BitRate, Span};
 
