@@ -95,23 +95,6 @@ impl Run {
         }
     }
 
-    /// As above, until the plans in force are as wanted; returns how many it took.
-    async fn until(
-        &mut self,
-        lab: &Lab,
-        clients: &[gateway::client::Client],
-        case: &Case,
-        wanted: impl Fn(&BTreeSet<String>) -> bool,
-    ) -> u32 {
-        for round in 1..=ROUNDS_MAX {
-            self.go_on(lab, clients, case, 1).await;
-            if self.plans.last().is_some_and(&wanted) {
-                return round;
-            }
-        }
-        panic!("after {ROUNDS_MAX} rounds: {:?}", self.plans);
-    }
-
     /// All plans that there were but the first, and the round after which all gateways had one.
     fn changes(&self) -> (BTreeSet<&String>, Option<usize>) {
         let new = self.plans.iter().flatten().filter(|plan| !self.plans[0].contains(*plan));
@@ -122,8 +105,6 @@ impl Run {
 
 const BEFORE: u32 = 4;
 const AFTER: u32 = 11;
-/// Rounds in which something must have come about.
-const ROUNDS_MAX: u32 = 80;
 
 /// Halves the link of the first two regions after some rounds; so many new plans within ten more,
 /// and then at least nine tenths of the rate that any plan could reach. Returns who was named
@@ -213,43 +194,6 @@ fn a_link_whose_rate_halves_is_planned_for_within_ten_collectives() {
 fn a_link_that_an_operator_halves_is_planned_for() {
     nobody_is_named(&halved(&[1, 1, 1], 1, 5, hold_to_half));
     nobody_is_named(&halved(&[3, 1, 2, 1], 1, 6, hold_to_half));
-}
-
-/// Halves the link of the first two regions, and makes it as it was once that is planned for.
-fn recovers(seed: u64, halve: impl AsyncFnOnce(&Lab), recover: impl AsyncFnOnce(&Lab)) {
-    simulate(async {
-        let lab = mesh(&[1, 1, 1]).start(seed).await;
-        let case = Case::new(ReduceOp::Sum, Dtype::I32, 2_500_000, seed);
-        let clients = lab.clients(8 * case.elements + (1 << 20)).await;
-        let mut run = Run::default();
-        run.go_on(&lab, &clients, &case, BEFORE).await;
-        let first = run.plans[0].clone();
-        assert_eq!(run.plans, vec![first.clone(); BEFORE as usize]);
-        halve(&lab).await;
-        let another = |plans: &BTreeSet<String>| plans.len() == 1 && *plans != first;
-        let halved = run.until(&lab, &clients, &case, another).await;
-        recover(&lab).await;
-        let recovered = run.until(&lab, &clients, &case, |plans| *plans == first).await;
-        run.go_on(&lab, &clients, &case, AFTER).await;
-        println!("seed {seed}: another plan after {halved} rounds, the first after {recovered}");
-        let last = &run.plans[run.plans.len() - AFTER as usize..];
-        assert!(last.iter().all(|plans| *plans == first), "seed {seed}: {last:?}");
-        let reason = reason(&lab, GatewayId(2)).await;
-        assert!(reason.contains("link a-b now carries 100 Mbit/s"), "{reason}");
-        assert_eq!(run.stragglers.last(), Some(&BTreeMap::new()), "seed {seed}");
-    });
-}
-
-#[test]
-fn a_link_that_recovers_gets_its_first_plan_back() {
-    let whole = || LinkSpec::new(mbit(100), ONE_WAY).expect("a link");
-    for seed in [9, 10] {
-        recovers(seed, respec_to_half, async |lab: &Lab| respec(lab, whole()));
-    }
-    recovers(11, hold_to_half, async |lab: &Lab| {
-        let change = RateChange { link: "a-b".to_owned(), rate: None };
-        lab.gateways[1].hold(change).await.expect("runs").expect("a link");
-    });
 }
 
 /// There is no other way between two regions.

@@ -14,8 +14,7 @@ use std::fmt::Write;
 const CHANGE: f64 = 0.15;
 /// So many collectives must be complete while links stay changed,
 const PATIENCE: u32 = 3;
-/// and among themselves they may differ by this part. A link that differs by less from what the
-/// fabric says is planned for as that: so one that recovers gets its first plan back.
+/// and among themselves they may differ by this part.
 const STEADY: f64 = 0.1;
 /// A plan must be sooner by this part than the one in force to take its place.
 const GAIN: f64 = 0.05;
@@ -57,13 +56,12 @@ impl Links {
         let found: Vec<&LinkState> =
             self.found.iter().filter(|(key, _)| of_it(key)).map(|(_, state)| state).collect();
         let rate = found.iter().map(|state| state.rate).min().unwrap_or(link.rate);
-        let found = Link {
+        Link {
             rate: rate.min(link.rate),
             rtt: found.iter().map(|state| state.rtt).max().unwrap_or(link.rtt),
             loss: found.iter().map(|state| state.loss).max().unwrap_or(link.loss),
             ..link.clone()
-        };
-        if differs(&found, link, STEADY) { found } else { link.clone() }
+        }
     }
 }
 
@@ -114,9 +112,7 @@ impl Session {
             return;
         }
         let found: Vec<Link> = fabric.links().iter().map(|l| self.links.now(fabric, l)).collect();
-        // Links that have all recovered are planned for as such, by however little they had.
-        let recovered = found == fabric.links() && self.links.planned_for != found;
-        if !recovered && !differ(&self.links.planned_for, &found, CHANGE) {
+        if !differ(&self.links.planned_for, &found, CHANGE) {
             self.links.candidate = None;
             return;
         }
@@ -139,7 +135,7 @@ impl Session {
     }
 
     /// The answer to [`Action::Plan`]: takes the plan up, if it is sooner over links as they are
-    /// than the one in force, or that of links that have all recovered. `None` if there is none.
+    /// than the one in force. `None` if there is none.
     pub fn handle_planned(&mut self, as_found: &Fabric, plan: Option<Plan>, now: TimeNs) {
         self.links.planning = false;
         let Some(active) = &self.active else { return };
@@ -149,9 +145,7 @@ impl Session {
         let seconds = |plan: &Plan| {
             plan.forecast(as_found, plan::Operation::AllReduce, NOMINAL).predicted.as_secs_f64()
         };
-        let recovered = as_found.links() == self.config.fabric.links();
-        let sooner = || seconds(&plan) <= (1.0 - GAIN) * seconds(&active.plan);
-        if plan.trees == active.plan.trees || !recovered && !sooner() {
+        if seconds(&plan) > (1.0 - GAIN) * seconds(&active.plan) {
             return;
         }
         let changed =
