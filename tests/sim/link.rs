@@ -2,8 +2,8 @@
 
 use gateway::client::{Client, Operation};
 use hier_collectives::bound;
-use hier_collectives::descriptor::{Dtype, ReduceOp};
-use scenarios::{JOB, Lab, Shape, series, simulate};
+use scenarios::series::{self, post, ready, seconds};
+use scenarios::{JOB, Lab, Shape, simulate};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 const OTHER: &str = "other";
@@ -18,28 +18,6 @@ async fn ranks(lab: &Lab, job: &str, bytes: u64) -> Vec<Client> {
     // All lanes are up a round trip after the first.
     lab.sleep(Span::from_secs(1)).await;
     clients
-}
-
-async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
-    let mut operations = Vec::new();
-    for client in clients {
-        let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room");
-        operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
-    }
-    operations
-}
-
-async fn ready(operations: &mut [Operation]) {
-    for operation in operations {
-        operation.ready().await.expect("a result");
-    }
-}
-
-/// Seconds from now until all are ready.
-async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
-    let begin = lab.host.now();
-    ready(operations).await;
-    lab.host.now().since(begin).as_secs_f64()
 }
 
 #[test]

@@ -101,7 +101,11 @@ async fn start(shape: &Shape, arena: u64, seed: u64) -> (Lab, Vec<Client>) {
     (lab, clients)
 }
 
-async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
+/// Every rank's all-reduce of `bytes`.
+///
+/// # Panics
+/// When one cannot be posted.
+pub async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
     let mut operations = Vec::new();
     for client in clients {
         let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room");
@@ -110,14 +114,21 @@ async fn post(clients: &[Client], bytes: u64) -> Vec<Operation> {
     operations
 }
 
-async fn ready(operations: &mut [Operation]) {
+/// Waits for all.
+///
+/// # Panics
+/// When one fails.
+pub async fn ready(operations: &mut [Operation]) {
     for operation in operations {
         operation.ready().await.expect("a result");
     }
 }
 
 /// Seconds from now until all are ready.
-async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
+///
+/// # Panics
+/// When one fails.
+pub async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
     let begin = lab.host.now();
     ready(operations).await;
     lab.host.now().since(begin).as_secs_f64()
