@@ -133,18 +133,21 @@ fn crown_of_three() -> Plan {
     plan(vec![Tree { share: 1, crown, parents: [].into() }])
 }
 
+/// And one for small buffers.
 fn two_trees() -> Plan {
     let tree = |share, root: u16| {
         let others = (0..3).filter(|id| *id != root);
         let parents = others.map(|id| (GatewayId(id), GatewayId(root))).collect();
         Tree { share, crown: vec![GatewayId(root)], parents }
     };
-    plan(vec![tree(3, 0), tree(5, 2)])
+    let express_bytes = ByteCount::new(1 << 20);
+    Plan { express_bytes, ..plan(vec![tree(3, 0), tree(5, 2), tree(0, 1)]) }
 }
 
 fn plan(trees: Vec<Tree>) -> Plan {
     let reason = "two regions: both send their partial once".to_owned();
-    Plan { algorithm: Algorithm::Swap, reason, segment: ByteCount::new(1 << 20), trees }
+    let (segment, express_bytes) = (ByteCount::new(1 << 20), ByteCount::default());
+    Plan { algorithm: Algorithm::Swap, reason, segment, express_bytes, trees }
 }
 
 /// Of this version and of the next.

@@ -579,12 +579,15 @@ impl Engine {
 
     /// Our link to a region, if it was found to carry less than it is held to, or to be longer
     /// than the fabric says.
-    fn slow_link(&self, to: RegionId) -> Option<SlowLink> {
+    fn slow_link(&mut self, to: RegionId) -> Option<SlowLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let (held, carries) = self.rates(to)?;
         let due = Carries { rate: held, rtt: link.rtt };
-        // As last told: an estimate that breathes is no news.
-        let rtt = self.links.told((link.a, link.b)).map_or(link.rtt, |told| told.rtt.max(link.rtt));
+        // On all pairs that measure.
+        let measure = self.shared.peers.estimates(to).filter(|pair| pair.rtt().is_some());
+        let stretched = measure.map(Estimate::stretched).min().flatten();
+        let rtt = self.links.rtt((link.a, link.b), stretched);
+        let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
         let found = Carries { rate: carries.map_or(held, |carries| carries.min(held)), rtt };
         (found != due).then_some(SlowLink { due, found })
     }

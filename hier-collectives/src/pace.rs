@@ -27,8 +27,8 @@ pub enum Party {
 pub struct Straggler {
     /// Who.
     pub party: Party,
-    /// By how much, the last time: a post after the middle one of the others; for a link, what
-    /// it added to the collective.
+    /// By how much, the last time: a post after the last that was not late; for a link, what it
+    /// added to the collective.
     pub behind: Span,
     /// In how many collectives one after the other.
     pub collectives: u32,
@@ -45,14 +45,26 @@ pub struct Pace {
     over: Option<Sequence>,
     /// When everybody had posted the collective before.
     last: Option<TimeNs>,
-    posts: Run,
-    links: Run,
+    posts: Runs,
+    links: Runs,
     speeds: BTreeMap<RankId, Speed>,
 }
 
+/// Who held the others up, each by itself: two that are equally slow do not hide each other.
+#[derive(Debug, Clone, Default)]
+struct Runs {
+    /// Those that did in the last collective.
+    runs: BTreeMap<Party, Run>,
+    named: Option<Party>,
+}
+
 /// The same party, time after time.
-#[derive(Debug, Clone, Copy, Default)]
-struct Run(Option<Straggler>);
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    straggler: Straggler,
+    /// In how many collectives one after the other it held up for much longer than who is named.
+    longer: u32,
+}
 
 /// How fast a rank computes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,8 +82,8 @@ impl Pace {
             open: BTreeMap::new(),
             over: None,
             last: None,
-            posts: Run(None),
-            links: Run(None),
+            posts: Runs::default(),
+            links: Runs::default(),
             speeds: BTreeMap::new(),
         }
     }
@@ -80,7 +92,7 @@ impl Pace {
     /// heard of those before is of the old one.
     pub fn handle_epoch(&mut self, next: Sequence) {
         (self.over, self.last) = (next.0.checked_sub(1).map(Sequence), None);
-        (self.posts, self.links) = (Run(None), Run(None));
+        (self.posts, self.links) = (Runs::default(), Runs::default());
         self.open.clear();
         self.speeds.values_mut().for_each(|speed| speed.since = None);
     }
@@ -126,10 +138,10 @@ impl Pace {
         }
     }
 
-    /// A collective large enough for it to show is over: the link to which region made it longer
-    /// than it should, if one did, and by how much.
-    pub fn handle_slowed(&mut self, slowed: Option<(RegionId, Span)>) {
-        self.links.note(slowed.map(|(to, by)| (Party::Link(to), by)));
+    /// A collective large enough for it to show is over: the links to which regions made it longer
+    /// than it should, and by how much.
+    pub fn handle_slowed(&mut self, slowed: &BTreeMap<RegionId, Span>) {
+        self.links.note(&slowed.iter().map(|(to, by)| (Party::Link(*to), *by)).collect());
     }
 
     /// The collective failed.
@@ -141,10 +153,13 @@ impl Pace {
     /// the one that did for longer. News that has to pass a slow link is late as well, so the
     /// region beyond it is not named.
     pub fn straggler(&self) -> Option<Straggler> {
-        let named = |run: &Run| run.0.filter(|straggler| straggler.collectives >= NAMED_AFTER);
-        let link = named(&self.links);
-        let party = named(&self.posts).filter(|party| {
-            link.is_none_or(|link| party.behind > link.behind && !link.is_way_to(party.party))
+        let link = self.links.named();
+        let is_beyond_link = |party| match party {
+            Party::Region(to) => self.links.has_lasted(Party::Link(to)),
+            Party::Rank(_) | Party::Link(_) => false,
+        };
+        let party = self.posts.named().filter(|party| {
+            !is_beyond_link(party.party) && link.is_none_or(|link| party.behind > link.behind)
         });
         party.or(link)
     }
@@ -170,38 +185,75 @@ impl Pace {
             let last = lasts.entry(*party).or_insert(*at);
             *last = (*last).max(*at);
         }
-        let mut times: Vec<(TimeNs, Party)> = lasts.into_iter().map(|(p, at)| (at, p)).collect();
+        let mut times: Vec<TimeNs> = lasts.values().copied().collect();
         times.sort_unstable();
-        let [others @ .., (at, party)] = &times[..] else { return };
-        let interval = self.last.replace(*at).map_or(Span::ZERO, |last| at.since(last));
-        let Some((middle, _)) = others.get(others.len() / 2) else { return };
-        let behind = at.since(*middle);
-        let late = behind > LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
-        self.posts.note(late.then_some((*party, behind)));
+        let Some(last) = times.last() else { return };
+        let interval = self.last.replace(*last).map_or(Span::ZERO, |before| last.since(before));
+        // The lower middle of the others, as whoever is late sees them: of three, two may be slow.
+        let Some(usual) = times.len().checked_sub(2).map(|others| times[others / 2]) else {
+            return;
+        };
+        let limit = usual + LATE_MIN.max(Span::from_ns(interval.ns() / LATE_DIVISOR));
+        let in_time = times.iter().filter(|at| **at <= limit).max().copied().unwrap_or(usual);
+        let late = lasts.into_iter().filter(|(_, at)| *at > limit);
+        self.posts.note(&late.map(|(party, at)| (party, at.since(in_time))).collect());
     }
 }
 
-impl Straggler {
-    fn is_way_to(&self, party: Party) -> bool {
-        matches!((self.party, party), (Party::Link(to), Party::Region(there)) if to == there)
+impl Runs {
+    /// A collective in which these held the others up, by so much, and nobody else.
+    fn note(&mut self, late: &BTreeMap<Party, Span>) {
+        self.runs.retain(|party, _| late.contains_key(party));
+        let named_behind = self.named.and_then(|party| late.get(&party));
+        for (party, behind) in late {
+            let straggler = Straggler { party: *party, behind: *behind, collectives: 0 };
+            let run = self.runs.entry(*party).or_insert(Run { straggler, longer: 0 });
+            run.straggler.behind = *behind;
+            run.straggler.collectives += 1;
+            let longer = named_behind.is_some_and(|named| is_much_longer(*behind, *named));
+            run.longer = if longer { run.longer + 1 } else { 0 };
+        }
+        // Who is named stays so while it is late: of two alike each is the last in turn.
+        let named = match named_behind {
+            Some(_) => self.first(|run| run.longer >= NAMED_AFTER).or(self.named),
+            None => self.first(|run| run.straggler.collectives >= NAMED_AFTER),
+        };
+        if named != self.named {
+            self.named = named;
+            self.runs.values_mut().for_each(|run| run.longer = 0);
+        }
+    }
+
+    /// The first of some that none of them holds up for much longer than: gateways that see the
+    /// same parties name the same one.
+    fn first(&self, which: impl Fn(&Run) -> bool) -> Option<Party> {
+        let some = || self.runs.values().filter(|run| which(run)).map(|run| run.straggler);
+        let most = some().map(|straggler| straggler.behind).max()?;
+        let first = some().find(|straggler| !is_much_longer(most, straggler.behind));
+        first.map(|straggler| straggler.party)
+    }
+
+    fn named(&self) -> Option<Straggler> {
+        self.runs.get(&self.named?).map(|run| run.straggler)
+    }
+
+    /// Whether a party, named or not, has held the others up for long enough to be.
+    fn has_lasted(&self, party: Party) -> bool {
+        self.runs.get(&party).is_some_and(|run| run.straggler.collectives >= NAMED_AFTER)
     }
 }
 
-impl Run {
-    fn note(&mut self, late: Option<(Party, Span)>) {
-        self.0 = late.map(|(party, behind)| {
-            let before = self.0.filter(|straggler| straggler.party == party);
-            let collectives = before.map_or(0, |straggler| straggler.collectives) + 1;
-            Straggler { party, behind, collectives }
-        });
-    }
+/// By half.
+fn is_much_longer(one: Span, other: Span) -> bool {
+    2 * one.ns() > 3 * other.ns()
 }
 
 /// Less is not worth a word: timers and schedulers take as much.
 const LATE_MIN: Span = Span::from_ms(10);
 /// Nor is less than this part of the time between two collectives.
 const LATE_DIVISOR: u64 = 20;
-/// Collectives one after the other in which the same party was late, until it is named.
+/// Collectives one after the other in which the same party was late, until it is named, or was
+/// late for much longer than who is named, until it is in its place.
 const NAMED_AFTER: u32 = 3;
 /// Collectives remembered at once.
 const OPEN_MAX: usize = 256;
@@ -284,12 +336,54 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_are_slow_one_is_named_and_stays_so() {
+        let (one, other) = (Party::Rank(RankId(1)), Party::Region(OTHER));
+        let mut pace = pace();
+        let mut times = |from: u64, below: u64, of: fn(u64) -> [u64; 3], named: Option<Party>| {
+            for number in from..below {
+                step(&mut pace, number, of(number));
+                assert_eq!(pace.straggler().map(|s| s.party), named, "after {number}");
+            }
+            pace.straggler().map(|s| (s.behind, s.collectives))
+        };
+        // Each is the last in turn.
+        let alike = |number| [500, 700 + 20 * (number % 2), 720 - 20 * (number % 2)];
+        times(0, 2, alike, None);
+        assert_eq!(times(2, 20, alike, Some(one)), Some((Span::from_ms(220), 20)));
+        // One that is much later takes its place, unless it is so in turns.
+        let in_turns = |number| if number % 3 == 0 { [500, 900, 700] } else { [500, 700, 900] };
+        times(20, 28, in_turns, Some(one));
+        times(28, 30, |_| [500, 700, 900], Some(one));
+        times(30, 40, |_| [500, 700, 900], Some(other));
+        times(40, 50, alike, Some(other));
+        // When it has caught up, the other one is still slow.
+        let left = times(50, 51, |_| [500, 700, 500], Some(one));
+        assert_eq!(left, Some((Span::from_ms(200), 51)));
+        times(51, 52, |_| [500; 3], None);
+    }
+
+    #[test]
+    fn two_links_that_are_slow_do_not_hide_each_other() {
+        let third = RegionId(2);
+        let parties = [Party::Rank(RankId(0)), Party::Region(OTHER), Party::Region(third)];
+        let mut pace = Pace::new(parties.into());
+        for number in 0..6 {
+            let by = [80 + 20 * (number % 2), 90].map(Span::from_ms);
+            pace.handle_slowed(&BTreeMap::from([(OTHER, by[0]), (third, by[1])]));
+            // What is beyond either is heard of late.
+            step(&mut pace, number, [500, 700, 800]);
+            let named = pace.straggler().map(|s| s.party);
+            assert_eq!(named, (number >= 2).then_some(Party::Link(OTHER)));
+        }
+    }
+
+    #[test]
     fn a_link_is_named_unless_somebody_holds_up_for_longer() {
         let mut pace = pace();
-        let slowed = |by| Some((OTHER, Span::from_ms(by)));
+        let slowed = |by| BTreeMap::from([(OTHER, Span::from_ms(by))]);
         for by in [70, 80, 90] {
             assert_eq!(pace.straggler(), None, "{by} ms");
-            pace.handle_slowed(slowed(by));
+            pace.handle_slowed(&slowed(by));
         }
         let straggler = pace.straggler().expect("named");
         assert_eq!((straggler.party, straggler.collectives), (Party::Link(OTHER), 3));
@@ -300,7 +394,7 @@ mod tests {
         assert_eq!(pace.straggler().expect("named").party, Party::Rank(RankId(1)));
         step(&mut pace, 6, [500; 3]);
         assert_eq!(pace.straggler().expect("named").party, Party::Link(OTHER));
-        pace.handle_slowed(None);
+        pace.handle_slowed(&BTreeMap::new());
         assert_eq!(pace.straggler(), None, "it is as it should be");
     }
 

@@ -6,6 +6,7 @@ pub mod control;
 mod direct;
 mod express;
 mod forecast;
+mod memory;
 mod operation;
 mod packing;
 mod proof;
@@ -14,7 +15,9 @@ mod shape;
 mod spread;
 mod windows;
 
+pub use express::EXPRESS_MAX;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
+pub use memory::{Memory, relay_bytes};
 pub use operation::Operation;
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
@@ -24,9 +27,6 @@ use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::ByteCount;
-
-/// The largest buffer that takes the express tree, if the plan has one.
-pub const EXPRESS_BYTES: u64 = 64 << 10;
 
 /// Regions above which there is no plan: pricing trees takes time with their square.
 pub const REGIONS_MAX: usize = 256;
@@ -40,6 +40,8 @@ pub struct Plan {
     pub reason: String,
     /// The unit of pipelining.
     pub segment: ByteCount,
+    /// The largest buffer that takes the express tree; 0 where there is none.
+    pub express_bytes: ByteCount,
     /// The trees: those with a share carry a buffer together; one without is the express tree.
     pub trees: Vec<Tree>,
 }
@@ -85,7 +87,7 @@ impl Algorithm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// Its part of the buffer, relative to the other trees'. The express tree has none: it
-    /// takes buffers of at most [`EXPRESS_BYTES`], and those whole.
+    /// takes buffers of at most [`Plan::express_bytes`], and those whole.
     pub share: u64,
     /// The gateways at the top, ascending.
     pub crown: Vec<GatewayId>,
@@ -136,8 +138,8 @@ pub enum PlanError {
 }
 
 /// Chooses the plan for a fabric: that of the least time for a large buffer, the simpler one
-/// of two that are within half a percent, and an express tree for small buffers where that is
-/// sooner. The same fabric always gives the same plan.
+/// of two that are within half a percent, and an express tree for buffers up to a size where that
+/// is sooner. The same fabric always gives the same plan.
 ///
 /// # Errors
 /// [`PlanError`] when the fabric is too large.
@@ -163,11 +165,15 @@ impl Plan {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
     }
 
-    /// FNV-1a of the plan's wire form: equal hashes give equal bits, run after run.
+    /// FNV-1a of the plan's wire form without its reason, since that says why and not what: equal
+    /// hashes give equal bits, run after run.
     pub fn hash(&self) -> u64 {
-        crate::wire::plan_bytes(self).into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        let unsaid = Self { reason: String::new(), ..self.clone() };
+        crate::wire::plan_bytes(&unsaid)
+            .into_iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
     }
 }
 

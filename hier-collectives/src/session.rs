@@ -107,9 +107,11 @@ struct Core {
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
     /// Bytes of partials of several local ranks.
     partial_bytes: u64,
-    /// When a segment, receipt or grant last moved something, or bytes of a long segment did.
+    /// When a segment, receipt or grant last moved something here, or bytes of a long segment did.
     progress: TimeNs,
-    /// When the others were last told of such bytes.
+    /// When another gateway last said that something moves there.
+    elsewhere: TimeNs,
+    /// When the others were last told that something moves here.
     told_moving: Option<TimeNs>,
 }
 
@@ -125,6 +127,8 @@ enum Job {
 struct Active {
     plan: Plan,
     roles: Vec<Role>,
+    /// What may be held of partials of subtrees.
+    relayed: ByteCount,
     /// Earlier plans, oldest first, each with the first collective that does not follow it.
     before: Vec<(Sequence, Plan, Vec<Role>)>,
     /// Changes of the plan that are known to have begun.
@@ -325,6 +329,12 @@ impl Session {
         if !self.peers.contains_key(&from) {
             return Err(PeerError::Stranger(from));
         }
+        let heard = self.hear(from, message, now);
+        self.tell_if_moving(now);
+        heard
+    }
+
+    fn hear(&mut self, from: GatewayId, message: Message, now: TimeNs) -> Result<(), PeerError> {
         match message {
             Message::Join { boot, last, next, committed } => {
                 self.on_join(from, Join { boot, last, next, committed }, now)
@@ -345,7 +355,7 @@ impl Session {
             }
             Message::Moving { epoch } => {
                 if self.is_current(epoch) {
-                    self.core.progress = now;
+                    self.core.elsewhere = now;
                 }
                 Ok(())
             }

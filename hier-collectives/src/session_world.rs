@@ -89,8 +89,13 @@ pub(super) fn tree(share: u64, crown: &[u16], parents: &[(u16, u16)]) -> Tree {
 }
 
 pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
-    let (algorithm, reason) = (Algorithm::Swap, String::new());
-    Plan { algorithm, reason, segment: ByteCount::new(SEGMENT_BYTES), trees }
+    Plan {
+        algorithm: Algorithm::Swap,
+        reason: String::new(),
+        segment: ByteCount::new(SEGMENT_BYTES),
+        express_bytes: ByteCount::default(),
+        trees,
+    }
 }
 
 impl World {
@@ -549,8 +554,10 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
     })
 }
 
-/// What waits for the parts of others is within one window for each peer, of all collectives
-/// together; each tree may round it up to a segment.
+/// What waits for the parts of others is within one window for each peer, and what is made of them
+/// and waits for results within one of ours, of all collectives together; each tree may round it up
+/// to a segment. All memory together is what the plan says; where collectives fail, both ends give
+/// room for what comes early back by themselves, so that for a moment it may be used twice.
 fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64>>)) {
     let Some(active) = &session.active else { return };
     let (me, fabric, plan) = (session.config.me, &session.config.fabric, &active.plan);
@@ -568,4 +575,25 @@ fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64
         let most = window + plan.trees.len() as u64 * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }
+    // Collectives under an earlier plan go on in its windows.
+    let plans = || active.before.iter().map(|(_, plan, _)| plan).chain([plan]);
+    let trees = |plan: &Plan| plan.trees.len() as u64 * plan.segment.get();
+    let relays = plans().map(|plan| plan::relay_bytes(fabric, me, plan).get() + trees(plan));
+    let most = relays.max().unwrap_or(0);
+    let relayed: u64 = session.live.values().map(relayed_bytes).sum();
+    assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
+    let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
+    let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();
+    let due = plans().map(|plan| plan.memory(fabric, me, session.config.partials));
+    let most = due.map(|due| due.total().get() + due.early.get()).max().unwrap_or(0);
+    assert!(held <= most, "{me} holds {held} bytes, above {most}");
+}
+
+/// Partials that were made of those of others.
+fn relayed_bytes(collective: &Collective) -> u64 {
+    let own = usize::from(collective.posts.len() > 1);
+    let parts = collective.parts.iter().filter(|part| part.needs_partial_job());
+    let segments = parts.flat_map(|part| &part.segments);
+    let made = segments.flat_map(|segment| segment.scratch.iter().skip(own));
+    made.map(|view| view.range.end - view.range.start).sum()
 }

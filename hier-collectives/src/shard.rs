@@ -66,7 +66,7 @@ impl Part {
 mod tests {
     use super::*;
     use crate::ids::GatewayId;
-    use crate::plan::{Algorithm, EXPRESS_BYTES};
+    use crate::plan::Algorithm;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use units::ByteCount;
@@ -77,7 +77,7 @@ mod tests {
             shares in proptest::collection::vec(1u64..1000, 1..8),
             bytes in 0u64..10_000_000,
             segment in 64u64..2_000_000,
-            express: bool,
+            express in proptest::option::of(0u64..4_000_000),
         ) {
             let tree = |share| Tree {
                 share,
@@ -88,7 +88,8 @@ mod tests {
                 algorithm: Algorithm::Local,
                 reason: String::new(),
                 segment: ByteCount::new(segment),
-                trees: shares.into_iter().chain(express.then_some(0)).map(tree).collect(),
+                express_bytes: ByteCount::new(express.unwrap_or(0)),
+                trees: shares.into_iter().chain(express.map(|_| 0)).map(tree).collect(),
             };
             let mut next = 0;
             for part in parts(&plan, bytes) {
@@ -105,7 +106,8 @@ mod tests {
             let parts = parts(&plan, bytes);
             prop_assert!(parts.iter().map(Part::segments).sum::<u32>() > 0, "nobody says here");
             let last = parts.last().map_or(0, Part::segments);
-            prop_assert_eq!(express && last > 0, express && bytes <= EXPRESS_BYTES);
+            let takes = express.is_some_and(|most| bytes <= most);
+            prop_assert_eq!(express.is_some() && last > 0, takes);
         }
     }
 }

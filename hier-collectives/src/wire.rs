@@ -536,6 +536,7 @@ fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
 fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     out.push(plan.algorithm as u8);
     put_u64(out, plan.segment.get());
+    put_u64(out, plan.express_bytes.get());
     put_text(out, &plan.reason);
     put_u16(out, u16::try_from(plan.trees.len()).unwrap_or(u16::MAX));
     for tree in &plan.trees {
@@ -600,10 +601,11 @@ impl Fields for Reader<'_> {
         let algorithm =
             Algorithm::from_code(self.u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
         let segment = ByteCount::new(self.u64()?);
+        let express_bytes = ByteCount::new(self.u64()?);
         let reason = self.text()?;
         let count = self.u16()?;
         let trees = (0..count).map(|_| self.tree()).collect::<Result<_, _>>()?;
-        Ok(Plan { algorithm, reason, segment, trees })
+        Ok(Plan { algorithm, reason, segment, express_bytes, trees })
     }
     fn tree(&mut self) -> Result<Tree, DecodeError> {
         let share = self.u64()?;

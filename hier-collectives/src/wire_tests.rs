@@ -12,11 +12,13 @@ fn plans() -> impl Strategy<Value = Plan> {
             crown: (0..crown).map(GatewayId).collect(),
             parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
         });
-    (".{0,40}", any::<u64>(), proptest::collection::vec(tree, 0..5)).prop_map(
-        |(reason, segment, trees)| Plan {
+    let (segment, express) = (any::<u64>(), any::<u64>());
+    (".{0,40}", segment, express, proptest::collection::vec(tree, 0..5)).prop_map(
+        |(reason, segment, express, trees)| Plan {
             algorithm: Algorithm::Swap,
             reason,
             segment: ByteCount::new(segment),
+            express_bytes: ByteCount::new(express),
             trees,
         },
     )
@@ -185,8 +187,13 @@ fn a_weight_that_is_no_weight_is_refused() {
 fn a_plan_has_one_wire_form() {
     let parents = [(GatewayId(1), GatewayId(0)), (GatewayId(2), GatewayId(0))].into();
     let tree = Tree { share: 1, crown: vec![GatewayId(0)], parents };
-    let (algorithm, segment) = (Algorithm::Swap, ByteCount::new(1 << 20));
-    let plan = Plan { algorithm, reason: String::new(), segment, trees: vec![tree] };
+    let plan = Plan {
+        algorithm: Algorithm::Swap,
+        reason: String::new(),
+        segment: ByteCount::new(1 << 20),
+        express_bytes: ByteCount::default(),
+        trees: vec![tree],
+    };
     let begin =
         Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan, committed: None };
     let mut bytes = begin.encode();

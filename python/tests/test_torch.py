@@ -175,6 +175,9 @@ class Small:
     def wrap(self):
         """Of one thread at a time."""
         if self.mode == "ddp":
+            # Until it is collected, the hooks of an earlier one stay on the parameters.
+            self.model = None
+            gc.collect()
             self.model, self.state = ddp_of(self.module, self.group)
         else:
             self.model, self.grads = self.module, FlatGrads(self.module, self.group)

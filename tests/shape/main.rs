@@ -1,6 +1,6 @@
 //! `cargo xtask bench shape`: what the hierarchy saves on the long haul, as a page.
 
-use scenarios::controls::{Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce};
+use scenarios::controls::{Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce, wrong_sums};
 use std::process::ExitCode;
 use units::ByteCount;
 
@@ -23,7 +23,8 @@ const MORE: f64 = 1.02;
 
 fn main() -> ExitCode {
     println!(
-        "All ranks all-reduce {SIZE} of f32 in virtual time by the production session, sites \
+        "Every rank's sums are compared with the right ones, bit by bit, in a buffer of i32 and one of \
+         f32; a wrong one fails the run. Then all ranks all-reduce {SIZE} of f32 in virtual time by the production session, sites \
          {WAN_RATE} and {WAN_RTT} of RTT apart, each pair by a link of its own. The hierarchy has a \
          gateway at each site and its own plan; ring and halving-doubling are plans over a gateway \
          for each rank, in rank order, so that a ring enters and leaves each site once; their links \
@@ -40,8 +41,12 @@ fn main() -> ExitCode {
     let mut good = true;
     for sites in SHAPES {
         for way in WAYS {
-            match all_reduce(way, sites, SIZE, 1) {
-                Ok(taken) => good &= row(sites, way, &taken),
+            let wrong = wrong_sums(way, sites, 1);
+            match wrong.and_then(|wrong| Ok((wrong, all_reduce(way, sites, SIZE, 1)?))) {
+                Ok((wrong, taken)) => {
+                    good &= row(sites, way, &taken) && wrong.is_empty();
+                    wrong.iter().for_each(|who| eprintln!("{sites:?}: {}: {who}", way.name()));
+                }
                 Err(error) => {
                     eprintln!("{sites:?}: {}: {error}", way.name());
                     return ExitCode::FAILURE;

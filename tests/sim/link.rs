@@ -101,13 +101,16 @@ fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
 }
 
 /// A tenth of 512 MiB at a tenth of 10 Gbit/s: as many times what the link holds. The whole is a
-/// row of `cargo xtask bench wan`.
+/// row of `cargo xtask bench wan`. What is lost last costs a round trip, a fortieth, in some seeds.
 #[test]
 fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");
     let shape = Shape { rtt: Span::from_ms(100), loss, ..Shape::new(1, 1) };
-    let row = series::in_a_row(&shape, (512 << 20) / 10 / 4 * 4, 8, 1);
-    println!("{row:?}");
-    assert!(row.eta >= 0.9, "{row:?}");
-    assert!(row.lanes.0 == row.lanes.1 && row.resent.get() == 0, "a connection closed: {row:?}");
+    let rows = (1..=5).map(|seed| series::in_a_row(&shape, (512 << 20) / 10 / 4 * 4, 8, seed));
+    let mut rows: Vec<InARow> = rows.collect();
+    rows.sort_by(|one, other| one.eta.total_cmp(&other.eta));
+    println!("{rows:?}");
+    let closed = |row: &InARow| row.lanes.0 != row.lanes.1 || row.resent.get() > 0;
+    assert!(!rows.iter().any(closed), "a connection closed: {rows:?}");
+    assert!(rows[2].eta >= 0.9 && rows[0].eta >= 0.88, "{rows:?}");
 }

@@ -13,6 +13,7 @@ mod jobs;
 mod jumbo;
 mod lanes;
 mod link;
+mod memory;
 mod mesh;
 mod pace;
 mod rate;

@@ -4,9 +4,8 @@
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
-use hier_collectives::plan;
 use scenarios::batch::{Case, outcomes, post_all, weight};
-use scenarios::mesh::{Mesh, Seat, expected};
+use scenarios::mesh::{EXPRESS_SEGMENTS, Mesh, Seat, expected};
 use scenarios::{Lab, ppm, simulate};
 use units::{BitRate, ByteCount, Span};
 
@@ -48,9 +47,9 @@ fn pairs() -> Vec<(ReduceOp, Dtype)> {
 /// Elements of short buffers.
 const SHORT: [u64; 6] = [1003, 3, 4000, 1, 131, 0];
 
-/// Elements of a buffer of 64 KiB and a ragged rest.
+/// Elements of a buffer of as much as an express tree takes and a ragged rest.
 fn long(dtype: Dtype, index: usize) -> u64 {
-    plan::EXPRESS_BYTES / dtype.size() + 1 + 997 * (index as u64 % 5)
+    EXPRESS_SEGMENTS * SEGMENT_BYTES / dtype.size() + 1 + 997 * (index as u64 % 5)
 }
 
 fn run(mesh: &Mesh, seed: u64, cases: &[Case]) {
@@ -68,8 +67,10 @@ fn arena(cases: &[Case]) -> u64 {
 }
 
 fn small_segments(mesh: Mesh) -> Mesh {
-    Mesh { segment: Some(ByteCount::new(16 << 10)), ..mesh }
+    Mesh { segment: Some(ByteCount::new(SEGMENT_BYTES)), ..mesh }
 }
+
+const SEGMENT_BYTES: u64 = 16 << 10;
 
 #[test]
 fn two_to_four_regions_give_every_rank_the_same_bits() {

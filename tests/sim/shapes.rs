@@ -1,11 +1,13 @@
 //! Fabrics of unequal ports and pairs: how close the production session comes to the bound.
 
-use gateway::simulate::{Deployment, Post, Simulation};
+use gateway::simulate::{Deployment, LinkSeen, Post, Simulation};
 use hier_collectives::bound;
-use hier_collectives::descriptor::{Dtype, Pattern};
-use hier_collectives::plan::{self, Plan, control};
-use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionSpec, WanPort};
+use scenarios::batch::{Case, outcomes, post_all};
 use scenarios::controls::{self, Way};
+use scenarios::mesh::{self, Mesh};
 use scenarios::simulate;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -62,13 +64,7 @@ fn collective(
 ) -> (f64, f64) {
     let operation = pattern.over(fabric).expect("a rank of the fabric");
     let forecast = plan.forecast(fabric, operation, size);
-    let (seconds, links) = simulate(async {
-        let deployment = Deployment::of(fabric.clone(), plan).expect("can be simulated");
-        let simulation = Simulation::start(deployment, size, seed).await.expect("starts");
-        let post = Post { after: Span::ZERO, bytes: size, pattern };
-        let done = simulation.collectives(&[post], Dtype::F32, || {}).await.expect("a result");
-        (done[0].as_secs_f64(), simulation.links().expect("links"))
-    });
+    let (seconds, links) = taken(fabric, plan, (pattern, size), seed);
     for link in &links {
         let planned =
             forecast.links.iter().find(|load| (load.from, load.to) == (link.from, link.to));
@@ -82,6 +78,22 @@ fn collective(
     let eta = forecast.bound.as_secs_f64() / seconds;
     println!("{seconds:.4} s, predicted {}, eta {eta:.4}", forecast.predicted);
     (seconds, eta)
+}
+
+/// One collective over links that carry nothing else: its seconds, and what each link saw.
+fn taken(
+    fabric: &Fabric,
+    plan: Plan,
+    (pattern, bytes): (Pattern, ByteCount),
+    seed: u64,
+) -> (f64, Vec<LinkSeen>) {
+    simulate(async {
+        let deployment = Deployment::of(fabric.clone(), plan).expect("can be simulated");
+        let simulation = Simulation::start(deployment, bytes, seed).await.expect("starts");
+        let post = Post { after: Span::ZERO, bytes, pattern };
+        let done = simulation.collectives(&[post], Dtype::F32, || {}).await.expect("a result");
+        (done[0].as_secs_f64(), simulation.links().expect("links"))
+    })
 }
 
 /// Twenty times what the smallest port has under way.
@@ -139,14 +151,27 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
     assert!(halving > 1.5, "{halving}");
 }
 
+/// Floats to the bit in the order of the trees; integers whatever the trees are.
 #[test]
-fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring() {
+fn a_hierarchy_and_flat_algorithms_give_right_sums() {
+    for sites in [&[3, 2][..], &[2, 1, 3]] {
+        for way in [Way::Hierarchy, Way::Ring, Way::HalvingDoubling] {
+            let wrong = controls::wrong_sums(way, sites, 1).expect("results");
+            assert!(wrong.is_empty(), "{sites:?} {}: {wrong:?}", way.name());
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring_that_goes_one_way() {
     // Twenty BDP of a link.
     let size = ByteCount::new(30_000_000);
     let seconds = |way| controls::all_reduce(way, &[1; 4], size, 1).expect("a result").seconds;
-    let [hierarchy, ring] = [Way::Hierarchy, Way::OneWayRing].map(seconds);
-    println!("{hierarchy:.3} s, a ring {ring:.3} s");
-    assert!(ring >= 2.5 * hierarchy, "{hierarchy} s, a ring {ring} s");
+    let [hierarchy, one_way, both_ways] = [Way::Hierarchy, Way::OneWayRing, Way::Ring].map(seconds);
+    let told = format!("{hierarchy:.3} s, a ring {one_way:.3} s, one both ways {both_ways:.3} s");
+    println!("{told}");
+    assert!(one_way >= 2.5 * hierarchy, "{told}");
+    assert!(both_ways >= 1.5 * hierarchy, "{told}");
 }
 
 #[test]
@@ -173,4 +198,71 @@ fn gateways_of_a_region_fill_their_ports_together() {
         let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(200), 1);
         assert!(eta >= 0.9, "without {missing:?}: eta {eta:.4}");
     }
+}
+
+/// With two ranks at each gateway, whose partials take four times the memory that there is for
+/// them.
+#[test]
+fn all_owners_ports_are_filled_with_little_memory_for_partials() {
+    let mut mesh = Mesh::of_gateways(vec![vec![(2, Some(mbit(200)))]; 4]);
+    for (_, rate, rtt) in &mut mesh.links {
+        (*rate, *rtt) = (mbit(200), Span::from_ms(40));
+    }
+    mesh.memory = ByteCount::new(4 << 20);
+    // Of four bytes each.
+    let elements = mesh.memory.get();
+    let case = Case::new(ReduceOp::Sum, Dtype::I32, elements, 1);
+    let fabric = mesh.fabric();
+    let seconds = simulate(async {
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(40 << 20).await;
+        // Until all lanes are up.
+        lab.sleep(Span::from_secs(1)).await;
+        let begin = lab.host.now();
+        let mut operations = post_all(&clients, &case).await;
+        let outcomes = outcomes(&mut operations).await;
+        let seconds = lab.host.now().since(begin).as_secs_f64();
+        let expected = mesh::expected(&fabric, &mesh.plan(), &case);
+        for (rank, outcome) in outcomes.into_iter().enumerate() {
+            assert!(outcome.expect("a result") == expected, "rank {rank} has other bits");
+        }
+        seconds
+    });
+    let bytes = ByteCount::new(case.elements * case.dtype.size());
+    let eta = bound::all_reduce(&fabric, bytes).as_secs_f64() / seconds;
+    println!("{seconds:.4} s, eta {eta:.4}");
+    assert!(eta >= 0.8, "eta {eta:.4}");
+}
+
+/// The seconds of an all-reduce by the plan, all of it by the express tree or none of it.
+fn by_express_or_not(fabric: &Fabric, plan: &Plan, size: ByteCount) -> [f64; 2] {
+    [size, ByteCount::default()].map(|express_bytes| {
+        let plan = Plan { express_bytes, ..plan.clone() };
+        let predicted = plan.forecast(fabric, Operation::AllReduce, size).predicted;
+        let (seconds, _) = taken(fabric, plan, (Pattern::AllReduce, size), 1);
+        println!("{size}, express up to {express_bytes}: {seconds:.4} s, predicted {predicted}");
+        seconds
+    })
+}
+
+#[test]
+fn a_mebibyte_far_away_is_sooner_over_one_hop() {
+    let near = mesh(&[10_000; 3], 10_000);
+    let far = near.links().iter().map(|link| Link { rtt: Span::from_ms(100), ..link.clone() });
+    let fabric = near.with_links(far.collect());
+    let (plan, size) = (plan::plan(&fabric).expect("a plan"), ByteCount::new(1 << 20));
+    assert!(plan.takes_express(size.get()), "{}", plan.reason);
+    let [express, others] = by_express_or_not(&fabric, &plan, size);
+    assert!(express < 0.06 && others > 0.1, "{express} s, {others} s");
+}
+
+#[test]
+fn the_largest_buffer_of_one_hop_is_where_one_hop_stops_being_sooner() {
+    let fabric = mesh(&[200; 3], 200);
+    let plan = plan::plan(&fabric).expect("a plan");
+    let most = plan.express_bytes.get();
+    let [express, others] = by_express_or_not(&fabric, &plan, ByteCount::new(most / 2));
+    assert!(express < 0.95 * others, "half of {most}: {express} s, {others} s");
+    let [express, others] = by_express_or_not(&fabric, &plan, ByteCount::new(2 * most));
+    assert!(others < 0.95 * express, "twice {most}: {express} s, {others} s");
 }

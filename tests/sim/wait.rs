@@ -2,10 +2,12 @@
 
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, FailureCode};
 use scenarios::batch::{Case, outcomes, post, post_all, post_with, succeeds};
+use scenarios::mesh::Mesh;
 use scenarios::{Lab, Shape, simulate};
-use units::Span;
+use units::{BitRate, Span};
 
 const CASE: Case = Case {
     op: ReduceOp::Sum,
@@ -193,6 +195,43 @@ fn a_rank_that_attaches_again_ends_what_waits_for_it() {
         assert!(failure.text.contains("rank 0 (east) attached again"), "{failure}");
         next_epoch(&lab, &clients, before).await;
         succeeds(&clients, 2, &CASE).await;
+    });
+}
+
+/// Five regions in a row: what the first broadcasts is at the second at once, and takes thirteen
+/// seconds from there to the third, which adds what follows it. Meanwhile the first sees nothing
+/// move.
+#[test]
+fn what_moves_behind_a_relay_is_not_taken_for_a_stall() {
+    simulate(async {
+        let mut mesh = Mesh::of_ranks(&[1; 5]);
+        mesh.links.retain(|((a, b), ..)| b - a == 1);
+        let slow = BitRate::from_bits_per_second(20_000_000);
+        mesh.links.iter_mut().filter(|(ends, ..)| *ends == (1, 2)).for_each(|link| link.1 = slow);
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(80 << 20).await;
+        let large = Case { elements: 8 << 20, ..CASE };
+        let sent = large.contributions(1).remove(0);
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        for client in &clients {
+            let mut tensor = client.allocate(large.dtype, large.elements).expect("room");
+            if client.rank() == RankId(0) {
+                tensor.write(&sent);
+            }
+            before.push(client.broadcast(tensor, RankId(0)).await.expect("posted"));
+        }
+        let small = Case { dtype: Dtype::I32, ..CASE };
+        for client in &clients {
+            behind.push(post(client, &small).await);
+        }
+        let begun = lab.host.now();
+        for outcome in outcomes(&mut behind).await {
+            assert!(outcome.expect("a result") == small.in_any_order(5), "other bits");
+        }
+        assert!(lab.host.now().since(begun) > Span::from_secs(13), "no longer than a stall");
+        for outcome in outcomes(&mut before).await {
+            assert!(outcome.expect("a result") == sent, "other bits");
+        }
     });
 }
 

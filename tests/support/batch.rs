@@ -4,6 +4,7 @@ use crate::data;
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
+use hier_collectives::reduce::reduce_slices;
 use units::Span;
 
 /// A collective whose contributions follow from a seed.
@@ -43,6 +44,15 @@ impl Case {
             Values::Ordinary => data::ordinary,
         };
         (0..ranks).map(|rank| make(self.dtype, self.elements, rank, self.seed)).collect()
+    }
+
+    /// What every rank must get, whatever the way, where no order of operands changes the bits.
+    pub fn in_any_order(&self, ranks: u32) -> Vec<u8> {
+        let contributions = self.contributions(ranks);
+        let inputs: Vec<(&[u8], f64)> = contributions.iter().map(|c| (&c[..], 1.0)).collect();
+        let mut out = vec![0; contributions[0].len()];
+        reduce_slices(self.op, self.dtype, &mut out, &inputs).expect("fitting slices");
+        out
     }
 
     /// What every rank must get when the first `east` of `ranks` are in the first region.

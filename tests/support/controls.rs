@@ -1,8 +1,11 @@
 //! What the hierarchy saves: the same buffer over the same sites, by one gateway for each site
 //! and by flat algorithms over all ranks, all by the production session.
 
+use crate::batch::{Case, outcomes, post_all};
+use crate::mesh::expected;
+use gateway::client::DEFAULT_TIMEOUT;
 use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
-use hier_collectives::descriptor::{Dtype, Pattern};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, control};
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
@@ -53,7 +56,8 @@ impl Way {
     }
 }
 
-/// All-reduces a buffer over sites of so many ranks, by the production session.
+/// All-reduces a buffer over sites of so many ranks, by the production session. Its values are of
+/// no account: see [`wrong_sums`].
 ///
 /// # Errors
 /// [`SimulateError`].
@@ -63,16 +67,7 @@ pub fn all_reduce(
     size: ByteCount,
     seed: u64,
 ) -> Result<Taken, SimulateError> {
-    let (deployment, site_of) = match way {
-        Way::Hierarchy => {
-            let fabric = hierarchy(sites);
-            let plan = plan::plan(&fabric).expect("few regions");
-            let site_of = (0..sites.len()).collect();
-            (Deployment::of(fabric, plan)?, site_of)
-        }
-        Way::OneWayRing | Way::Ring => flat(sites, control::ring)?,
-        Way::HalvingDoubling => flat(sites, control::halving_doubling)?,
-    };
+    let (deployment, site_of) = deployment(way, sites)?;
     // Trees of a plan go up and down the same edges. A ring that goes one way puts on its one
     // direction of a link what one that goes both ways puts on each with twice the buffer; between
     // two sites alone both meet on one link.
@@ -107,6 +102,55 @@ pub fn all_reduce(
         }
         Ok(Taken { seconds: done[0].as_secs_f64(), out, queue_peak, senders: senders.get() })
     })?
+}
+
+/// All-reduces values of every kind by the same gateways over the same links, and says who got
+/// another sum than the right one: nobody, if all is well.
+///
+/// # Errors
+/// [`SimulateError`].
+pub fn wrong_sums(way: Way, sites: &[u32], seed: u64) -> Result<Vec<String>, SimulateError> {
+    let (deployment, _) = deployment(way, sites)?;
+    let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
+    let ranks = fabric.world_size();
+    gateway::simulate::run(async {
+        let lab = deployment.lab(seed).await?;
+        let mut clients = Vec::new();
+        for rank in 0..ranks {
+            let client = lab.attach_to(Deployment::JOB, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
+            clients.push(client);
+        }
+        let mut wrong = Vec::new();
+        for dtype in [Dtype::I32, Dtype::F32] {
+            let case = Case::new(ReduceOp::Sum, dtype, SUM_ELEMENTS, seed);
+            // Floats in the order of the trees; integers without a word of the plan.
+            let right = match dtype.is_float() {
+                true => expected(&fabric, &plan, &case),
+                false => case.in_any_order(ranks),
+            };
+            let mut operations = post_all(&clients, &case).await;
+            for (rank, outcome) in outcomes(&mut operations).await.into_iter().enumerate() {
+                if outcome? != right {
+                    wrong.push(format!("rank {rank} has another sum of {dtype}"));
+                }
+            }
+        }
+        Ok(wrong)
+    })?
+}
+
+/// The gateways of a way, and the site of each.
+fn deployment(way: Way, sites: &[u32]) -> Result<(Deployment, Vec<usize>), SimulateError> {
+    match way {
+        Way::Hierarchy => {
+            let fabric = hierarchy(sites);
+            let plan = plan::plan(&fabric).expect("few regions");
+            let site_of = (0..sites.len()).collect();
+            Ok((Deployment::of(fabric, plan)?, site_of))
+        }
+        Way::OneWayRing | Way::Ring => flat(sites, control::ring),
+        Way::HalvingDoubling => flat(sites, control::halving_doubling),
+    }
 }
 
 fn ip(site: usize) -> IpAddr {
@@ -219,3 +263,7 @@ const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
 const LAN_RTT: Span = Span::from_ms(1);
 /// What a pair gets that the plan sends nothing between.
 const IDLE_PART: f64 = 0.01;
+/// Of a buffer whose sums are compared: more than an express tree takes, and ragged.
+const SUM_ELEMENTS: u64 = 1_100_003;
+/// Room for two such buffers and their results.
+const SUM_ARENA: u64 = 20 << 20;

@@ -25,12 +25,18 @@ pub struct Mesh {
     pub links: Vec<((usize, usize), BitRate, Span)>,
     /// Random loss of every link each way.
     pub loss: Fraction,
-    /// Segments of this size instead of the plan's own choice.
+    /// Segments of this size instead of the plan's own choice; and the express tree, if there is
+    /// one, for buffers up to [`EXPRESS_SEGMENTS`] of them, so that short buffers take all trees.
     pub segment: Option<ByteCount>,
+    /// Memory of each gateway for partials.
+    pub memory: ByteCount,
 }
 
 /// A gateway: its ranks, and what its port carries each way, if it has one.
 pub type Seat = (u32, Option<BitRate>);
+
+/// Segments of the largest buffer that takes the express tree, where segments are chosen.
+pub const EXPRESS_SEGMENTS: u64 = 4;
 
 const PORT: BitRate = BitRate::from_bits_per_second(1_000_000_000);
 
@@ -50,7 +56,8 @@ impl Mesh {
                 links.push(((a, b), PORT, rtt));
             }
         }
-        Self { regions, links, loss: Fraction::default(), segment: None }
+        let memory = ByteCount::new(64 << 20);
+        Self { regions, links, loss: Fraction::default(), segment: None, memory }
     }
 
     /// The same without the link between two regions.
@@ -87,7 +94,10 @@ impl Mesh {
     /// The plan that its gateways follow.
     pub fn plan(&self) -> Plan {
         let mut plan = plan::plan(&self.fabric()).expect("a plan");
-        plan.segment = self.segment.unwrap_or(plan.segment);
+        if let Some(segment) = self.segment {
+            let most = ByteCount::new(EXPRESS_SEGMENTS * segment.get());
+            (plan.segment, plan.express_bytes) = (segment, plan.express_bytes.min(most));
+        }
         plan
     }
 
@@ -117,7 +127,7 @@ impl Mesh {
             plan: self.plan(),
             addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
-            memory: ByteCount::new(64 << 20),
+            memory: self.memory,
             policies: Policies::new(),
             fabric,
         };

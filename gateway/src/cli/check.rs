@@ -2,10 +2,12 @@
 
 use super::table::table;
 use super::{CommandError, Exit, show, show_json};
-use crate::config::{ConfigFile, FabricFile, Fault, Faults, RegionFile};
+use crate::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use clap::Args;
+use hier_collectives::plan;
 use serde::Serialize;
 use std::path::PathBuf;
+use units::ByteCount;
 
 /// Check config files: fabrics and regions, told apart by their content.
 ///
@@ -106,6 +108,16 @@ fn describe_region(file: &RegionFile) -> String {
         })
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
-    let fabric = file.fabric().fabric().name();
-    format!("{} of {fabric}; jobs: {}", gateways.join(", "), jobs.join(", "))
+    let fabric = file.fabric().fabric();
+    let windows = plan::plan(fabric).ok().and_then(|plan| {
+        let take = |gateway: &GatewayConfig| plan.memory(fabric, gateway.id, ByteCount::default());
+        file.gateways().map(|gateway| take(gateway).total()).max()
+    });
+    let windows = windows.unwrap_or_default();
+    format!(
+        "{} of {}; jobs: {}; beside `memory`, windows of each hold at most {windows}",
+        gateways.join(", "),
+        fabric.name(),
+        jobs.join(", "),
+    )
 }

@@ -4,6 +4,7 @@ use crate::bench::BenchError;
 use crate::certs::CertsError;
 use crate::client::AttachError;
 use crate::config::{Faults, GatewayChoiceError};
+use crate::daemon::StartError;
 use crate::local::operator::OperatorError;
 use crate::observe::server::FetchError;
 use crate::quickstart::QuickstartError;
@@ -79,7 +80,7 @@ pub enum CommandError {
     Credentials(#[from] crate::wan::tls::CredentialsError),
     /// A gateway that does not start.
     #[error(transparent)]
-    Start(#[from] crate::daemon::StartError),
+    Start(#[from] StartError),
     /// A benchmark that measured nothing.
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -107,6 +108,7 @@ impl CommandError {
             | Self::Token(_)
             | Self::Quickstart(QuickstartError::Fabric(_))
             | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
+            | Self::Start(StartError::Plan(_))
             | Self::Credentials(_) => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
                 Exit::NothingAnswers

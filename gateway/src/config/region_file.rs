@@ -44,7 +44,8 @@ pub struct GatewayConfig {
     pub key: PathBuf,
     /// Certificate of the CA that all gateways trust, PEM.
     pub ca: PathBuf,
-    /// Memory it may use for collectives, all jobs together.
+    /// Memory for partials of its ranks, all jobs together. The windows of plans come on top:
+    /// `landbridge check` says how much.
     pub memory: ByteCount,
 }
 

@@ -69,6 +69,8 @@ struct State {
     words: BTreeMap<GatewayId, LinkWord>,
     /// What was last told of it.
     told: LinkState,
+    /// Its round trip, while that is far longer than the fabric says.
+    stretched: Option<Span>,
 }
 
 impl Links {
@@ -79,7 +81,8 @@ impl Links {
             let ends = (link.a, link.b);
             let schedule = policies.get(&ends).and_then(|policy| policy.schedule.clone());
             let Link { rate, rtt, loss, .. } = *link;
-            (ends, State { schedule, words: BTreeMap::new(), told: LinkState { rate, rtt, loss } })
+            let told = LinkState { rate, rtt, loss };
+            (ends, State { schedule, words: BTreeMap::new(), told, stretched: None })
         };
         let links = ours.map(state).collect();
         Self { fabric, me, links }
@@ -170,15 +173,11 @@ impl Links {
         let link = self.fabric.link(ends.0, ends.1)?;
         let name = self.name(link);
         let told = &mut self.links.get_mut(&ends)?.told;
-        let apart = |one: u64, other: u64, part: f64| {
-            one.abs_diff(other) as f64 > part * one.max(other) as f64
-        };
-        let (rtt, rtt_told) = (found.rtt.ns(), told.rtt.ns());
         let loss = (found.loss.as_f64() - told.loss.as_f64()).abs();
         let whole = found.rate == link.rate && told.rate != link.rate;
         let news = whole
             || apart(found.rate.bits_per_second(), told.rate.bits_per_second(), RATE_NEWS)
-            || (apart(rtt, rtt_told, RTT_NEWS) && rtt.abs_diff(rtt_told) > RTT_NEWS_MIN.ns())
+            || is_other_rtt(found.rtt, told.rtt)
             || loss > LOSS_NEWS;
         if !news || !found.is_valid() {
             return None;
@@ -187,9 +186,14 @@ impl Links {
         Some((found, name))
     }
 
-    /// What was last told of a link.
-    pub fn told(&self, ends: (RegionId, RegionId)) -> Option<LinkState> {
-        self.links.get(&ends).map(|state| state.told)
+    /// How long a link is: as last told, or as it is found to be stretched just now. An estimate
+    /// that breathes is no news here either.
+    pub fn rtt(&mut self, ends: (RegionId, RegionId), stretched: Option<Span>) -> Option<Span> {
+        let state = self.links.get_mut(&ends)?;
+        let before = state.stretched;
+        let breathes = |before: &Span| stretched.is_some_and(|now| !is_other_rtt(*before, now));
+        state.stretched = before.filter(breathes).or(stretched);
+        state.stretched.max(Some(state.told.rtt))
     }
 
     /// The regions of the link to a peer.
@@ -202,6 +206,15 @@ impl Links {
     fn name(&self, link: &Link) -> String {
         format!("{}-{}", self.fabric.region(link.a).name, self.fabric.region(link.b).name)
     }
+}
+
+fn apart(one: u64, other: u64, part: f64) -> bool {
+    one.abs_diff(other) as f64 > part * one.max(other) as f64
+}
+
+fn is_other_rtt(one: Span, other: Span) -> bool {
+    let (one, other) = (one.ns(), other.ns());
+    apart(one, other, RTT_NEWS) && one.abs_diff(other) > RTT_NEWS_MIN.ns()
 }
 
 /// A rate that has changed by less than this part is not told anew,

@@ -22,8 +22,8 @@ pub(super) struct Watch {
     delays: Vec<Span>,
     /// This gateway's links that are not what they should be, by the region at the other end.
     slow: BTreeMap<RegionId, SlowLink>,
-    /// By size, which of them makes a collective longest, and by how much.
-    slowed: BTreeMap<u64, Option<(RegionId, Span)>>,
+    /// By size, which of them make a collective much longer, and by how much.
+    slowed: BTreeMap<u64, BTreeMap<RegionId, Span>>,
     told: Option<Party>,
 }
 
@@ -88,7 +88,7 @@ impl Watch {
         }
         if slow.is_empty() {
             // Also where nothing large enough to show it follows.
-            self.pace.handle_slowed(None);
+            self.pace.handle_slowed(&BTreeMap::new());
         }
     }
 
@@ -97,24 +97,24 @@ impl Watch {
         self.pace.handle_result(sequence, now);
         if let Some(plan) = plan.filter(|_| bytes >= JUDGED_BYTES_MIN) {
             let slowed = self.slowed(plan, bytes);
-            self.pace.handle_slowed(slowed);
+            self.pace.handle_slowed(&slowed);
         }
     }
 
-    /// The link that adds most to a collective, if one adds much.
-    fn slowed(&mut self, plan: &Plan, bytes: u64) -> Option<(RegionId, Span)> {
+    /// The links that add much to a collective.
+    fn slowed(&mut self, plan: &Plan, bytes: u64) -> BTreeMap<RegionId, Span> {
         if let Some(known) = self.slowed.get(&bytes) {
-            return *known;
+            return known.clone();
         }
         let adds = self.slow.iter().filter_map(|(to, link)| {
             let added = self.adds(plan, *to, link, bytes)?;
             Some((*to, added))
         });
-        let slowed = adds.max_by_key(|(_, added)| *added);
+        let slowed: BTreeMap<RegionId, Span> = adds.collect();
         if self.slowed.len() >= SIZES_MAX {
             self.slowed.clear();
         }
-        self.slowed.insert(bytes, slowed);
+        self.slowed.insert(bytes, slowed.clone());
         slowed
     }
 

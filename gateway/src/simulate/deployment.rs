@@ -64,6 +64,9 @@ pub struct LinkSeen {
 }
 
 impl Deployment {
+    /// The job that all ranks are of.
+    pub const JOB: &str = "simulation";
+
     /// A fabric as it is, with its own plan.
     ///
     /// # Errors
@@ -95,6 +98,37 @@ impl Deployment {
         ByteCount::new(links.sum::<u64>() + held.sum::<u64>() + ranks)
     }
 
+    /// Its gateways, for ranks whose memory is whole. Everything random comes from `seed`.
+    ///
+    /// # Errors
+    /// [`SimulateError`].
+    pub async fn lab(self, seed: u64) -> Result<Lab, SimulateError> {
+        let Self { fabric, plan, addresses, network } = self;
+        let net = VirtualNet::new();
+        network.lay(&net, seed);
+        let job = Job {
+            name: Self::JOB.to_owned(),
+            token: [7; 32].into(),
+            // It is folded, or small.
+            memory: ByteCount::new(u64::MAX),
+            weight: NonZeroU32::MIN,
+        };
+        let keys = Keys::make(&fabric)?;
+        let setup = Setup {
+            fabric: Arc::clone(&fabric),
+            plan,
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            jobs: vec![job],
+            memory: MEMORY,
+            policies: Policies::new(),
+        };
+        let mut lab = Lab::new(setup, net, seed);
+        for id in fabric.gateway_ids() {
+            lab.add_gateway(id, keys.papers(&fabric, id)?).await?;
+        }
+        Ok(lab)
+    }
+
     fn check(&self, bytes: ByteCount) -> Result<(), SimulateError> {
         let (needed, limit) = (self.memory(bytes), MEMORY_MAX);
         if needed > limit {
@@ -117,34 +151,13 @@ impl Simulation {
         seed: u64,
     ) -> Result<Self, SimulateError> {
         deployment.check(room)?;
-        let Deployment { fabric, plan, addresses, network } = deployment;
-        let net = VirtualNet::new();
-        network.lay(&net, seed);
-        let job = Job {
-            name: JOB.to_owned(),
-            token: [7; 32].into(),
-            // It is folded.
-            memory: ByteCount::new(u64::MAX),
-            weight: NonZeroU32::MIN,
-        };
-        let keys = Keys::make(&fabric)?;
-        let setup = Setup {
-            fabric: Arc::clone(&fabric),
-            plan,
-            addresses: addresses.into_iter().map(Into::into).collect(),
-            jobs: vec![job],
-            memory: MEMORY,
-            policies: Policies::new(),
-        };
-        let mut lab = Lab::new(setup, net, seed);
-        for id in fabric.gateway_ids() {
-            lab.add_gateway(id, keys.papers(&fabric, id)?).await?;
-        }
+        let network = deployment.network.clone();
+        let lab = deployment.lab(seed).await?;
         // A slot's ends are rounded up to whole cache lines.
         let arena = 2 * room.get() + SLOTS_BYTES;
         let mut clients = Vec::new();
-        for rank in 0..fabric.world_size() {
-            clients.push(lab.attach_folded(JOB, rank, arena).await?);
+        for rank in 0..lab.fabric.world_size() {
+            clients.push(lab.attach_folded(Deployment::JOB, rank, arena).await?);
         }
         let simulation = Self { lab, clients, network, seed };
         simulation.settle().await;
@@ -258,8 +271,6 @@ impl Simulation {
         Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
     }
 }
-
-const JOB: &str = "simulation";
 
 /// UDP ports from one gateway of a region to the next: room for the most lanes.
 const PORTS: u16 = 32;

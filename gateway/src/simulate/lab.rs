@@ -93,7 +93,7 @@ impl Lab {
     pub fn new(setup: Setup, net: VirtualNet, seed: u64) -> Self {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
         let fabric = Arc::clone(&setup.fabric);
-        Self { net, host, fabric, gateways: vec![], setup, doors: vec![] }
+        Self { net, host, fabric, gateways: Vec::new(), setup, doors: Vec::new() }
     }
 
     /// Starts a gateway; those before it run.

@@ -37,6 +37,10 @@ const NEWS: f64 = 0.98;
 const LEAST: f64 = 1.0 / 16.0;
 /// Spans after a finding that still show what was under way before it.
 const SETTLE: u32 = 5;
+/// A finding is put right after so many spans in full use, one after the other, with a queue
+const CLOSE: usize = 4;
+/// and this much loss beyond the fabric's expectation.
+const CLOSE_LOSS: f64 = 0.005;
 /// The part of its rate from which on a link is in full use,
 const FULL: f64 = 0.8;
 /// and from which on it carries more than before when more is tried.
@@ -58,6 +62,12 @@ const WHOLE: f64 = 0.97;
 const FORGET_AFTER: Span = Span::from_secs(600);
 /// Spans whose least round trip is the link's own, and over which random loss is counted.
 const MEMORY: usize = 50;
+/// A path is stretched that took, in so many spans one after the other,
+const STRETCHED: usize = 3;
+/// this many times the fabric's round trip
+const FAR: f64 = 1.5;
+/// and so much more: so long is no queue of our own, nor a moment in which we were not scheduled.
+const FAR_ABOVE: Span = Span::from_ms(10);
 /// Packets below which the loss is what the fabric says.
 const LOSS_PACKETS_MIN: u64 = 4096;
 
@@ -81,10 +91,14 @@ pub struct Estimate {
     /// Least round trip of the span under way, and of the last ones.
     least: Option<Span>,
     rounds: VecDeque<Span>,
+    /// Those of the last spans that took far longer than the fabric says, one after the other.
+    long: VecDeque<Span>,
     /// Packets sent and lost in the last spans without congestion.
     losses: VecDeque<(u64, u64)>,
     /// What the link carried in congested spans, in bits per second.
     evidence: Option<Vec<f64>>,
+    /// Spans in which a queue stood although the link was held to what it was found to carry.
+    queued: Vec<Tick>,
     calm: u32,
     settling: u32,
     /// What it carries, when that is less than the fabric says.
@@ -99,6 +113,7 @@ pub struct Estimate {
     used: TimeNs,
 }
 
+#[derive(Debug, Clone, Copy)]
 struct Tick {
     sent: u64,
     lost: u64,
@@ -115,8 +130,10 @@ impl Estimate {
             begun: None,
             least: None,
             rounds: VecDeque::new(),
+            long: VecDeque::new(),
             losses: VecDeque::new(),
             evidence: None,
+            queued: Vec::with_capacity(CLOSE),
             calm: 0,
             settling: 0,
             known: None,
@@ -141,6 +158,13 @@ impl Estimate {
     /// The link's own round trip, once one was measured.
     pub fn rtt(&self) -> Option<Span> {
         self.rounds.iter().min().copied()
+    }
+
+    /// The round trip of now, when it is far longer than the fabric says. A queue may be part of
+    /// it: that holds others up as distance does, but is nothing to plan for.
+    pub fn stretched(&self) -> Option<Span> {
+        let shortest = self.long.iter().min().copied();
+        shortest.filter(|_| self.long.len() == STRETCHED)
     }
 
     /// Random loss, once enough has passed to tell.
@@ -172,6 +196,7 @@ impl Estimate {
         }
         self.begun = Some((now, passed));
         let least = self.least.take();
+        self.note_long(least, sent >= PACKETS_MIN);
         if self.known.is_none() {
             self.used = now;
         } else if now.since(self.used) > FORGET_AFTER {
@@ -184,6 +209,22 @@ impl Estimate {
             self.take(&tick, held.bits_per_second() as f64, now);
         }
         keep(&mut self.rounds, rtt);
+    }
+
+    /// A span is over in which the fastest packet took `least`. Few packets may be of one burst,
+    /// which takes long by itself; but one that was fast shows that the path is short.
+    fn note_long(&mut self, least: Option<Span>, enough: bool) {
+        let Some(least) = least else { return };
+        let usual = self.link.rtt;
+        let far = least.ns() as f64 > FAR * usual.ns() as f64 && least > usual + FAR_ABOVE;
+        if !far {
+            self.long.clear();
+        } else if enough {
+            self.long.push_back(least);
+            if self.long.len() > STRETCHED {
+                self.long.pop_front();
+            }
+        }
     }
 
     fn is_thin(&self) -> bool {
@@ -213,7 +254,34 @@ impl Estimate {
         if tick.lost < tick.sent / 2 {
             keep(&mut self.losses, (tick.sent, tick.lost));
         }
-        self.try_more(tick, now);
+        if !self.put_right(tick, now) {
+            self.try_more(tick, now);
+        }
+    }
+
+    /// Before a queue that stands, what is delivered is what the link carries: so a finding that
+    /// was a little too high is put right by the mean, which is closer than the first one.
+    fn put_right(&mut self, tick: &Tick, now: TimeNs) -> bool {
+        let known = self.known.filter(|_| self.trial.is_none());
+        let Some(known) = known.filter(|known| self.is_queued(tick) && tick.carried > FULL * known)
+        else {
+            self.queued.clear();
+            return false;
+        };
+        self.queued.push(*tick);
+        if self.queued.len() < CLOSE {
+            return true;
+        }
+        let spans = std::mem::take(&mut self.queued);
+        let sum = |of: fn(&Tick) -> f64| spans.iter().map(of).sum::<f64>();
+        let lost = sum(|tick| tick.lost as f64) / sum(|tick| tick.sent as f64);
+        let carried = sum(|tick| tick.carried) / CLOSE as f64;
+        if lost < self.link.loss.as_f64() + CLOSE_LOSS || carried >= known {
+            return false;
+        }
+        self.known = Some(carried);
+        (self.full, self.settling, self.used) = (0, SETTLE, now);
+        true
     }
 
     fn is_queued(&self, tick: &Tick) -> bool {
@@ -327,6 +395,17 @@ mod tests {
             }
         }
 
+        /// Spans of 100 ms in which the fastest of so many packets took this long.
+        fn take(&mut self, packets: u64, round_trips_ms: &[u64]) {
+            for ms in round_trips_ms {
+                self.now = self.now + Span::from_ms(100);
+                self.passed.sent += packets;
+                self.passed.delivered_bytes += packets * PACKET;
+                let link = (PairRate::alone(HELD), HELD);
+                self.estimate.look(self.now, (self.passed, Some(Span::from_ms(*ms))), link);
+            }
+        }
+
         /// As above, with as much offered as the estimate lets through.
         fn fill(&mut self, spans: u32, carries: f64) {
             for _ in 0..spans {
@@ -367,6 +446,34 @@ mod tests {
         assert!(bench.carries().is_some_and(|carries| carries < 81.0));
         bench.fill(300, 900.0);
         assert_eq!(bench.carries(), None);
+    }
+
+    /// A link that delivers in bursts carries, span by span, a little more or less.
+    #[test]
+    fn a_finding_that_is_a_little_too_high_is_put_right() {
+        let mut bench = Bench::new(0);
+        bench.fill(10, 900.0);
+        for round in 0..20 {
+            bench.fill(1, if round % 2 == 0 { 400.0 } else { 420.0 });
+        }
+        assert!(bench.carries().is_some_and(|carries| carries > 409.0), "{:?}", bench.carries());
+        bench.fill(12, 395.0);
+        let carries = bench.carries().expect("found");
+        assert!((394.0..396.0).contains(&carries), "{carries}");
+    }
+
+    /// As of a path that became longer, and of loss that is not of a queue.
+    #[test]
+    fn a_finding_stays_while_no_more_is_lost_than_expected() {
+        let mut bench = Bench::new(10_000_000);
+        bench.fill(10, 900.0);
+        bench.fill(14, 400.0);
+        let found = bench.carries().expect("found");
+        for _ in 0..20 {
+            bench.take(4000, &[90; 5]);
+            bench.pass(5, 0.97 * found, found, 0.01);
+        }
+        assert_eq!(bench.carries(), Some(found));
     }
 
     #[test]
@@ -423,6 +530,33 @@ mod tests {
             bench.pass(20, mbits as f64, mbits as f64 / 2.0, 0.0);
             assert_eq!(bench.carries().is_some(), looked_at, "{mbits} Mbit/s");
         }
+    }
+
+    #[test]
+    fn a_path_is_stretched_after_three_spans_and_short_again_after_one() {
+        let mut bench = Bench::new(0);
+        bench.take(1000, &[50, 50, 50, 150, 52, 160, 170, 74]);
+        assert_eq!(bench.estimate.stretched(), None, "now and then, and by less than half");
+        bench.take(1000, &[150, 170, 160]);
+        assert_eq!(bench.estimate.stretched(), Some(Span::from_ms(150)));
+        assert_eq!(bench.estimate.rtt(), Some(Span::from_ms(50)), "as it is planned for");
+        bench.take(1000, &[180]);
+        assert_eq!(bench.estimate.stretched(), Some(Span::from_ms(160)));
+        bench.take(1000, &[50]);
+        assert_eq!(bench.estimate.stretched(), None);
+    }
+
+    /// Spans of few packets last until there are enough, or for two seconds.
+    #[test]
+    fn few_packets_show_that_a_path_is_short_and_not_that_it_is_long() {
+        let mut bench = Bench::new(0);
+        bench.take(1000, &[50; 2]);
+        bench.take(1, &[150; 200]);
+        assert_eq!(bench.estimate.stretched(), None);
+        bench.take(1000, &[150; 4]);
+        assert!(bench.estimate.stretched().is_some());
+        bench.take(1, &[50; 21]);
+        assert_eq!(bench.estimate.stretched(), None);
     }
 
     #[test]

@@ -194,6 +194,29 @@ fn unequal_regions_with_several_gateways_agree_in_a_lab() {
     }
 }
 
+/// What every gateway follows, in its log and its status, is the plan that `landbridge plan` prints
+/// of the same file.
+#[test]
+fn gateways_follow_the_plan_that_the_command_prints() {
+    let site = Site::start(Between::Relays).expect("relays need no privilege");
+    let json = |arguments: &[&str], file: &str| {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).arg(site.deployment.path(file)).arg("--json");
+        outcome(&command.output().expect("runs"))
+    };
+    let printed = json(&["plan", "--fabric"], "fabric.toml");
+    let hash = printed["plan_hash"].as_str().expect("a hash");
+    for (running, (_, name, ..)) in site.deployment.gateways.iter().zip(GATEWAYS) {
+        let line = running.log.line_with("began: ");
+        assert!(line.contains(&format!("plan {hash}")), "{hash} printed, {name} logged {line}");
+        let status = json(&["status", "--config"], &format!("{name}.toml"));
+        let followed = &status["jobs"][0]["plan"];
+        assert_eq!(followed["hash"], printed["plan_hash"], "{name}");
+        assert_eq!(followed["reason"], printed["reason"], "{name}");
+        assert_eq!(followed["algorithm"], printed["algorithm"], "{name}");
+    }
+}
+
 fn agree(site: &Site) {
     for arguments in [
         &["all-reduce", "--size", "4 MiB"][..],

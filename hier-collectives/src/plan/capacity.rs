@@ -13,6 +13,8 @@ pub(super) struct Capacity {
     pub ports: Vec<f64>,
     /// Payload rate of each pair, row by row; zero where no link is.
     pairs: Vec<f64>,
+    /// The same, were nothing lost: what is sent again passes ports as well.
+    offered: Vec<f64>,
     /// One-way delay of each pair in nanoseconds, row by row.
     delays: Vec<u64>,
 }
@@ -30,13 +32,16 @@ impl Capacity {
         let mut capacity = Self {
             ports: (0..regions).map(port).collect(),
             pairs: vec![0.0; regions * regions],
+            offered: vec![0.0; regions * regions],
             delays: vec![0; regions * regions],
         };
         for link in fabric.links() {
             let (a, b) = (usize::from(link.a.0), usize::from(link.b.0));
-            let rate = payload_rate(link.rate, fabric.mtu()) * (1.0 - link.loss.as_f64());
+            let offered = payload_rate(link.rate, fabric.mtu());
             for at in [a * regions + b, b * regions + a] {
-                (capacity.pairs[at], capacity.delays[at]) = (rate, link.rtt.ns() / 2);
+                capacity.offered[at] = offered;
+                capacity.pairs[at] = offered * (1.0 - link.loss.as_f64());
+                capacity.delays[at] = link.rtt.ns() / 2;
             }
         }
         capacity
@@ -70,7 +75,8 @@ impl Capacity {
     /// Pairs whose link can be the narrowest of what a byte passes.
     pub fn narrow_pairs(&self) -> Vec<(usize, usize)> {
         let narrow = |(a, b): &(usize, usize)| {
-            (1e-9..self.ports[*a].min(self.ports[*b])).contains(&self.pair(*a, *b))
+            let offered = self.offered[a * self.regions() + b];
+            (1e-9..self.ports[*a].min(self.ports[*b])).contains(&offered)
         };
         self.all_pairs().filter(narrow).collect()
     }

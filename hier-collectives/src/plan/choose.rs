@@ -5,8 +5,9 @@ use super::direct;
 use super::packing::{self, Packing};
 use super::shape::{Hanging, Shape};
 use super::spread::{self, SHARES};
-use super::{Algorithm, Plan, segment_bytes};
+use super::{Algorithm, Plan, Tree, segment_bytes};
 use crate::topology::Fabric;
+use units::ByteCount;
 
 /// Two algorithms whose times differ by less than this part take the same time: then the one
 /// with fewer hops is better.
@@ -24,8 +25,7 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
             1 => "one gateway serves every rank".to_owned(),
             _ => format!("one region: each of its {gateways} gateways reduces a share"),
         };
-        let trees = spread::one_region(fabric);
-        return Plan { algorithm: Algorithm::Local, reason, segment, trees };
+        return plan((Algorithm::Local, reason), segment, spread::one_region(fabric));
     }
     let capacity = Capacity::of(fabric);
     let (algorithm, mut reason, trees) = match regions {
@@ -40,7 +40,11 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
     let shares = spread::whole_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
     let trees: Vec<(Hanging, u64)> = trees.map(|((hanging, _), share)| (hanging, share)).collect();
-    Plan { algorithm, reason, segment, trees: spread::spread(fabric, &trees) }
+    plan((algorithm, reason), segment, spread::spread(fabric, &trees))
+}
+
+fn plan((algorithm, reason): (Algorithm, String), segment: ByteCount, trees: Vec<Tree>) -> Plan {
+    Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 
 fn swap(capacity: &Capacity) -> Choice {

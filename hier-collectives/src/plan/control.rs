@@ -6,6 +6,7 @@
 use super::{Algorithm, Plan, Tree, segment_bytes};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
+use units::ByteCount;
 
 /// Each gateway owns an equal share, reduces it and sends it to all others.
 pub fn even(fabric: &Fabric) -> Plan {
@@ -42,7 +43,8 @@ pub fn halving_doubling(fabric: &Fabric) -> Plan {
 }
 
 fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
-    Plan { algorithm, reason: reason.to_owned(), segment: segment_bytes(fabric), trees }
+    let (reason, segment) = (reason.to_owned(), segment_bytes(fabric));
+    Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 
 fn tree(fabric: &Fabric, root: GatewayId, parent: impl Fn(GatewayId) -> GatewayId) -> Tree {
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
     use crate::plan::Operation;
     use crate::topology::{LinkSpec, RegionSpec, WanPort};
-    use units::{BitRate, ByteCount, Fraction, Span};
+    use units::{BitRate, Fraction, Span};
 
     fn flat(ranks: usize) -> Fabric {
         let rate = BitRate::from_bits_per_second(1_000_000_000);

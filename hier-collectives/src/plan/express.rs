@@ -2,39 +2,106 @@
 
 use super::capacity::Capacity;
 use super::shape::{Hanging, Shape, grow};
-use super::{Algorithm, EXPRESS_BYTES, Plan, Tree, spread};
+use super::{Algorithm, PairRates, Plan, Tree, early_bytes, spread};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// A typical small buffer.
-const SMALL_BYTES: ByteCount = ByteCount::new(4 << 10);
+/// The largest buffer that may take the express tree. Forecasts are of one buffer alone. The buckets
+/// of a training step are larger than this, come in a row and fill links: then distance is paid once
+/// for all of them, and the bytes that a tree of fewer hops sends more are paid for each.
+pub const EXPRESS_MAX: ByteCount = ByteCount::new(GRAIN << DOUBLINGS);
 
-/// Adds the tree that is soonest for small buffers, if even the largest of them gains by it.
+/// Sizes are told apart to this many bytes,
+const GRAIN: u64 = 1 << 10;
+/// and candidates are compared at none, at this, and at so many times twice as much.
+const DOUBLINGS: usize = 12;
+/// What a tree must save of the time, on the mean of these sizes, to be worth having.
+const WORTH: f64 = 0.001;
+/// Times that differ by less than this part are the same.
+const SAME: f64 = 1e-9;
+
+/// Adds the tree that saves the most time in small buffers, and the size up to which it does.
 pub(super) fn add(fabric: &Fabric, plan: &mut Plan) {
     if matches!(plan.algorithm, Algorithm::Local | Algorithm::Swap) {
         return;
     }
-    let seconds = |plan: &Plan, bytes: ByteCount| plan.seconds(fabric, bytes);
-    let express = |hanging: &Hanging| Plan {
-        trees: vec![Tree { share: 1, ..spread::on_widest(fabric, hanging) }],
-        reason: String::new(),
-        ..*plan
-    };
-    let largest = ByteCount::new(EXPRESS_BYTES);
-    let bulk = seconds(plan, largest);
-    let mut best: Option<(f64, Hanging)> = None;
+    let rates = plan.pair_rates(fabric);
+    let bulk = |bytes: u64| plan.seconds(fabric, bytes, &PairRates::new());
+    let sizes = std::iter::once(0).chain((0..=DOUBLINGS).map(|doublings| GRAIN << doublings));
+    let sizes: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, bulk(bytes))).collect();
+    let mut best: Option<(f64, usize, Hanging)> = None;
     for hanging in candidates(&Capacity::of(fabric)) {
-        let plan = express(&hanging);
-        let time = seconds(&plan, SMALL_BYTES);
-        let sooner = best.as_ref().is_none_or(|(least, _)| time < *least);
-        if sooner && seconds(&plan, largest) < bulk {
-            best = Some((time, hanging));
+        let alone = Alone::new((fabric, &rates), plan, &hanging);
+        let saved = sizes.iter().map(|(bytes, bulk)| alone.saves(*bytes, *bulk));
+        let saved: Vec<f64> = saved.collect();
+        // Up to the first at which it is later: where relays pass on whole segments, it may be sooner
+        // again beyond.
+        let taken = saved.iter().position(|part| *part < -SAME).unwrap_or(saved.len());
+        let mean = saved[..taken].iter().sum::<f64>() / sizes.len() as f64;
+        if mean > WORTH && best.as_ref().is_none_or(|(most, ..)| mean > *most) {
+            best = Some((mean, taken, hanging));
         }
     }
-    let Some((_, hanging)) = best else { return };
-    plan.reason.push_str(&reason(fabric, &hanging));
+    let Some((_, taken, hanging)) = best else { return };
+    let alone = Alone::new((fabric, &rates), plan, &hanging);
+    let low = sizes[taken - 1].0;
+    let high = sizes.get(taken).map_or(low + GRAIN, |(bytes, _)| *bytes);
+    let most = bisect(low, high, |bytes| alone.saves(bytes, bulk(bytes)) >= -SAME);
+    plan.express_bytes = ByteCount::new(most);
+    plan.reason.push_str(&reason(fabric, &hanging, plan.express_bytes));
     plan.trees.push(spread::on_widest(fabric, &hanging));
+}
+
+/// A candidate, by itself.
+struct Alone<'f> {
+    fabric: &'f Fabric,
+    /// What pairs are held to: the parts that the trees for large buffers give them.
+    rates: &'f PairRates,
+    plan: Plan,
+    /// What a gateway may send to any of its peers beyond their grants. What fits meets memory
+    /// that they keep free in any case, and never waits a round trip for leave to go on, which the
+    /// forecast does not count.
+    room: u64,
+}
+
+impl<'f> Alone<'f> {
+    fn new((fabric, rates): (&'f Fabric, &'f PairRates), bulk: &Plan, hanging: &Hanging) -> Self {
+        let plan = Plan {
+            algorithm: bulk.algorithm,
+            reason: String::new(),
+            segment: bulk.segment,
+            express_bytes: EXPRESS_MAX,
+            trees: vec![spread::on_widest(fabric, hanging)],
+        };
+        let region = |id| fabric.gateway(id).region;
+        let far = plan.trees[0].edges().filter(|(one, other)| region(*one) != region(*other));
+        let room = far.map(|(one, other)| early_bytes(fabric, one, other, &plan).get()).min();
+        Self { fabric, rates, plan, room: room.unwrap_or(0) }
+    }
+
+    /// The part of `bulk` seconds that it saves; less than nothing where it takes longer, or may not
+    /// be taken.
+    fn saves(&self, bytes: u64, bulk: f64) -> f64 {
+        if bytes > self.room {
+            return f64::NEG_INFINITY;
+        }
+        let seconds = self.plan.seconds(self.fabric, bytes, self.rates);
+        (bulk - seconds) / bulk.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// The greatest size for which `holds`, which it does for `low` and not for `high`.
+fn bisect(mut low: u64, mut high: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    while high - low > GRAIN {
+        let middle = (low + high) / 2 / GRAIN * GRAIN;
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 /// Everybody swaps; each region as the hub of its shortest paths.
@@ -47,7 +114,7 @@ fn candidates(capacity: &Capacity) -> impl Iterator<Item = Hanging> {
     everybody.into_iter().chain(shapes.into_iter().map(|shape| shape.held(capacity)))
 }
 
-fn reason(fabric: &Fabric, hanging: &Hanging) -> String {
+fn reason(fabric: &Fabric, hanging: &Hanging, most: ByteCount) -> String {
     let names: Vec<&str> =
         hanging.crown.iter().map(|region| fabric.regions()[*region].name.as_str()).collect();
     let how = match names[..] {
@@ -57,23 +124,36 @@ fn reason(fabric: &Fabric, hanging: &Hanging) -> String {
         }
         _ => "are swapped by all regions, which takes one hop".to_owned(),
     };
-    format!("; buffers up to {} {how}", ByteCount::new(EXPRESS_BYTES))
+    let which = match most.get() {
+        0 => "empty buffers".to_owned(),
+        _ => format!("buffers up to {most}, for which that is sooner,"),
+    };
+    format!("; {which} {how}")
 }
 
 impl Plan {
-    /// Whether a buffer of this size takes the express tree.
-    pub fn takes_express(&self, bytes: u64) -> bool {
-        bytes <= EXPRESS_BYTES && self.trees.iter().any(Tree::is_express)
+    /// The largest buffer that takes the express tree, if there is one.
+    pub fn express(&self) -> Option<ByteCount> {
+        self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
     }
 
-    /// The part of the buffer at whose top each gateway stands, in gateway order; a crown
-    /// divides its tree's share.
-    pub fn owned(&self, fabric: &Fabric) -> Vec<f64> {
-        let total: f64 = self.trees.iter().map(|tree| tree.share as f64).sum();
+    /// Whether a buffer of this size takes the express tree.
+    pub fn takes_express(&self, bytes: u64) -> bool {
+        self.express().is_some_and(|most| bytes <= most.get())
+    }
+
+    /// The part of a buffer of this size at whose top each gateway stands, in gateway order; a
+    /// crown divides its tree's share.
+    pub fn owned(&self, fabric: &Fabric, bytes: u64) -> Vec<f64> {
+        let express = self.takes_express(bytes);
+        let share = |tree: &Tree| {
+            if express { f64::from(u8::from(tree.is_express())) } else { tree.share as f64 }
+        };
+        let total: f64 = self.trees.iter().map(share).sum();
         let mut owned = vec![0.0; fabric.gateways().len()];
         for tree in &self.trees {
             for GatewayId(id) in &tree.crown {
-                owned[usize::from(*id)] += tree.share as f64 / total / tree.crown.len() as f64;
+                owned[usize::from(*id)] += share(tree) / total / tree.crown.len() as f64;
             }
         }
         owned

@@ -1,10 +1,10 @@
 //! What a plan loads, and how long it takes.
 
-use super::{Operation, Plan, Tree};
+use super::{Operation, PairRates, Plan, Tree};
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
 use crate::shard::{self, Part};
-use crate::topology::Fabric;
+use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
 
@@ -57,34 +57,36 @@ impl Plan {
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let parts = shard::parts(&plan, size);
         let flows = plan.flows(operation, &parts);
-        let links = links(fabric, &flows);
-        let gateways = plan.gateways(fabric, &parts, &flows);
-        let busy = busiest(fabric, &links, &gateways);
-        let slowest = plan.trees.iter().zip(&parts).filter(|(_, part)| part.segments() > 0);
-        let latency = slowest
-            .map(|(tree, part)| latency(fabric, operation, tree, part.segment_bytes()))
-            .fold(0.0, f64::max);
+        // What pairs are held to fits the trees that share a buffer.
+        let rates =
+            if self.takes_express(size) { self.pair_rates(fabric) } else { PairRates::new() };
         Forecast {
-            predicted: span(busy + latency),
+            predicted: span(plan.time(fabric, operation, (&parts, &flows), &rates)),
             bound: bound::least_time(fabric, operation, ByteCount::new(size)),
-            links,
-            gateways,
+            links: links(fabric, &flows),
+            gateways: plan.gateways(fabric, &parts, &flows),
         }
     }
 
-    /// The predicted time of an all-reduce alone.
-    pub(super) fn seconds(&self, fabric: &Fabric, bytes: ByteCount) -> f64 {
-        let parts = shard::parts(self, bytes.get());
+    /// The predicted time of an all-reduce alone, where pairs of gateways are held to `rates`.
+    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, rates: &PairRates) -> f64 {
+        let parts = shard::parts(self, bytes);
         let flows = self.flows(Operation::AllReduce, &parts);
-        let gateways = self.gateways(fabric, &parts, &flows);
-        let latency = self
-            .trees
-            .iter()
-            .zip(&parts)
-            .filter(|(_, part)| part.segments() > 0)
-            .map(|(tree, part)| latency(fabric, Operation::AllReduce, tree, part.segment_bytes()))
+        self.time(fabric, Operation::AllReduce, (&parts, &flows), rates)
+    }
+
+    fn time(
+        &self,
+        fabric: &Fabric,
+        operation: Operation,
+        (parts, flows): (&[Part], &Flows),
+        rates: &PairRates,
+    ) -> f64 {
+        let used = self.trees.iter().zip(parts).filter(|(_, part)| part.segments() > 0);
+        let latency = used
+            .map(|(tree, part)| latency(fabric, operation, tree, part.segment_bytes()))
             .fold(0.0, f64::max);
-        busiest(fabric, &links(fabric, &flows), &gateways) + latency
+        busiest(fabric, flows, rates) + latency
     }
 
     pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
@@ -157,7 +159,7 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     }
     let mut rates = BTreeMap::new();
     for link in fabric.links() {
-        let rate = payload_rate(link.rate, fabric.mtu()) * (1.0 - link.loss.as_f64());
+        let rate = carries(link, link.rate, fabric.mtu());
         rates.insert((link.a, link.b), rate);
         rates.insert((link.b, link.a), rate);
     }
@@ -170,15 +172,34 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     bytes.iter().map(load).collect()
 }
 
-/// The time for which the busiest link or port is full.
-fn busiest(fabric: &Fabric, links: &[LinkLoad], gateways: &[GatewayLoad]) -> f64 {
-    let seconds =
-        |bytes: ByteCount, rate: BitRate| bytes.get() as f64 / payload_rate(rate, fabric.mtu());
-    let ports = fabric.gateways().iter().zip(gateways).filter_map(|(gateway, load)| {
-        let wan = gateway.wan?;
-        Some(seconds(load.wan_out, wan.egress).max(seconds(load.wan_in, wan.ingress)))
-    });
-    links.iter().map(|link| link.time.as_secs_f64()).chain(ports).fold(0.0, f64::max)
+/// Payload bytes per second that get through a link at a rate.
+fn carries(link: &Link, rate: BitRate, mtu: u16) -> f64 {
+    payload_rate(rate, mtu) * (1.0 - link.loss.as_f64())
+}
+
+/// The time for which the busiest link or port is full, or pair of gateways of those in `rates`.
+fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
+    let mtu = fabric.mtu();
+    let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut longest = 0.0f64;
+    for ((from, to), bytes) in flows {
+        let ends = (fabric.gateway(*from).region, fabric.gateway(*to).region);
+        let Some(link) = fabric.link(ends.0, ends.1) else { continue };
+        *outs.entry(*from).or_insert(0u64) += bytes;
+        *ins.entry(*to).or_insert(0u64) += bytes;
+        links.entry(ends).or_insert((0u64, link)).0 += bytes;
+        if let Some(rate) = rates.get(&(*from, *to)) {
+            longest = longest.max(*bytes as f64 / carries(link, rate.over(link.rate), mtu));
+        }
+    }
+    let seconds = |bytes: u64, rate: BitRate| bytes as f64 / payload_rate(rate, mtu);
+    let out =
+        |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.egress));
+    let inward =
+        |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.ingress));
+    let links = links.values().map(|(bytes, link)| *bytes as f64 / carries(link, link.rate, mtu));
+    let ports = outs.iter().filter_map(out).chain(ins.iter().filter_map(inward));
+    ports.chain(links).fold(longest, f64::max)
 }
 
 /// From the last post until the last result of a segment that meets no queue, in seconds:

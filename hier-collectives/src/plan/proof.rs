@@ -1,8 +1,9 @@
 //! The proof that a plan is one.
 
-use super::{Plan, Tree, trees_max};
+use super::{EXPRESS_MAX, Plan, Tree, trees_max};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
+use units::ByteCount;
 
 /// A plan that is none: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,11 @@ impl Plan {
         }
         if self.trees.iter().all(Tree::is_express) {
             return fault(0, "no tree has a share".to_owned());
+        }
+        let most = self.express().map_or(0, |_| EXPRESS_MAX.get());
+        if self.express_bytes.get() > most {
+            let text = format!("buffers up to {} for an express tree", self.express_bytes);
+            return fault(0, format!("{text}, {} at most", ByteCount::new(most)));
         }
         for (index, tree) in self.trees.iter().enumerate() {
             if let Err(text) = tree.prove(gateways) {
@@ -107,7 +113,6 @@ mod tests {
     use super::*;
     use crate::plan::Algorithm;
     use proptest::prelude::*;
-    use units::ByteCount;
 
     fn tree(crown: &[u16], parents: &[(u16, u16)]) -> Tree {
         let parents = parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect();
@@ -115,8 +120,13 @@ mod tests {
     }
 
     fn plan_of(tree: Tree) -> Plan {
-        let segment = ByteCount::new(1 << 20);
-        Plan { algorithm: Algorithm::Swap, reason: String::new(), segment, trees: vec![tree] }
+        Plan {
+            algorithm: Algorithm::Swap,
+            reason: String::new(),
+            segment: ByteCount::new(1 << 20),
+            express_bytes: ByteCount::default(),
+            trees: vec![tree],
+        }
     }
 
     #[test]
@@ -149,6 +159,16 @@ mod tests {
     fn one_tree_at_most_is_for_small_buffers_and_never_alone() {
         let express = Tree { share: 0, ..tree(&[0, 1], &[]) };
         let mut plan = plan_of(tree(&[0, 1], &[]));
+        plan.trees.push(express.clone());
+        assert_eq!(plan.prove(2), Ok(()));
+        for (bytes, good) in [(1, true), (EXPRESS_MAX.get(), true), (EXPRESS_MAX.get() + 1, false)]
+        {
+            plan.express_bytes = ByteCount::new(bytes);
+            assert_eq!(plan.prove(2).is_ok(), good, "{bytes}");
+        }
+        plan.express_bytes = ByteCount::new(1);
+        plan.trees.pop();
+        assert!(plan.prove(2).is_err(), "no tree takes them");
         plan.trees.push(express.clone());
         assert_eq!(plan.prove(2), Ok(()));
         plan.trees.push(express.clone());

@@ -74,6 +74,11 @@ impl Session {
         }
         if part.segment(index).partial.is_none() {
             if part.needs_partial_job() {
+                // Its memory is held until the result is here.
+                let open = collective.granted.get(&(me, key.tree)).copied().unwrap_or(0);
+                if index >= open {
+                    return;
+                }
                 let children = part.role.children.clone();
                 return self.combine(key, Job::Partial, &children);
             }
@@ -224,24 +229,19 @@ impl Session {
         self.send_everywhere(now);
     }
 
-    /// Frees a segment's partials once its result and all receipts are in.
+    /// Frees a segment's partials once its result is in and whoever adds them has them.
     pub(super) fn release_if_done(&mut self, key: SegmentKey, now: TimeNs) {
         let Some(collective) = self.live.get_mut(&key.sequence) else {
             return;
         };
         let part = &mut collective.parts[usize::from(key.tree.0)];
         let several = collective.posts.len() > 1;
-        let segment = part.segment(key.segment.0);
-        if !segment.result || segment.receipts_due > 0 || segment.scratch.is_empty() {
-            return;
-        }
-        let scratch = std::mem::take(&mut segment.scratch);
+        let scratch = part.take_done(key.segment.0);
         for view in &scratch {
             self.core.release(view);
         }
-        if several {
-            let bytes = scratch[0].range.end;
-            self.core.partial_bytes -= bytes;
+        if several && let Some(local) = scratch.first() {
+            self.core.partial_bytes -= local.range.end;
             self.start_locals(now);
         }
     }

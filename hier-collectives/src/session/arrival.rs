@@ -127,6 +127,7 @@ impl Session {
                 self.landed(from, key, now);
             }
         }
+        self.tell_if_moving(now);
         self.settle(key.sequence, now);
     }
 

@@ -168,6 +168,7 @@ impl Session {
             plan_hash: plan.hash(),
         }));
         let roles = plan.roles(me);
+        active.relayed = plan::relay_bytes(&self.config.fabric, me, &plan);
         let old = std::mem::replace(&mut active.plan, plan);
         let old_roles = std::mem::replace(&mut active.roles, roles);
         // A plan under which nothing could begin is of no collective: so there are never more

@@ -11,7 +11,7 @@ const STALL_MIN: Span = Span::from_secs(10);
 /// Round trips and segments at the link's rate that must fit.
 const STALL_ROUND_TRIPS: u64 = 10;
 const STALL_SEGMENTS: u64 = 20;
-/// How often to say that bytes of a segment still arrive, where that takes longer: well within
+/// How often to say that something moves, where a collective or a segment takes longer: well within
 /// the least that nothing may move for, and too seldom to cost anything.
 pub const MOVING_EVERY: Span = Span::from_secs(1);
 
@@ -55,6 +55,20 @@ impl Session {
             return;
         }
         self.core.progress = now;
+        self.tell_moving(now);
+    }
+
+    /// Whoever waits for what is behind something large may see nothing of it for long: so while a
+    /// collective takes long, the others are told of whatever moves here.
+    pub(super) fn tell_if_moving(&mut self, now: TimeNs) {
+        let oldest = self.live.values().find_map(|collective| collective.complete);
+        let is_long = oldest.is_some_and(|complete| now >= complete + MOVING_EVERY);
+        if self.core.progress == now && is_long {
+            self.tell_moving(now);
+        }
+    }
+
+    fn tell_moving(&mut self, now: TimeNs) {
         if self.core.told_moving.is_some_and(|told| now < told + MOVING_EVERY) {
             return;
         }
@@ -82,7 +96,10 @@ impl Session {
     fn deadline(&self, collective: &Collective) -> Option<TimeNs> {
         match (collective.phase, collective.complete) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
-            (_, Some(complete)) => Some(self.core.progress.max(complete) + self.stall_span()),
+            (_, Some(complete)) => {
+                let moved = self.core.progress.max(self.core.elsewhere);
+                Some(moved.max(complete) + self.stall_span())
+            }
             (_, None) => collective.expiry,
         }
     }

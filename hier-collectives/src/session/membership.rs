@@ -342,6 +342,7 @@ impl Session {
         self.committed = self.committed.max(committed);
         let committed = self.committed.map(|committed| committed.step);
         let roles = plan.roles(self.config.me);
+        let relayed = plan::relay_bytes(&self.config.fabric, self.config.me, &plan);
         self.epoch = epoch;
         self.next = next;
         self.failures.clear();
@@ -361,6 +362,7 @@ impl Session {
         let active = Active {
             plan,
             roles,
+            relayed,
             before,
             changes: 0,
             changing,

@@ -10,22 +10,31 @@ use units::Fraction;
 impl Session {
     /// Grants what there is room for now, and sends what is ready, to everybody.
     pub(super) fn send_everywhere(&mut self, now: TimeNs) {
+        self.grant(self.config.me, now);
         for peer in self.ready_peers() {
-            self.grant(peer);
+            self.grant(peer, now);
             self.send_what_may_go(peer, now);
         }
     }
 
     /// Tells a peer how far it may send: as far as its bytes meet memory that waits, and, where
     /// they wait here for those of others, one window ahead of results, of all collectives
-    /// together. The oldest comes first, so that one always goes on.
-    pub(super) fn grant(&mut self, peer: GatewayId) {
+    /// together. The oldest comes first, so that one always goes on. What we make of others'
+    /// partials for somebody above takes memory until the result is here: so we grant it to
+    /// ourselves in the same way.
+    fn grant(&mut self, peer: GatewayId, now: TimeNs) {
         let (me, epoch) = (self.config.me, self.epoch);
         let Some(active) = &self.active else { return };
-        let ahead = plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan).get();
-        let mut left = ahead / active.plan.segment.get();
+        let ahead = if peer == me {
+            active.relayed
+        } else {
+            plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan)
+        };
+        let mut left = ahead.get() / active.plan.segment.get();
+        let mut opened = Vec::new();
         for (sequence, collective) in &mut self.live {
-            if collective.phase != Phase::Running {
+            // What was passed on is held until receipts for it are in, also when all is ready here.
+            if !matches!(collective.phase, Phase::Running | Phase::Ready) {
                 continue;
             }
             let window = left;
@@ -42,8 +51,9 @@ impl Session {
                     // Trees go on at the same pace, so each has its part of the window.
                     let share = (window * u64::from(part.count())).div_ceil(of_all.max(1));
                     let share = u32::try_from(share).unwrap_or(u32::MAX);
-                    let limit = part.count().min(part.result_prefix.saturating_add(share));
-                    let ahead = limit.max(granted).saturating_sub(part.result_prefix);
+                    let waits_from = part.waits_from(peer, me);
+                    let limit = part.count().min(waits_from.saturating_add(share));
+                    let ahead = limit.max(granted).saturating_sub(waits_from);
                     left = left.saturating_sub(u64::from(ahead));
                     limit
                 } else {
@@ -51,11 +61,18 @@ impl Session {
                 };
                 if limit > granted {
                     collective.granted.insert((peer, tree), limit);
+                    if peer == me {
+                        let segments = (granted..limit).map(SegmentIndex);
+                        let key = |segment| SegmentKey { sequence: *sequence, tree, segment };
+                        opened.extend(segments.map(key));
+                        continue;
+                    }
                     let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
                     self.core.actions.push_back(Action::Message { to: peer, message });
                 }
             }
         }
+        opened.into_iter().for_each(|key| self.advance(key, now));
     }
 
     /// Sends a peer the segments that are ready, lowest collective first, each within its
@@ -155,11 +172,18 @@ impl Session {
             && outbound.receipted.insert(key.segment.0)
         {
             self.core.progress = now;
-            part.segment(key.segment.0).receipts_due -= 1;
-            if part.only_hands_up() {
+            let of_partial = outbound.what == Outgoing::Partial;
+            let (hands_up, relays) = (part.only_hands_up(), part.needs_partial_job());
+            let segment = part.segment(key.segment.0);
+            segment.receipts_due -= 1;
+            segment.partial_due -= u16::from(of_partial);
+            if hands_up {
                 self.result_in_place(key, now);
-            } else {
+            } else if of_partial {
                 self.release_if_done(key, now);
+            }
+            if of_partial && relays {
+                self.grant(self.config.me, now);
             }
         }
         self.send_what_may_go(from, now);

@@ -19,6 +19,8 @@ pub(super) struct PartState {
     pub local_prefix: u32,
     /// The first segment without a result.
     pub result_prefix: u32,
+    /// The first segment that holds memory of ours, or may come to.
+    pub done_prefix: u32,
     /// Per peer that we send to: how far we are, what it holds.
     pub out: BTreeMap<GatewayId, Outbound>,
     /// Segments in place on every local rank.
@@ -47,7 +49,9 @@ pub(super) struct Segment {
     pub combining: bool,
     /// Receipts not in yet.
     pub receipts_due: u16,
-    /// Scratch of ours to release once result and receipts are in.
+    /// Those of them that are for its partial.
+    pub partial_due: u16,
+    /// Scratch of ours to release once the result is in, and the receipts for the partial.
     pub scratch: Vec<View>,
 }
 
@@ -85,6 +89,13 @@ pub(super) struct Incoming {
     pub tried: bool,
 }
 
+impl Segment {
+    /// Whether it will need no memory of ours any more.
+    fn is_done(&self) -> bool {
+        self.result && self.partial_due == 0
+    }
+}
+
 impl PartState {
     pub fn new(part: Part, role: Role, phases: Phases, me: GatewayId) -> Self {
         let mut out = BTreeMap::new();
@@ -101,8 +112,10 @@ impl PartState {
         if phases.down {
             role.children.iter().for_each(|child| add(*child, Outgoing::Result));
         }
-        let receipts_due = u16::try_from(out.len()).unwrap_or(u16::MAX);
-        let segment = Segment { receipts_due, ..Segment::default() };
+        let due = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        let partials = out.values().filter(|outbound| outbound.what == Outgoing::Partial);
+        let (receipts_due, partial_due) = (due(out.len()), due(partials.count()));
+        let segment = Segment { receipts_due, partial_due, ..Segment::default() };
         let segments = vec![segment; usize::try_from(part.segments()).unwrap_or(0)];
         Self {
             part,
@@ -112,6 +125,7 @@ impl PartState {
             next_local: 0,
             local_prefix: 0,
             result_prefix: 0,
+            done_prefix: 0,
             out,
             delivered: 0,
         }
@@ -124,6 +138,19 @@ impl PartState {
 
     pub fn count(&self) -> u32 {
         u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What a segment held, when it is done.
+    pub fn take_done(&mut self, index: u32) -> Vec<View> {
+        let segment = self.segment(index);
+        if !segment.is_done() {
+            return vec![];
+        }
+        let scratch = std::mem::take(&mut segment.scratch);
+        let more = self.segments[self.done_prefix as usize..].iter();
+        let done = more.take_while(|segment| segment.is_done()).count();
+        self.done_prefix += u32::try_from(done).unwrap_or(0);
+        scratch
     }
 
     pub fn segment(&mut self, index: u32) -> &mut Segment {
@@ -171,11 +198,20 @@ impl PartState {
         }
     }
 
-    /// Whether the peer's segments wait here for those of others.
+    /// Whether the peer's segments wait here for those of others; our own do where they are made
+    /// of others' and wait for results.
     pub fn waits_with(&self, peer: GatewayId, me: GatewayId) -> bool {
+        if peer == me {
+            return self.needs_partial_job();
+        }
         self.expects_from(peer, me)
             && !self.comes_down_from(peer)
             && self.streams_from(me) != Some(peer)
+    }
+
+    /// The first segment of a peer's, or of our own, that waits or may come to wait.
+    pub fn waits_from(&self, peer: GatewayId, me: GatewayId) -> u32 {
+        if peer == me { self.done_prefix } else { self.result_prefix }
     }
 
     pub fn comes_down_from(&self, peer: GatewayId) -> bool {

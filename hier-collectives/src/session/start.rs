@@ -8,13 +8,6 @@ use crate::plan::Operation;
 use crate::post::Timing;
 use crate::shard;
 
-/// What became of an attempt to start a local reduction.
-enum Started {
-    One,
-    AllOfPart,
-    NoRoom,
-}
-
 impl Session {
     /// Starts a collective that every local rank has posted.
     pub(super) fn activate_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
@@ -105,6 +98,12 @@ impl Session {
 
     /// Starts local reductions in order, as far as the memory for partials goes. A single
     /// local rank's contribution is the partial: nothing to do, nothing to hold.
+    ///
+    /// No two gateways wait for each other's memory, since the order is the same on all: a lower
+    /// sequence first, then what is less far into its tree's part. All gateways cut the buffer
+    /// into the same parts, whatever they do in a tree. So take the first segment of all that
+    /// some gateway has not released: all before it are released everywhere, and none behind it
+    /// is started where it waits for room itself. There the memory is empty, and takes it.
     pub(super) fn start_locals(&mut self, now: TimeNs) {
         let budget = self.config.partials.get();
         let running: Vec<Sequence> = self
@@ -114,36 +113,29 @@ impl Session {
             .map(|(sequence, _)| *sequence)
             .collect();
         for sequence in running {
-            let trees = self.live.get(&sequence).map_or(0, |c| c.parts.len());
-            for tree in (0..trees).filter_map(|tree| u16::try_from(tree).ok()) {
-                loop {
-                    match self.start_local(sequence, TreeIndex(tree), budget, now) {
-                        Started::One => {}
-                        Started::AllOfPart => break,
-                        // Never a later one instead: were the order not the same on every
-                        // gateway, each could hold what another waits for.
-                        Started::NoRoom => return,
-                    }
+            while let Some(tree) = self.live.get(&sequence).and_then(|c| next_local_tree(&c.parts))
+            {
+                // Never a later one instead: each could hold what another waits for.
+                if !self.start_local(sequence, tree, budget, now) {
+                    return;
                 }
             }
         }
     }
 
+    /// Starts the next local reduction of a tree; false when there is no room for it.
     fn start_local(
         &mut self,
         sequence: Sequence,
         tree: TreeIndex,
         budget: u64,
         now: TimeNs,
-    ) -> Started {
-        let Some(collective) = self.live.get_mut(&sequence) else { return Started::AllOfPart };
-        let Some((_, descriptor)) = collective.descriptor else { return Started::AllOfPart };
+    ) -> bool {
+        let Some(collective) = self.live.get_mut(&sequence) else { return false };
+        let Some((_, descriptor)) = collective.descriptor else { return false };
         let slot = collective.result_slot(sequence);
         let part = &mut collective.parts[usize::from(tree.0)];
         let index = part.next_local;
-        if index >= part.count() {
-            return Started::AllOfPart;
-        }
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
         if let Pattern::Broadcast { from } = descriptor.pattern {
             part.next_local += 1;
@@ -155,7 +147,7 @@ impl Session {
                 let job = self.core.job(key, Job::Result);
                 self.core.actions.push_back(Action::Copy { job, from, to: vec![to] });
             }
-            return Started::One;
+            return true;
         }
         let contribution = |(rank, weight): (&RankId, &f64)| Input {
             view: part.view(index, Buffer::Contribution(sequence, *rank)),
@@ -166,12 +158,12 @@ impl Session {
             part.next_local += 1;
             part.segment(index).local = inputs.pop();
             self.advance(key, now);
-            return Started::One;
+            return true;
         }
         let range = part.part.segment(index);
         let bytes = range.end - range.start;
         if self.core.partial_bytes > 0 && self.core.partial_bytes + bytes > budget {
-            return Started::NoRoom;
+            return false;
         }
         part.next_local += 1;
         self.core.partial_bytes += bytes;
@@ -181,8 +173,17 @@ impl Session {
         let job = self.core.job(key, Job::Local);
         let (op, dtype) = (descriptor.op, descriptor.dtype);
         self.core.actions.push_back(Action::Reduce { job, op, dtype, inputs, out });
-        Started::One
+        true
     }
+}
+
+/// The tree with the next local reduction: the one that is least far into its part, so that all
+/// owners' ports are in use at once however little memory there is; of equals the first.
+fn next_local_tree(parts: &[PartState]) -> Option<TreeIndex> {
+    let under_way = (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.count());
+    let far = |p: &PartState, count: u32| u64::from(p.next_local) * u64::from(count);
+    let least = under_way.min_by(|(_, a), (_, b)| far(a, b.count()).cmp(&far(b, a.count())));
+    least.map(|(tree, _)| tree)
 }
 
 /// A peer that sent, under our descriptor, a segment that the plan does not have.

@@ -1,6 +1,8 @@
 //! Plans of random fabrics: proved, and compared with what can be computed by other means.
 
+mod express;
 mod fabrics;
+mod memory;
 mod optimum;
 mod page;
 mod proved;

@@ -2,7 +2,7 @@
 
 use crate::fabrics::{Dice, fabric, link, port, region, simple};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Algorithm, EXPRESS_BYTES, Operation, Plan};
+use hier_collectives::plan::{self, Algorithm, Operation, Plan};
 use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
@@ -74,8 +74,9 @@ fn a_small_buffer_takes_one_hop() {
         let bytes = ByteCount::new(bytes);
         plan.forecast(&fabric, Operation::AllReduce, bytes).predicted.as_secs_f64()
     };
-    assert!((0.03..0.035).contains(&time(EXPRESS_BYTES)), "{}", time(EXPRESS_BYTES));
-    assert!(time(EXPRESS_BYTES + 1) > 0.06);
+    // Of which 6 ms on the pair that large buffers go over least, and that is held to that.
+    assert!((0.03..0.037).contains(&time(64 << 10)), "{}", time(64 << 10));
+    assert!(time(plan.express_bytes.get()) < time(plan.express_bytes.get() + 1));
     let parts = shard::parts(&plan, 8);
     assert_eq!(parts.iter().map(shard::Part::segments).sum::<u32>(), 1);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::new(1 << 30));
@@ -94,7 +95,7 @@ fn one_region_shares_among_its_gateways() {
     let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
     let plan = plan::plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Local);
-    assert_eq!(plan.owned(&fabric), [1.0 / 3.0; 3]);
+    assert_eq!(plan.owned(&fabric, u64::MAX), [1.0 / 3.0; 3]);
     assert_eq!(plan.prove(3), Ok(()));
 }
 

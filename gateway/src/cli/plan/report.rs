@@ -25,6 +25,8 @@ pub(super) struct Report {
     /// Of the plan that running gateways agree on.
     plan_hash: String,
     segment_bytes: u64,
+    /// The largest buffer that takes the express tree, if there is one.
+    express_bytes: Option<u64>,
     pub(super) predicted_seconds: f64,
     bound_seconds: f64,
     /// Bound over prediction.
@@ -46,6 +48,7 @@ pub(super) struct LinkRow {
     pub(super) to: String,
     pub(super) bytes: u64,
     pub(super) seconds: f64,
+    /// What one of its gateways lets another send ahead of results.
     window_bytes: u64,
 }
 
@@ -55,6 +58,7 @@ struct GatewayRow {
     wan_out_bytes: u64,
     wan_in_bytes: u64,
     lan_out_bytes: u64,
+    /// The most that its windows hold, beside the partials of its own ranks.
     held_bytes: u64,
 }
 
@@ -92,11 +96,12 @@ impl Report {
             reason: plan.reason.clone(),
             plan_hash: format!("{:016x}", plan.hash()),
             segment_bytes: plan.segment.get(),
+            express_bytes: plan.express().map(ByteCount::get),
             predicted_seconds: predicted,
             bound_seconds: bound,
             eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
             min_cut_bits_per_second: bound::min_cut(fabric).bits_per_second(),
-            shares: fabric.gateway_ids().map(name).zip(held.owned(fabric)).collect(),
+            shares: fabric.gateway_ids().map(name).zip(held.owned(fabric, carried)).collect(),
             link_bytes: forecast
                 .links
                 .iter()
@@ -105,9 +110,7 @@ impl Report {
                     to: region(link.to),
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
-                    window_bytes: fabric
-                        .link(link.from, link.to)
-                        .map_or(0, |link| plan::bdp(link).get().max(4 * plan.segment.get())),
+                    window_bytes: window(fabric, plan, (link.from, link.to)),
                 })
                 .collect(),
             gateways: gateways
@@ -116,7 +119,7 @@ impl Report {
                     wan_out_bytes: load.wan_out.get(),
                     wan_in_bytes: load.wan_in.get(),
                     lan_out_bytes: load.lan_out.get(),
-                    held_bytes: load.held.get(),
+                    held_bytes: plan.memory(fabric, id, ByteCount::default()).total().get(),
                 })
                 .collect(),
             trees: held
@@ -128,6 +131,11 @@ impl Report {
             simulated: None,
         }
     }
+}
+
+fn window(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> u64 {
+    let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
+    plan::ahead_bytes(fabric, one, other, plan).get()
 }
 
 fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part) -> TreeRow {
@@ -148,6 +156,9 @@ impl fmt::Display for Report {
         writeln!(f, "reason     {}", self.reason)?;
         writeln!(f, "plan hash  {}", self.plan_hash)?;
         writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
+        if let Some(most) = self.express_bytes {
+            writeln!(f, "express    up to {}", ByteCount::new(most))?;
+        }
         writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
         writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
         let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);

@@ -134,7 +134,7 @@ fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle
     }
     let total: u64 = plan.trees.iter().map(|tree| tree.share).sum();
     let label = if tree.is_express() {
-        "small buffers".to_owned()
+        format!("up to {}", bytes(plan.express_bytes.get()))
     } else {
         format!("{:.1} %", 100.0 * tree.share as f64 / total as f64)
     };

@@ -1,0 +1,118 @@
+//! What of a gateway's memory a job takes, however large its buffers are.
+
+use super::{Plan, Tree, ahead_bytes, early_bytes};
+use crate::ids::GatewayId;
+use crate::repair::tail_bytes;
+use crate::shard::CUT_BYTES;
+use crate::topology::Fabric;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use units::{ByteCount, Fraction, Span};
+
+/// The most that a job takes at one gateway beside its ranks' own slots, by what it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Partials of several local ranks.
+    pub partials: ByteCount,
+    /// What peers send before it is granted, and what may have to be restored from parity.
+    pub early: ByteCount,
+    /// Peers' partials that wait for those of others.
+    pub ahead: ByteCount,
+    /// Partials of subtrees on their way up, until their results are here.
+    pub relayed: ByteCount,
+}
+
+impl Memory {
+    /// All of it.
+    pub fn total(&self) -> ByteCount {
+        let all = [self.partials, self.early, self.ahead, self.relayed];
+        ByteCount::new(all.into_iter().map(ByteCount::get).sum())
+    }
+}
+
+impl Plan {
+    /// What collectives of any operation and size take at a gateway with `partials` of memory for
+    /// partials of its ranks, while its peers keep the rules and nothing fails. Windows are
+    /// shared by all trees and collectives; each tree may round its part up to a segment.
+    pub fn memory(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> Memory {
+        let segment = self.segment.get().next_multiple_of(CUT_BYTES);
+        let (mut shared, mut relays) = (BTreeMap::new(), 0);
+        for tree in &self.trees {
+            let near = tree.neighbours(me);
+            relays += u64::from(near.len() > 1);
+            near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += segment);
+        }
+        let several = fabric.gateway(me).ranks.len() > 1;
+        let (mut early, mut ahead) = (0, 0);
+        for (peer, rounded) in shared {
+            early += early_bytes(fabric, me, peer, self).get();
+            let link = fabric.link(fabric.gateway(me).region, fabric.gateway(peer).region);
+            if let Some(link) = link.filter(|link| link.loss > Fraction::default()) {
+                early += tail_bytes(link, fabric.mtu(), self.segment.get());
+            }
+            ahead += ahead_bytes(fabric, me, peer, self).get() + rounded;
+        }
+        let relayed = match relays {
+            0 => 0,
+            trees => relay_bytes(fabric, me, self).get() + trees * segment,
+        };
+        Memory {
+            partials: ByteCount::new(if several { partials.get().max(segment) } else { 0 }),
+            early: ByteCount::new(early),
+            ahead: ByteCount::new(ahead),
+            relayed: ByteCount::new(relayed),
+        }
+    }
+}
+
+/// Bytes of partials of subtrees that a gateway holds for results that have not come: four times
+/// what its region's ports carry until one comes from the far end of a tree, since it waits for
+/// others there; at least sixteen segments.
+pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
+    let relays = plan.trees.iter().filter(|tree| tree.neighbours(me).len() > 1);
+    let farthest = relays.map(|tree| tree.farthest(fabric, me)).max().unwrap_or(Span::ZERO);
+    let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
+    let ports = gateways.filter_map(|id| fabric.gateway(id).wan);
+    let rate: f64 = ports.map(|wan| wan.egress.min(wan.ingress).bytes_per_second()).sum();
+    let bytes = RELAY_ROUNDS * rate * farthest.as_secs_f64();
+    ByteCount::new((bytes as u64).max(RELAY_SEGMENTS_MIN * plan.segment.get()))
+}
+
+/// Round trips to the far end of a tree for which a relay holds what it passed on,
+const RELAY_ROUNDS: f64 = 4.0;
+/// and segments at least.
+const RELAY_SEGMENTS_MIN: u64 = 16;
+
+impl Tree {
+    /// The gateways that one exchanges with along it.
+    pub fn neighbours(&self, of: GatewayId) -> Vec<GatewayId> {
+        let other = |(one, other): (GatewayId, GatewayId)| {
+            if one == of { Some(other) } else { (other == of).then_some(one) }
+        };
+        self.edges().filter_map(other).collect()
+    }
+
+    /// The round trip over links to the gateway that is farthest along it.
+    fn farthest(&self, fabric: &Fabric, from: GatewayId) -> Span {
+        let mut near: BTreeMap<GatewayId, Vec<GatewayId>> = BTreeMap::new();
+        for (one, other) in self.edges() {
+            near.entry(one).or_default().push(other);
+            near.entry(other).or_default().push(one);
+        }
+        let region = |id: GatewayId| fabric.gateway(id).region;
+        let mut way = BTreeMap::from([(from, Span::ZERO)]);
+        let mut open = vec![from];
+        while let Some(at) = open.pop() {
+            for &next in near.get(&at).into_iter().flatten() {
+                let hop = fabric.link(region(at), region(next)).map_or(Span::ZERO, |link| link.rtt);
+                let along = way[&at] + hop;
+                // All others of a crown are next to the first of it that is reached.
+                if let Entry::Vacant(place) = way.entry(next) {
+                    place.insert(along);
+                    open.push(next);
+                }
+            }
+        }
+        way.into_values().max().unwrap_or(Span::ZERO)
+    }
+}

@@ -1,0 +1,118 @@
+//! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
+
+use crate::fabrics::{Dice, simple, wild};
+use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, early_bytes};
+use hier_collectives::topology::Fabric;
+use proptest::prelude::*;
+use units::ByteCount;
+
+/// The express tree's time for a buffer of so many bytes, and the other trees', in ns.
+fn times(fabric: &Fabric, plan: &Plan, bytes: u64) -> (u64, u64) {
+    let express = Plan { express_bytes: ByteCount::new(bytes), ..plan.clone() };
+    let trees = plan.trees.iter().filter(|tree| !tree.is_express()).cloned().collect();
+    let bulk = Plan { trees, express_bytes: ByteCount::default(), ..plan.clone() };
+    let of = |plan: &Plan| {
+        plan.forecast(fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
+    };
+    (of(&express), of(&bulk))
+}
+
+/// The most that a gateway may send along the express tree without being granted it.
+fn room(fabric: &Fabric, plan: &Plan) -> u64 {
+    let tree = plan.trees.iter().find(|tree| tree.is_express()).expect("an express tree");
+    let region = |id| fabric.gateway(id).region;
+    let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
+    far.map(|(one, other)| early_bytes(fabric, one, other, plan).get()).min().expect("regions")
+}
+
+/// Sizes next to the choice, and half of it: what is taken is never later, but for rounding.
+fn check(fabric: &Fabric) {
+    let plan = plan::plan(fabric).expect("small enough");
+    let Some(most) = plan.express().map(ByteCount::get) else { return };
+    let allowed = EXPRESS_MAX.get().min(room(fabric, &plan));
+    assert!(most <= allowed, "{most}, {allowed} at most: {plan:?}");
+    for bytes in [most, most.saturating_sub(1 << 10), most / 2] {
+        let (express, bulk) = times(fabric, &plan, bytes);
+        assert!(express <= bulk + 1, "{bytes} of {most}: {express} ns, not {bulk} ns: {plan:?}");
+    }
+    let bytes = most + (1 << 10);
+    if bytes <= allowed {
+        let (express, bulk) = times(fabric, &plan, bytes);
+        assert!(bulk <= express + 1, "{bytes} of {most}: {bulk} ns, not {express} ns: {plan:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn around_the_choice_the_forecast_prefers_what_is_taken(
+        seed: u64,
+        regions in 3usize..10,
+        missing in 0u64..100,
+    ) {
+        check(&wild(&mut Dice(seed), regions, missing));
+    }
+}
+
+fn seconds(fabric: &Fabric, plan: &Plan, bytes: u64) -> f64 {
+    let bytes = ByteCount::new(bytes);
+    plan.forecast(fabric, Operation::AllReduce, bytes).predicted.as_secs_f64()
+}
+
+#[test]
+fn a_mebibyte_over_far_and_wide_links_takes_one_hop() {
+    let fabric = simple(&[10_000; 3], 100, |_, _| Some(10_000));
+    let plan = plan::plan(&fabric).expect("small");
+    assert_eq!(plan.express(), Some(EXPRESS_MAX), "{}", plan.reason);
+    assert!((0.050..0.053).contains(&seconds(&fabric, &plan, 1 << 20)), "{}", plan.reason);
+    assert!(seconds(&fabric, &plan, EXPRESS_MAX.get() + 1) > 0.1);
+}
+
+#[test]
+fn a_barrier_over_a_thin_mesh_takes_one_hop() {
+    // 14 kB fill a pair for 120 ms, four times what a hop less saves; shared among all pairs they
+    // fill each for half of that, and pass on a quarter.
+    let fabric = simple(&[1000; 4], 60, |_, _| Some(1));
+    let plan = plan::plan(&fabric).expect("small");
+    let most = plan.express().expect("an express tree").get();
+    assert!((12 << 10..16 << 10).contains(&most), "{}", plan.reason);
+    let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::default());
+    assert_eq!(barrier.predicted, barrier.bound, "{}", plan.reason);
+    assert_eq!(barrier.predicted.as_secs_f64(), 0.03);
+    check(&fabric);
+}
+
+#[test]
+fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
+    // Half a round trip less, (N-1)S instead of 2(N-1)/N S: for three, three quarters of a BDP; a
+    // little more, since owners also wait for whole segments.
+    let fabric = simple(&[300; 3], 60, |_, _| Some(300));
+    let plan = plan::plan(&fabric).expect("small");
+    let most = plan.express().expect("an express tree").get() as f64;
+    let three_quarters = 0.75 * 300e6 / 8.0 * 0.060;
+    assert!((1.0..1.4).contains(&(most / three_quarters)), "{most}: {}", plan.reason);
+}
+
+/// A pair that large buffers go around is held to the little that they send over it, also when
+/// a small one is all there is.
+#[test]
+fn a_pair_that_is_held_to_little_counts_as_slow() {
+    let mut found = 0;
+    for seed in 0..200 {
+        let fabric = wild(&mut Dice(seed), 4, 0);
+        let plan = plan::plan(&fabric).expect("small");
+        let Some(most) = plan.express() else { continue };
+        let rates = plan.pair_rates(&fabric);
+        let tree = plan.trees.last().expect("trees");
+        for (one, other) in tree.edges() {
+            let ends = (fabric.gateway(one).region, fabric.gateway(other).region);
+            let Some(link) = fabric.link(ends.0, ends.1) else { continue };
+            let held = rates[&(one, other)].over(link.rate);
+            let alone = most.get() as f64 / held.bytes_per_second();
+            assert!(seconds(&fabric, &plan, most.get()) >= alone, "seed {seed}");
+            found += 1;
+        }
+    }
+    assert!(found > 100, "{found} pairs");
+}

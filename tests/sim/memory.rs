@@ -1,0 +1,68 @@
+//! Gateways hold no more memory of their own than the plan says, whoever is slow.
+
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::batch::{Case, outcomes, post_all};
+use scenarios::mesh::{Mesh, Seat, expected};
+use scenarios::{JOB, address, simulate};
+use units::{BitRate, ByteCount, Span};
+use wan_sim::LinkSpec;
+
+const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
+const ONE_WAY: Span = Span::from_ms(20);
+
+/// Regions of gateways with so many ranks each, whose ports are as wide as all links.
+fn mesh(regions: &[&[u32]]) -> Mesh {
+    let seats = |ranks: &&[u32]| -> Vec<Seat> { ranks.iter().map(|n| (*n, Some(RATE))).collect() };
+    let mut mesh = Mesh::of_gateways(regions.iter().map(seats).collect());
+    for (_, rate, rtt) in &mut mesh.links {
+        (*rate, *rtt) = (RATE, ONE_WAY + ONE_WAY);
+    }
+    mesh.memory = ByteCount::new(4 << 20);
+    mesh
+}
+
+/// An all-reduce of so many MiB while a link has a tenth of its rate one way; the most that each
+/// gateway held, and what it may.
+fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
+    let case = Case::new(ReduceOp::Sum, Dtype::I32, mib << 18, 1);
+    let (fabric, plan) = (mesh.fabric(), mesh.plan());
+    let held = simulate(async {
+        let lab = mesh.start(1).await;
+        let clients = lab.clients((2 * mib + 2) << 20).await;
+        let slow = BitRate::from_bits_per_second(RATE.bits_per_second() / 10);
+        let slow = LinkSpec::new(slow, ONE_WAY).expect("a link");
+        let [from, to] = [from, to].map(|id| address(GatewayId(id)).ip());
+        lab.net.set_spec(from, to, slow).expect("a link");
+        let mut operations = post_all(&clients, &case).await;
+        let expected = expected(&fabric, &plan, &case);
+        for outcome in outcomes(&mut operations).await {
+            assert!(outcome.expect("a result") == expected, "other bits");
+        }
+        let metrics = fabric.gateway_ids().map(|id| lab.metrics(id));
+        let most = metrics.map(|metrics| metrics.job(JOB).scratch_bytes_max.get());
+        most.map(|most| u64::try_from(most).expect("not negative")).collect::<Vec<_>>()
+    });
+    let may = fabric.gateway_ids().map(|id| plan.memory(&fabric, id, mesh.memory).total().get());
+    held.into_iter().zip(may).collect()
+}
+
+/// Owners wait for one of the others.
+#[test]
+fn owners_hold_what_their_windows_and_the_memory_for_partials_allow() {
+    let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, (0, 1));
+    println!("{held:?}");
+    assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
+    assert!(held.iter().any(|(held, may)| 4 * held > *may), "{held:?}");
+}
+
+/// What comes from one side cannot go on to the other.
+#[test]
+fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
+    let chain = mesh(&[&[1], &[1], &[1], &[1]]).without(0, 2).without(0, 3).without(1, 3);
+    let held = held(&chain, 48, (1, 2));
+    println!("{held:?}");
+    assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
+    let (relay, may) = held[1];
+    assert!(may < 32 << 20 && relay > may / 4, "{held:?}");
+}
