@@ -2,7 +2,7 @@
 
 use gateway::client::{Client, Operation};
 use hier_collectives::bound;
-use scenarios::series::{self, post, ready, seconds};
+use scenarios::series::{self, InARow, post, ready, seconds};
 use scenarios::{JOB, Lab, Shape, simulate};
 use units::{BitRate, ByteCount, Fraction, Span};
 
