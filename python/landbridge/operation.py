@@ -20,9 +20,6 @@ DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
 
-#: How long a rank waits for the others to post, unless it says otherwise.
-DEFAULT_TIMEOUT_S = 30 * 60.0
-
 
 class Timing(NamedTuple):
     """When what happened to one collective: nanoseconds, as ``time.monotonic_ns`` counts."""
