@@ -21,12 +21,16 @@ from .operation import Commit, Latch, Operation, Timing
 #: Steps of one rank that wait to be committed; docs/protocol.md section 5.
 COMMITS_MAX = 64
 
+#: Offset and length of a part of the arena.
+Slot = Tuple[int, int]
+
 
 class Entry(NamedTuple):
     """What must not go away before the gateway is done with it."""
 
     operation: Operation
-    slots: Tuple[Tuple[int, int], Tuple[int, int]]
+    #: Of the contribution and of the result.
+    slots: Tuple[Slot, Slot]
     held: Tuple[Any, ...]
 
 

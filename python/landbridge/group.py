@@ -15,7 +15,7 @@ from ._arena import Arena, Block, overlap
 from ._batch import BatchSplit, batch_shares
 from ._descriptor import Dtype, Op
 from ._descriptor import Operation as Kind
-from ._state import Entry, State
+from ._state import Entry, Slot, State
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
 from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller
@@ -221,7 +221,8 @@ class Group:
         return _buffers.over(block, shape, dtype)
 
     def all_reduce(self, array: Any, op: str = "avg", **options: Any) -> Any:
-        """``all_reduce_async`` and ``wait``: the result, once it is ready."""
+        """``all_reduce_async`` and ``wait``: the result. Where ``array`` or ``out`` is from
+        ``empty``, also ``wait_free``: both may be written again."""
         return self._at_once(self.all_reduce_async, array, op, **options)
 
     def all_reduce_async(
@@ -252,7 +253,8 @@ class Group:
         return self._start(what, array, out, given)
 
     def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
-        """``reduce_async`` and ``wait``: the result on ``root``, ``None`` on other ranks."""
+        """``reduce_async``, waited for as by ``all_reduce``: the result on ``root``, ``None`` on
+        other ranks."""
         return self._at_once(self.reduce_async, array, root, op, **options)
 
     def reduce_async(
@@ -274,7 +276,8 @@ class Group:
         return self._start(what, array, out, given)
 
     def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
-        """``broadcast_async`` and ``wait``: ``root``'s array, bit for bit, on every rank."""
+        """``broadcast_async``, waited for as by ``all_reduce``: ``root``'s array, bit for bit, on
+        every rank."""
         return self._at_once(self.broadcast_async, array, root, **options)
 
     def broadcast_async(
@@ -306,8 +309,9 @@ class Group:
         nothing = _buffers.adapt(b"")
         with self._posting:
             operation = Operation(None, self)
-            self._await_room(_NOWHERE)
-            self._post(Entry(operation, (_NOWHERE, _NOWHERE), ()), what, nothing)
+            slots = (_NOWHERE, _NOWHERE)
+            self._await_room(slots)
+            self._post(Entry(operation, slots, ()), what, nothing)
         return operation
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -359,14 +363,18 @@ class Group:
         return BatchSplit(self, global_batch, self._place.speeds, limits)
 
     def _at_once(self, begin: Callable[..., Operation], *given: Any, **options: Any) -> Any:
-        """Begins a collective and waits for it, reading in this thread: nobody else is woken."""
+        """Begins a collective and waits for it, reading in this thread: nobody else is woken.
+        Nobody gets the operation, so that what the caller may write next is waited for as well."""
         with self._posting:
             self._is_awaited = True
             try:
                 operation = begin(*given, **options)
             finally:
                 self._is_awaited = False
-        return operation.wait()
+        result = operation.wait()
+        if operation.lies_in_arena:
+            operation.wait_free()
+        return result
 
     def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
         self._check_caller()
@@ -380,12 +388,14 @@ class Group:
         with self._posting:
             contribution, held = self._contribution(source, gives)
             result, block = self._result(source, target if gets else None, contribution)
-            self._await_room((result, source.nbytes))
-            delivery = Delivery(source, target, block) if gets else None
+            slots = ((contribution, source.nbytes), (result, source.nbytes))
+            self._await_room(slots)
+            lies = None if isinstance(held[0], Block) else source
+            delivery = Delivery(source, target, block, lies) if gets else None
             operation = Operation(delivery, self)
+            operation.lies_in_arena = lies is not None or block is None
             # As an entry's `held`, also what `out` is a view of.
             held = (*held, block, target and target.array)
-            slots = ((contribution, source.nbytes), (result, source.nbytes))
             self._post(Entry(operation, slots, held), what, source)
         return operation
 
@@ -434,15 +444,15 @@ class Group:
             )
         return block[0]
 
-    def _await_room(self, result: Tuple[int, int]) -> None:
-        """Until the gateway takes another post with this result slot."""
+    def _await_room(self, slots: Tuple[Slot, Slot]) -> None:
+        """Until the gateway takes another post with these slots."""
         entries = self._state.entries
         if not entries:
             return
 
         def room() -> bool:
-            taken = (slot for entry in entries.values() for slot in entry.slots)
-            return len(entries) < POSTS_MAX and not any(overlap(slot, result) for slot in taken)
+            taken = (entry.slots for entry in entries.values())
+            return len(entries) < POSTS_MAX and not any(_clash(theirs, slots) for theirs in taken)
 
         self._state.wait_until(room, None)
 
@@ -520,6 +530,12 @@ def _check(
         raise errors.UnsupportedArray(text)
     if not 0 <= what.weight < float("inf"):
         raise errors.ConfigError(f"weight {what.weight}: accepted: finite and not negative")
+
+
+def _clash(theirs: Tuple[Slot, Slot], slots: Tuple[Slot, Slot]) -> bool:
+    """Whether one collective writes what the other reads or writes. Two may read the same."""
+    (given, out), (contribution, result) = theirs, slots
+    return overlap(out, contribution) or overlap(out, result) or overlap(given, result)
 
 
 #: Between tries to meet: a gateway or a rank takes longer to come back.

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
 
 from . import errors
+from ._arena import overlap
 
 if TYPE_CHECKING:
     from ._arena import Block
@@ -81,11 +82,20 @@ class Latch:
 class Delivery:
     """What becomes of the result: where it is, and where it goes."""
 
-    def __init__(self, like: Adapter, out: Optional[Adapter], block: Optional[Block]) -> None:
+    def __init__(
+        self,
+        like: Adapter,
+        out: Optional[Adapter],
+        block: Optional[Block],
+        contribution: Optional[Adapter],
+    ) -> None:
         self._like = like
         self._out = out
         # `None` when the result is written in place.
         self._block = block
+        #: Whether it writes over the contribution that lies in the arena, if one does: not before
+        #: that is free, for until then the gateway may send it again.
+        self.overwrites = bool(contribution and block and out and _may_overlap(contribution, out))
 
     def deliver(self) -> Any:
         """The result as the caller wants it. The slot is let go of."""
@@ -109,7 +119,8 @@ class Operation:
     Two things happen to it, in this order. *Result ready*: ``wait`` returns the result.
     *Contribution free*: ``wait_free`` returns; the gateway will not read the contribution nor
     the result any more. Only arrays made by ``Group.empty`` need to wait for the second, before
-    they are written again; others were copied.
+    they are written again; others were copied. A result that replaces a contribution made by
+    ``Group.empty`` is ready when that is free, not before.
     """
 
     def __init__(self, delivery: Optional[Delivery], group: Group) -> None:
@@ -123,6 +134,8 @@ class Operation:
         self._delivery = delivery
         self._result: Any = None
         self._failure: Optional[errors.CollectiveFailed] = None
+        #: Whether the gateway uses arrays of the caller's, no copies, until *free*.
+        self.lies_in_arena = False
         self._ready = Latch()
         self._free = Latch()
         self._lock = threading.Lock()
@@ -190,6 +203,21 @@ class Operation:
 
     def _settle(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
         """Result ready, or failed. Called by the group; only the first call counts."""
+        delivery = self._delivery
+        if failure is None and delivery is not None and delivery.overwrites:
+            self.timing = timing
+        else:
+            self._open(timing, failure)
+
+    def _release(self) -> None:
+        """Contribution free. Called by the group, once."""
+        if self.timing is not None:
+            self._open(self.timing, None)
+        self._group = None
+        self._free.open()
+
+    def _open(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
+        """``wait`` returns or raises from here on. Only the first call counts."""
         with self._lock:
             callbacks, self._callbacks = self._callbacks, None
             if callbacks is None:
@@ -200,11 +228,6 @@ class Operation:
         self._ready.open()
         for callback in callbacks:
             self._call(callback)
-
-    def _release(self) -> None:
-        """Contribution free. Called by the group, once."""
-        self._group = None
-        self._free.open()
 
     def _call(self, callback: Callable[[Operation], None]) -> None:
         before, _thread_is.in_callback = _thread_is.in_callback, True
@@ -244,3 +267,11 @@ class Commit:
         """Called by the group, once."""
         self._failure = failure
         self._done.open()
+
+
+def _may_overlap(one: Adapter, other: Adapter) -> bool:
+    """Whether two arrays of as many bytes may share memory: who has gaps is not looked into."""
+    here, there = one.address(), other.address()
+    if here is None or there is None:
+        return True
+    return overlap((here, one.nbytes), (there, other.nbytes))
