@@ -14,7 +14,7 @@ class LandbridgeError(Exception):
 
 
 class ConfigError(LandbridgeError, ValueError):
-    """A config file or an argument of ``connect`` that cannot be used. The caller's fault."""
+    """A config file or an argument that cannot be used. The caller's fault."""
 
 
 class UnsupportedArray(LandbridgeError, TypeError):

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import _buffers, _config, _link, _words, errors
 from ._arena import Arena, Block, overlap
@@ -16,6 +16,7 @@ from ._batch import BatchSplit, batch_shares
 from ._descriptor import Dtype, Op
 from ._descriptor import Operation as Kind
 from ._state import Entry, Slot, State
+from ._terms import Terms, nanoseconds, terms, whole
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
 from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller
@@ -43,6 +44,7 @@ def connect(
     Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
     did not connect in time.
     """
+    nanoseconds(timeout)  # or it is none
     place = _config.load(config, gateway, job)
     if rank < 0 or rank >= len(place.speeds):
         last = len(place.speeds) - 1
@@ -112,6 +114,7 @@ class Group:
         well; otherwise what ``connect`` raises, and ``Closed``.
         """
         self._check_caller()
+        nanoseconds(timeout)  # or it is none
         hopeless = (errors.RanksDisagree, errors.BadRequest)
         why = "the step was given up"
         if failure is not None:
@@ -134,8 +137,7 @@ class Group:
 
         Raises ``StepsDiffer`` on every rank, and what ``all_reduce`` raises.
         """
-        if not 0 <= step < 1 << 63:
-            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
+        step = whole("step", step, 1 << 63)
         (steps,) = _words.exchange(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
             raise errors.StepsDiffer(steps, self._place.regions)
@@ -249,7 +251,7 @@ class Group:
         ``EpochEnded``, ``Closed``; what else goes wrong is raised by ``Operation.wait``.
         """
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
+        what = terms(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
         return self._start(what, array, out, given)
 
     def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
@@ -272,7 +274,7 @@ class Group:
         """As ``all_reduce_async``, but only ``root`` has a result: other ranks' ``wait`` returns
         ``None``, once what they gave is on its way for good, and leaves their ``out`` alone."""
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
+        what = terms(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
         return self._start(what, array, out, given)
 
     def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
@@ -294,7 +296,7 @@ class Group:
         kind, dtype and shape of it; what they hold is not read. The rest is as in
         ``all_reduce_async``; ``root`` may be done before others have begun."""
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
+        what = terms(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
         return self._start(what, array, out, given)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
@@ -305,7 +307,7 @@ class Group:
         """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
         ``layout`` differs are told so by ``RanksDisagree``."""
         self._check_caller()
-        what = _What(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
+        what = terms(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
         nothing = _buffers.adapt(b"")
         with self._posting:
             operation = Operation(None, self)
@@ -327,13 +329,12 @@ class Group:
         ``Commit.wait``.
         """
         self._check_caller()
-        if not 0 <= step < 1 << 64:
-            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^64 - 1")
+        step, timeout_ns = whole("step", step, 1 << 64), nanoseconds(timeout)
         commit = Commit(step)
 
         def register() -> Tuple[_link.Link, Request]:
             link, epoch = self._state.register_commit(commit)
-            return link, CommitRequest(epoch, step, round(timeout * 1e9))
+            return link, CommitRequest(epoch, step, timeout_ns)
 
         with self._posting:
             self._send(register)
@@ -376,7 +377,7 @@ class Group:
             operation.wait_free()
         return result
 
-    def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
+    def _start(self, what: Terms, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
         self._check_caller()
         source = _buffers.adapt(array, given)
         target = None if out is None else _buffers.adapt(out, given)
@@ -456,7 +457,7 @@ class Group:
 
         self._state.wait_until(room, None)
 
-    def _post(self, entry: Entry, what: _What, source: _buffers.Adapter) -> None:
+    def _post(self, entry: Entry, what: Terms, source: _buffers.Adapter) -> None:
         def register() -> Tuple[_link.Link, Request]:
             link, epoch, sequence = self._state.register(entry)
             return link, Post(
@@ -469,7 +470,7 @@ class Group:
                 operation=what.kind,
                 root=what.root,
                 weight=what.weight,
-                timeout_ns=round(what.timeout * 1e9),
+                timeout_ns=what.timeout_ns,
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
             )
@@ -501,22 +502,10 @@ class Group:
             raise errors.ForkedProcess(text)
 
 
-class _What(NamedTuple):
-    """A collective, without its array."""
-
-    kind: Kind
-    #: The rank that gets the result of a reduce or has the data of a broadcast, else 0.
-    root: int
-    op: Op
-    weight: float
-    layout: int
-    timeout: float
-
-
 def _check(
-    source: _buffers.Adapter, target: Optional[_buffers.Adapter], what: _What, world_size: int
+    source: _buffers.Adapter, target: Optional[_buffers.Adapter], what: Terms, world_size: int
 ) -> None:
-    if not 0 <= what.root < world_size:
+    if what.root >= world_size:
         text = f"root {what.root}: the fabric has ranks 0 to {world_size - 1}"
         raise errors.ConfigError(text)
     if target is not None:
@@ -528,8 +517,6 @@ def _check(
     if what.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use sum, or floats"
         raise errors.UnsupportedArray(text)
-    if not 0 <= what.weight < float("inf"):
-        raise errors.ConfigError(f"weight {what.weight}: accepted: finite and not negative")
 
 
 def _clash(theirs: Tuple[Slot, Slot], slots: Tuple[Slot, Slot]) -> bool:
