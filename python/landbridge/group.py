@@ -19,7 +19,7 @@ from ._state import Entry, Slot, State
 from ._terms import Terms, nanoseconds, terms, whole
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
-from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller
+from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller, check_process
 
 #: Collectives of one rank under way; docs/protocol.md section 5.
 POSTS_MAX = 256
@@ -68,7 +68,9 @@ class Group:
     is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
 
     Everything that posts or waits raises ``InCallback`` in a callback of a collective, and
-    ``ForkedProcess`` in a process that was forked.
+    ``ForkedProcess`` in a process that was forked. The handler of a signal must do neither: where
+    it interrupts a wait it is told so by ``InCallback``, where it interrupts a post it may end the
+    connection.
     """
 
     def __init__(self, place: _config.Place, rank: int, arena: Arena) -> None:
@@ -181,6 +183,7 @@ class Group:
 
     def _attach_anew(self, deadline: float) -> None:
         place = self._place
+        self._state.finish_end()
         attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
         while True:
             try:
@@ -197,7 +200,11 @@ class Group:
             text = f"{theirs} ranks at the gateway, {ours} in the config"
             raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
         self.fabric, self._was_attached = link.attached.fabric, True
-        self._state.begin(link)
+        try:
+            self._state.begin(link)
+        except BaseException:
+            self._state.end(link, "attaching was interrupted")
+            raise
 
     def close(self) -> None:
         """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on.
@@ -330,7 +337,7 @@ class Group:
         """
         self._check_caller()
         step, timeout_ns = whole("step", step, 1 << 64), nanoseconds(timeout)
-        commit = Commit(step)
+        commit = Commit(step, self)
 
         def register() -> Tuple[_link.Link, Request]:
             link, epoch = self._state.register_commit(commit)
@@ -497,9 +504,8 @@ class Group:
 
     def _check_caller(self) -> None:
         check_caller()
-        if os.getpid() != self._owner:
-            text = f"this process was forked from {self._owner}, which connected; connect here"
-            raise errors.ForkedProcess(text)
+        check_process(self._owner)
+        self._state.check_handler()
 
 
 def _check(

@@ -21,6 +21,8 @@ from landbridge.group import Group
 
 #: Of a socket, for a test whose client says less than it should.
 PATIENCE_S = 10.0
+#: What is not there by then does not come.
+SOON_S = 0.03
 
 
 class Gateway:
@@ -48,7 +50,7 @@ class Gateway:
     def has_heard(self):
         """Whether there is a request, without waiting."""
         with contextlib.suppress(socket.timeout):
-            self._socket.settimeout(0.05)
+            self._socket.settimeout(SOON_S)
             self._heard.append(self.hear())
         self._socket.settimeout(PATIENCE_S)
         return bool(self._heard)
@@ -58,18 +60,28 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def alone(arena_bytes=1 << 16):
+def alone():
     """A group of one rank in its first epoch, and the stand-in of its gateway."""
+    group, gateway = attach()
+    try:
+        yield group, gateway
+    finally:
+        gateway.hang_up()
+        group.close()
+
+
+def attach():
+    """The same, for a test that says when they go."""
     ours, theirs = socket.socketpair()
-    arena = Arena(arena_bytes)
+    arena = Arena(1 << 16)
     group = Group(Place(Path("none"), "train", b"", [1.0], ["east"]), 0, arena)
     gateway = Gateway(theirs, arena)
-    group._state.begin(Link(ours, Attached(LOCAL_VERSION, 1, "one"), Frames()))
-    gateway.say(EpochBegan(1, 0, 0, 0))
-    assert group._state.wait_until(lambda: not group._state.is_over, None)
+    frames = Frames()
+    # As if it had come right behind the answer to the attach: no thread is woken for it.
+    frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
+    group._state.begin(Link(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
     group._state.agree()
-    with group, contextlib.closing(theirs):
-        yield group, gateway
+    return group, gateway
 
 
 def ready(post):
