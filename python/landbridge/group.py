@@ -207,8 +207,9 @@ class Group:
             raise
 
     def close(self) -> None:
-        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on.
-        Arrays from ``empty`` stay valid."""
+        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on, so
+        that the gateway may still read or write arrays from ``empty`` that take part. They stay
+        valid."""
         self._state.close()
 
     def __enter__(self) -> Group:
@@ -399,7 +400,8 @@ class Group:
             slots = ((contribution, source.nbytes), (result, source.nbytes))
             self._await_room(slots)
             lies = None if isinstance(held[0], Block) else source
-            delivery = Delivery(source, target, block, lies) if gets else None
+            wanted = None if target is None else (out, target)
+            delivery = Delivery(source, wanted, block, lies) if gets else None
             operation = Operation(delivery, self)
             operation.lies_in_arena = lies is not None or block is None
             # As an entry's `held`, also what `out` is a view of.

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Tuple
 
 from . import errors
 from ._arena import overlap
@@ -103,17 +103,24 @@ class Delivery:
     def __init__(
         self,
         like: Adapter,
-        out: Optional[Adapter],
+        out: Optional[Tuple[Any, Adapter]],
         block: Optional[Block],
         contribution: Optional[Adapter],
     ) -> None:
         self._like = like
-        self._out = out
+        # What the caller gave, for that is returned, and how it is written.
+        self._given: Any = out and out[0]
+        self._out: Optional[Adapter] = out and out[1]
         # `None` when the result is written in place.
         self._block = block
         #: Whether it writes over the contribution that lies in the arena, if one does: not before
         #: that is free, for until then the gateway may send it again.
-        self.overwrites = bool(contribution and block and out and _may_overlap(contribution, out))
+        self.overwrites = (
+            contribution is not None
+            and block is not None
+            and self._out is not None
+            and _may_overlap(contribution, self._out)
+        )
 
     def deliver(self) -> Any:
         """The result as the caller wants it; again where that was interrupted."""
@@ -122,7 +129,7 @@ class Delivery:
             return self._like.fresh(self._block)
         if self._block is not None:
             self._out.load(self._block)
-        return self._out.array
+        return self._given
 
 
 class _UnderWay:
@@ -153,6 +160,11 @@ class Operation(_UnderWay):
     the result any more. Only arrays made by ``Group.empty`` need to wait for the second, before
     they are written again; others were copied. A result that replaces a contribution made by
     ``Group.empty`` is ready when that is free, not before.
+
+    Where the connection ended (``GatewayLost``) nothing will be heard of it any more, so that
+    ``wait_free`` returns. A gateway that still runs, as after ``Group.close``, after a wait that
+    was interrupted while it spoke, or before ``Group.recover`` returns, may use the memory until
+    the epoch is over: leave arrays made by ``Group.empty`` alone until ``recover`` has returned.
     """
 
     def __init__(self, delivery: Optional[Delivery], group: Group) -> None:

@@ -63,6 +63,17 @@ def test_the_result_goes_where_it_is_wanted(groups):
     assert on_all(groups, step) == [(6, 6, 6)] * 3
 
 
+def test_what_is_given_as_out_is_what_is_returned(groups):
+    """Not an alias of it, which its library would take for another array."""
+
+    def step(group):
+        out = bytearray(5)
+        assert group.all_reduce(bytes([group.rank] * 5), "sum", out=out) is out
+        return out
+
+    assert on_all(groups, step) == [bytes([3] * 5)] * 3
+
+
 def test_arrays_in_the_arena_are_not_copied(groups):
     def step(group):
         array, out = group.empty(1000, "float32"), group.empty(1000, "float32")

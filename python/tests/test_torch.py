@@ -416,6 +416,16 @@ def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted
     assert on_all(groups, step) == [[1.5] * 5] * 2
 
 
+def test_an_out_that_requires_grad_is_returned_itself(groups):
+    def step(group):
+        for out in (torch.zeros(3, requires_grad=True), group.empty(3, torch.float32)):
+            out.requires_grad_()
+            assert group.all_reduce(torch.full((3,), group.rank + 1.0), out=out) is out
+            assert out.requires_grad and out.tolist() == [1.5] * 3
+
+    on_all(groups, step)
+
+
 def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
     state = State(groups[0])
