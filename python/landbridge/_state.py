@@ -186,13 +186,13 @@ class State:
             self.link.hang_up()
             self.link = None
         with self._ending:
-            lost = errors.GatewayLost(_lost(self.ended))
+            why = _lost(self.ended)
             for leaving in list(self._leaving):
-                self._complete(leaving, lost)
+                self._complete(leaving, errors.GatewayLost(why))
             for step in sorted(self.commits):
-                self._finish_commit(step, lost)
+                self._finish_commit(step, errors.GatewayLost(why))
             for sequence in sorted(self.entries):
-                self._finish(sequence, lost)
+                self._finish(sequence, errors.GatewayLost(why))
 
     def close(self) -> None:
         """For good."""

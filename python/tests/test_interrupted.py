@@ -1,4 +1,4 @@
-"""What is left when a wait ends where it should not: Ctrl-C, a signal's handler, a forked process."""
+"""What is left where something breaks in: Ctrl-C, the handler of a signal, a fork."""
 
 import contextlib
 import gc

@@ -31,10 +31,10 @@ class FlatGrads:
     other way. So ``zero`` takes the place of ``optimizer.zero_grad``, which by default would drop
     them. The arena needs room for all gradients twice, and nothing else of it is used.
 
-    When ``wait`` raises, also ``KeyboardInterrupt``, ``p.grad`` are this rank's own gradients, intact. After
-    ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends them
-    again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin the
-    step again by ``zero``.
+    When ``wait`` raises, also ``KeyboardInterrupt``, ``p.grad`` are this rank's own gradients,
+    intact. After ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends
+    them again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin
+    the step again by ``zero``.
     """
 
     def __init__(
