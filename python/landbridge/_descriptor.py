@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from .errors import ConfigError
+
 
 class Op(enum.IntEnum):
     """How elements are combined; docs/protocol.md section 2."""
@@ -16,12 +18,11 @@ class Op(enum.IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Op:
-        """The operation of that name. Raises ``ValueError``."""
-        try:
-            return cls[name.upper()]
-        except KeyError:
-            known = ", ".join(op.name.lower() for op in cls)
-            raise ValueError(f"`{name}` is not one of {known}") from None
+        """The operation of that name. Raises ``ConfigError``."""
+        for op in cls:
+            if op.name.lower() == str(name).lower():
+                return op
+        raise ConfigError(f"`{name}` is not one of {', '.join(op.name.lower() for op in cls)}")
 
 
 class Operation(enum.IntEnum):
@@ -66,11 +67,11 @@ class Dtype(enum.IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Dtype:
-        """The dtype of that name. Raises ``ValueError``."""
+        """The dtype of that name. Raises ``ConfigError``."""
         for dtype in cls:
             if dtype.label == name:
                 return dtype
-        raise ValueError(f"`{name}` is not one of {', '.join(dtype.label for dtype in cls)}")
+        raise ConfigError(f"`{name}` is not one of {', '.join(dtype.label for dtype in cls)}")
 
 
 _BYTES = {

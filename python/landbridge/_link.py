@@ -37,6 +37,8 @@ _READ_BYTES = 1 << 16
 _ANSWER_PATIENCE_S = 30.0
 #: While nothing is under way, what the gateway says is heard this much later at most.
 _IDLE_LOOK_S = 0.1
+#: What a poll takes: a C int.
+_POLL_MAX_MS = (1 << 31) - 1
 
 
 class Listener(Protocol):
@@ -70,10 +72,11 @@ class Link:
         self._listener: Any = None
         # Who reads, if anybody does. Signals may interrupt a caller anywhere, so this is no lock:
         # a lock could be taken without its holder knowing.
-        self._reading: Optional[object] = None
+        self._reading: Optional[_Turn] = None
         self._choosing = threading.Lock()
         self._wanted = threading.Event()
         self._is_over = False
+        self._why = ""
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
@@ -83,7 +86,7 @@ class Link:
         self._listener = weakref.ref(listener)
         why = self._deliver(b"")  # what came behind the first answer
         if why is not None:
-            return self._end(why)
+            self._end(why)
         threading.Thread(target=self._read, name="landbridge-reader", daemon=True).start()
 
     def send(self, request: Request) -> None:
@@ -98,7 +101,7 @@ class Link:
     def read_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
         """Reads in the caller's thread until ``latch`` is open, for so long at most; returns at
         once where another thread reads already. A signal may interrupt it."""
-        me, is_mine = object(), False
+        me, is_mine = _Turn(), False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             with self._choosing:
@@ -113,6 +116,11 @@ class Link:
             if not is_mine or self._is_busy():
                 self.attend()
 
+    def is_read_here(self) -> bool:
+        """Whether this thread reads, further up: a signal has interrupted it."""
+        reading = self._reading
+        return reading is not None and reading.thread == threading.get_ident()
+
     def hang_up(self) -> None:
         """Ends the connection, for the gateway too. In a forked process only its own copy of
         the descriptor is closed, which the gateway does not notice."""
@@ -125,8 +133,9 @@ class Link:
         self.attend()
 
     def _read(self) -> None:
-        """The reader's thread."""
-        me = object()
+        """The reader's thread. It ends the connection, whoever found that it must end: signals
+        interrupt any other thread."""
+        me = _Turn()
         while not self._is_over:
             self._wanted.wait(_IDLE_LOOK_S)
             self._wanted.clear()
@@ -137,6 +146,10 @@ class Link:
             while not self._is_over and self._comes(None if self._is_busy() else 0.0):
                 self._hear()
             self._reading = None
+        listener = self._listener()
+        if listener is not None:
+            listener.end(self, self._why)
+        self._socket.close()
 
     def _is_busy(self) -> bool:
         listener = self._listener()
@@ -148,8 +161,12 @@ class Link:
             return False
         if deadline is None:
             return bool(self._poll.poll())
-        left_ms = (deadline - time.monotonic()) * 1000
-        return bool(self._poll.poll(max(math.ceil(left_ms), 0)))
+        while True:
+            left_ms = (deadline - time.monotonic()) * 1000
+            if self._poll.poll(max(math.ceil(min(left_ms, _POLL_MAX_MS)), 0)):
+                return True
+            if left_ms <= _POLL_MAX_MS:
+                return False
 
     def _hear(self) -> None:
         """Reads once, and hands over what is complete."""
@@ -160,19 +177,19 @@ class Link:
                 why: Optional[str] = f"connection to the gateway ended: {error}"
             else:
                 why = self._deliver(data) if data else "connection to the gateway ended"
+            if why is not None:
+                self._end(why)
         except BaseException:
             # Bytes may be lost, or half a message handled: no way to go on.
             self._end("waiting was interrupted while the gateway spoke")
             raise
-        if why is not None:
-            self._end(why)
 
     def _end(self, why: str) -> None:
+        """Nobody reads any more. What follows is up to the reader's thread."""
+        if not self._is_over:
+            self._why = why
         self._is_over = True
-        self._socket.close()
-        listener = self._listener()
-        if listener is not None:
-            listener.end(self, why)
+        self.attend()
 
     def _deliver(self, data: bytes) -> Optional[str]:
         """Hands over what is complete; says why the connection is of no more use."""
@@ -194,6 +211,13 @@ class Link:
             # A bug of ours: whoever waits hears of it.
             return f"the client failed: {error!r}"
         return None
+
+
+class _Turn:
+    """Somebody reads."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
 
 
 def attach(path: Path, fd: int, request: Attach) -> Link:

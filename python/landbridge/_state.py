@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple, Union
 
 from . import _link, errors
 from ._wire import (
@@ -21,12 +21,16 @@ from .operation import Commit, Latch, Operation, Timing
 #: Steps of one rank that wait to be committed; docs/protocol.md section 5.
 COMMITS_MAX = 64
 
+#: Offset and length of a part of the arena.
+Slot = Tuple[int, int]
+
 
 class Entry(NamedTuple):
     """What must not go away before the gateway is done with it."""
 
     operation: Operation
-    slots: Tuple[Tuple[int, int], Tuple[int, int]]
+    #: Of the contribution and of the result.
+    slots: Tuple[Slot, Slot]
     held: Tuple[Any, ...]
 
 
@@ -34,7 +38,7 @@ class State:
     """Shared between the trainer's threads and the one that reads."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._make_locks()
         self.link: Optional[_link.Link] = None
         #: The latest epoch heard of, 0 for none, and whether it is known to be over.
         self.epoch = 0
@@ -45,8 +49,9 @@ class State:
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: Optional[int] = None
         self.entries: Dict[int, Entry] = {}
-        #: Collectives that are not in `entries` any more, but whose memory is still held.
-        self._leaving = 0
+        #: What is in `entries` or `commits` no more and is being told how it ended. Whoever does
+        #: that may be interrupted, so it stays here until that is done.
+        self._leaving: Set[Union[Operation, Commit]] = set()
         #: Threads that wait for a change.
         self._waiting = 0
         #: Steps that are being committed.
@@ -59,7 +64,7 @@ class State:
 
     def begin(self, link: _link.Link) -> None:
         """A new connection, in no epoch yet."""
-        with self._changed:
+        with self._lock:
             self.link, self.ended, self.is_over = link, None, True
         link.listen(self)
 
@@ -70,7 +75,7 @@ class State:
 
     def agree(self) -> None:
         """The trainer begins its step anew, in the epoch under way."""
-        with self._changed:
+        with self._lock:
             self._agreed = self.epoch
 
     @property
@@ -85,7 +90,7 @@ class State:
 
     def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
         """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
-        with self._changed:
+        with self._lock:
             # After a change of epoch a number may still be taken by a collective of the old
             # one, whose failure is on its way.
             self._wait_for(lambda: self._next not in self.entries or bool(self._why_not()), None)
@@ -101,7 +106,7 @@ class State:
 
     def register_commit(self, commit: Commit) -> Tuple[_link.Link, int]:
         """Notes a step to commit. Raises what ``register`` raises."""
-        with self._changed:
+        with self._lock:
             failure = self._why_not()
             if failure is not None:
                 raise failure
@@ -117,7 +122,7 @@ class State:
 
     def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
         """Whether it came true before the deadline of ``time.monotonic``."""
-        with self._changed:
+        with self._lock:
             return self._wait_for(predicate, deadline)
 
     def hear_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
@@ -125,7 +130,18 @@ class State:
         another thread does."""
         link = self.link
         if link is not None:
+            self.check_handler()
             link.read_until(latch, timeout_s)
+
+    def check_handler(self) -> None:
+        """Raises ``InCallback`` in a signal's handler that interrupts who reads: nothing that it
+        waits for would be heard."""
+        link = self.link
+        if link is not None and link.is_read_here():
+            raise errors.InCallback(
+                "the handler of a signal must not post, nor wait, while what it interrupts waits "
+                "for the gateway: have it set a flag"
+            )
 
     def handle(self, link: _link.Link, response: Response) -> None:
         """A message of the gateway, in the thread that reads it."""
@@ -140,7 +156,7 @@ class State:
         elif isinstance(response, Failed):
             self._finish(response.sequence, errors.FAILURES[response.code](response.text))
         elif isinstance(response, EpochBegan):
-            with self._changed:
+            with self._lock:
                 self.epoch, self._next = response.epoch, response.next_sequence
                 self.is_over = False
                 if response.has_committed:
@@ -154,21 +170,29 @@ class State:
 
     def end(self, link: Optional[_link.Link], why: str) -> None:
         """The connection is gone, and with it everything under way."""
-        with self._changed:
-            if self.ended is not None or link is not self.link:
-                return
-            self.ended, self.link = why, None
-            entries, self.entries = self.entries, {}
-            self._leaving += len(entries)
-            commits, self.commits = self.commits, {}
+        with self._lock:
+            if self.ended is None:
+                if link is not self.link:
+                    return  # it was given up
+                self.ended = why
             self._changed.notify_all()
-        if link is not None:
-            link.hang_up()
-        for commit in commits.values():
-            commit._settle(errors.GatewayLost(_lost(why)))
-        for sequence in sorted(entries):
-            operation = entries.pop(sequence).operation
-            self._complete(operation, errors.GatewayLost(_lost(why)))
+        self.finish_end()
+
+    def finish_end(self) -> None:
+        """What ``end`` has to do, or what is left of that where a signal interrupted it."""
+        if self.ended is None:
+            return
+        if self.link is not None:
+            self.link.hang_up()
+            self.link = None
+        with self._ending:
+            why = _lost(self.ended)
+            for leaving in list(self._leaving):
+                self._complete(leaving, errors.GatewayLost(why))
+            for step in sorted(self.commits):
+                self._finish_commit(step, errors.GatewayLost(why))
+            for sequence in sorted(self.entries):
+                self._finish(sequence, errors.GatewayLost(why))
 
     def close(self) -> None:
         """For good."""
@@ -182,14 +206,23 @@ class State:
 
     def after_fork(self) -> None:
         """In a forked process: nothing here is ours, and no other thread lives."""
-        self._changed = threading.Condition(threading.Lock())
+        self._make_locks()
         self.hang_up()
+
+    def _make_locks(self) -> None:
+        # Taken by itself: taking a condition is a call, at whose end Ctrl-C may leave it taken.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        # Of who tells everybody that the connection is gone; a callback may close the group.
+        self._ending = threading.RLock()
 
     def _wait_for(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
         """With the lock held."""
         if predicate():
             return True
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        left = None
+        if deadline is not None:
+            left = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
         self._waiting += 1
         try:
             if self.link is not None:
@@ -211,31 +244,34 @@ class State:
         return None
 
     def _finish(self, sequence: int, failure: Optional[errors.CollectiveFailed]) -> None:
-        with self._changed:
-            entry = self.entries.pop(sequence, None)
+        with self._lock:
+            entry = self.entries.get(sequence)
             if entry is None:
                 return
-            if isinstance(failure, _EPOCH_ENDING) and entry.operation.epoch == self.epoch:
+            operation = entry.operation
+            if isinstance(failure, _EPOCH_ENDING) and operation.epoch == self.epoch:
                 self.is_over = True
-            self._leaving += 1
-        operation = entry.operation
-        # Slots go before those are told who wait for room.
-        del entry
+            self._leaving.add(operation)
+            # Slots go before those are told who wait for room.
+            del self.entries[sequence], entry
         self._complete(operation, failure)
 
     def _finish_commit(self, step: int, failure: Optional[errors.CollectiveFailed]) -> None:
-        with self._changed:
-            commit = self.commits.pop(step, None)
-        if commit is not None:
-            commit._settle(failure)
+        with self._lock:
+            commit = self.commits.get(step)
+            if commit is None:
+                return
+            self._leaving.add(commit)
+            del self.commits[step]
+        self._complete(commit, failure)
 
-    def _complete(self, operation: Operation, failure: Optional[errors.CollectiveFailed]) -> None:
-        """Its entry is gone. Called once for each that is leaving."""
-        if failure is not None:
-            operation._settle(None, failure)
-        operation._release()
-        with self._changed:
-            self._leaving -= 1
+    def _complete(
+        self, leaving: Union[Operation, Commit], failure: Optional[errors.CollectiveFailed]
+    ) -> None:
+        """It is told how it ended; again where that was interrupted."""
+        leaving._finish(failure)
+        with self._lock:
+            self._leaving.discard(leaving)
             self._changed.notify_all()
 
 

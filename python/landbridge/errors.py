@@ -14,7 +14,7 @@ class LandbridgeError(Exception):
 
 
 class ConfigError(LandbridgeError, ValueError):
-    """A config file or an argument of ``connect`` that cannot be used. The caller's fault."""
+    """A config file or an argument that cannot be used. The caller's fault."""
 
 
 class UnsupportedArray(LandbridgeError, TypeError):
@@ -50,8 +50,8 @@ class ForkedProcess(LandbridgeError, RuntimeError):
 
 
 class InCallback(LandbridgeError, RuntimeError):
-    """A callback of a collective posted, or would have waited. The caller's fault: leave that to
-    another thread."""
+    """A callback of a collective posted, or would have waited, or so did the handler of a signal
+    that interrupts a wait. The caller's fault: leave that to another thread, or set a flag."""
 
 
 class SiteFailed(LandbridgeError, ConnectionError):

@@ -8,17 +8,18 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import _buffers, _config, _link, _words, errors
 from ._arena import Arena, Block, overlap
 from ._batch import BatchSplit, batch_shares
 from ._descriptor import Dtype, Op
 from ._descriptor import Operation as Kind
-from ._state import Entry, State
+from ._state import Entry, Slot, State
+from ._terms import Terms, nanoseconds, terms, whole
 from ._wire import LOCAL_VERSION, Attach, Post, Request
 from ._wire import Commit as CommitRequest
-from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller
+from .operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller, check_process
 
 #: Collectives of one rank under way; docs/protocol.md section 5.
 POSTS_MAX = 256
@@ -43,6 +44,7 @@ def connect(
     Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
     did not connect in time.
     """
+    nanoseconds(timeout)  # or it is none
     place = _config.load(config, gateway, job)
     if rank < 0 or rank >= len(place.speeds):
         last = len(place.speeds) - 1
@@ -66,7 +68,9 @@ class Group:
     is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
 
     Everything that posts or waits raises ``InCallback`` in a callback of a collective, and
-    ``ForkedProcess`` in a process that was forked.
+    ``ForkedProcess`` in a process that was forked. The handler of a signal must do neither: where
+    it interrupts a wait it is told so by ``InCallback``, where it interrupts a post it may end the
+    connection.
     """
 
     def __init__(self, place: _config.Place, rank: int, arena: Arena) -> None:
@@ -112,6 +116,7 @@ class Group:
         well; otherwise what ``connect`` raises, and ``Closed``.
         """
         self._check_caller()
+        nanoseconds(timeout)  # or it is none
         hopeless = (errors.RanksDisagree, errors.BadRequest)
         why = "the step was given up"
         if failure is not None:
@@ -134,8 +139,7 @@ class Group:
 
         Raises ``StepsDiffer`` on every rank, and what ``all_reduce`` raises.
         """
-        if not 0 <= step < 1 << 63:
-            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
+        step = whole("step", step, 1 << 63)
         (steps,) = _words.exchange(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
             raise errors.StepsDiffer(steps, self._place.regions)
@@ -179,6 +183,7 @@ class Group:
 
     def _attach_anew(self, deadline: float) -> None:
         place = self._place
+        self._state.finish_end()
         attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
         while True:
             try:
@@ -195,11 +200,16 @@ class Group:
             text = f"{theirs} ranks at the gateway, {ours} in the config"
             raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
         self.fabric, self._was_attached = link.attached.fabric, True
-        self._state.begin(link)
+        try:
+            self._state.begin(link)
+        except BaseException:
+            self._state.end(link, "attaching was interrupted")
+            raise
 
     def close(self) -> None:
-        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on.
-        Arrays from ``empty`` stay valid."""
+        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on, so
+        that the gateway may still read or write arrays from ``empty`` that take part. They stay
+        valid."""
         self._state.close()
 
     def __enter__(self) -> Group:
@@ -221,7 +231,8 @@ class Group:
         return _buffers.over(block, shape, dtype)
 
     def all_reduce(self, array: Any, op: str = "avg", **options: Any) -> Any:
-        """``all_reduce_async`` and ``wait``: the result, once it is ready."""
+        """``all_reduce_async`` and ``wait``: the result. Where ``array`` or ``out`` is from
+        ``empty``, also ``wait_free``: both may be written again."""
         return self._at_once(self.all_reduce_async, array, op, **options)
 
     def all_reduce_async(
@@ -248,11 +259,12 @@ class Group:
         ``EpochEnded``, ``Closed``; what else goes wrong is raised by ``Operation.wait``.
         """
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
+        what = terms(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
         return self._start(what, array, out, given)
 
     def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
-        """``reduce_async`` and ``wait``: the result on ``root``, ``None`` on other ranks."""
+        """``reduce_async``, waited for as by ``all_reduce``: the result on ``root``, ``None`` on
+        other ranks."""
         return self._at_once(self.reduce_async, array, root, op, **options)
 
     def reduce_async(
@@ -270,11 +282,12 @@ class Group:
         """As ``all_reduce_async``, but only ``root`` has a result: other ranks' ``wait`` returns
         ``None``, once what they gave is on its way for good, and leaves their ``out`` alone."""
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
+        what = terms(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
         return self._start(what, array, out, given)
 
     def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
-        """``broadcast_async`` and ``wait``: ``root``'s array, bit for bit, on every rank."""
+        """``broadcast_async``, waited for as by ``all_reduce``: ``root``'s array, bit for bit, on
+        every rank."""
         return self._at_once(self.broadcast_async, array, root, **options)
 
     def broadcast_async(
@@ -291,7 +304,7 @@ class Group:
         kind, dtype and shape of it; what they hold is not read. The rest is as in
         ``all_reduce_async``; ``root`` may be done before others have begun."""
         given = None if dtype is None else Dtype.named(dtype)
-        what = _What(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
+        what = terms(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
         return self._start(what, array, out, given)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
@@ -302,12 +315,13 @@ class Group:
         """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
         ``layout`` differs are told so by ``RanksDisagree``."""
         self._check_caller()
-        what = _What(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
+        what = terms(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
         nothing = _buffers.adapt(b"")
         with self._posting:
             operation = Operation(None, self)
-            self._await_room(_NOWHERE)
-            self._post(Entry(operation, (_NOWHERE, _NOWHERE), ()), what, nothing)
+            slots = (_NOWHERE, _NOWHERE)
+            self._await_room(slots)
+            self._post(Entry(operation, slots, ()), what, nothing)
         return operation
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -323,13 +337,12 @@ class Group:
         ``Commit.wait``.
         """
         self._check_caller()
-        if not 0 <= step < 1 << 64:
-            raise errors.ConfigError(f"step {step}: accepted: 0 to 2^64 - 1")
-        commit = Commit(step)
+        step, timeout_ns = whole("step", step, 1 << 64), nanoseconds(timeout)
+        commit = Commit(step, self)
 
         def register() -> Tuple[_link.Link, Request]:
             link, epoch = self._state.register_commit(commit)
-            return link, CommitRequest(epoch, step, round(timeout * 1e9))
+            return link, CommitRequest(epoch, step, timeout_ns)
 
         with self._posting:
             self._send(register)
@@ -359,16 +372,20 @@ class Group:
         return BatchSplit(self, global_batch, self._place.speeds, limits)
 
     def _at_once(self, begin: Callable[..., Operation], *given: Any, **options: Any) -> Any:
-        """Begins a collective and waits for it, reading in this thread: nobody else is woken."""
+        """Begins a collective and waits for it, reading in this thread: nobody else is woken.
+        Nobody gets the operation, so that what the caller may write next is waited for as well."""
         with self._posting:
             self._is_awaited = True
             try:
                 operation = begin(*given, **options)
             finally:
                 self._is_awaited = False
-        return operation.wait()
+        result = operation.wait()
+        if operation.lies_in_arena:
+            operation.wait_free()
+        return result
 
-    def _start(self, what: _What, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
+    def _start(self, what: Terms, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
         self._check_caller()
         source = _buffers.adapt(array, given)
         target = None if out is None else _buffers.adapt(out, given)
@@ -380,12 +397,15 @@ class Group:
         with self._posting:
             contribution, held = self._contribution(source, gives)
             result, block = self._result(source, target if gets else None, contribution)
-            self._await_room((result, source.nbytes))
-            delivery = Delivery(source, target, block) if gets else None
+            slots = ((contribution, source.nbytes), (result, source.nbytes))
+            self._await_room(slots)
+            lies = None if isinstance(held[0], Block) else source
+            wanted = None if target is None else (out, target)
+            delivery = Delivery(source, wanted, block, lies) if gets else None
             operation = Operation(delivery, self)
+            operation.lies_in_arena = lies is not None or block is None
             # As an entry's `held`, also what `out` is a view of.
             held = (*held, block, target and target.array)
-            slots = ((contribution, source.nbytes), (result, source.nbytes))
             self._post(Entry(operation, slots, held), what, source)
         return operation
 
@@ -434,19 +454,19 @@ class Group:
             )
         return block[0]
 
-    def _await_room(self, result: Tuple[int, int]) -> None:
-        """Until the gateway takes another post with this result slot."""
+    def _await_room(self, slots: Tuple[Slot, Slot]) -> None:
+        """Until the gateway takes another post with these slots."""
         entries = self._state.entries
         if not entries:
             return
 
         def room() -> bool:
-            taken = (slot for entry in entries.values() for slot in entry.slots)
-            return len(entries) < POSTS_MAX and not any(overlap(slot, result) for slot in taken)
+            taken = (entry.slots for entry in entries.values())
+            return len(entries) < POSTS_MAX and not any(_clash(theirs, slots) for theirs in taken)
 
         self._state.wait_until(room, None)
 
-    def _post(self, entry: Entry, what: _What, source: _buffers.Adapter) -> None:
+    def _post(self, entry: Entry, what: Terms, source: _buffers.Adapter) -> None:
         def register() -> Tuple[_link.Link, Request]:
             link, epoch, sequence = self._state.register(entry)
             return link, Post(
@@ -459,7 +479,7 @@ class Group:
                 operation=what.kind,
                 root=what.root,
                 weight=what.weight,
-                timeout_ns=round(what.timeout * 1e9),
+                timeout_ns=what.timeout_ns,
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
             )
@@ -486,27 +506,14 @@ class Group:
 
     def _check_caller(self) -> None:
         check_caller()
-        if os.getpid() != self._owner:
-            text = f"this process was forked from {self._owner}, which connected; connect here"
-            raise errors.ForkedProcess(text)
-
-
-class _What(NamedTuple):
-    """A collective, without its array."""
-
-    kind: Kind
-    #: The rank that gets the result of a reduce or has the data of a broadcast, else 0.
-    root: int
-    op: Op
-    weight: float
-    layout: int
-    timeout: float
+        check_process(self._owner)
+        self._state.check_handler()
 
 
 def _check(
-    source: _buffers.Adapter, target: Optional[_buffers.Adapter], what: _What, world_size: int
+    source: _buffers.Adapter, target: Optional[_buffers.Adapter], what: Terms, world_size: int
 ) -> None:
-    if not 0 <= what.root < world_size:
+    if what.root >= world_size:
         text = f"root {what.root}: the fabric has ranks 0 to {world_size - 1}"
         raise errors.ConfigError(text)
     if target is not None:
@@ -518,8 +525,12 @@ def _check(
     if what.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use sum, or floats"
         raise errors.UnsupportedArray(text)
-    if not 0 <= what.weight < float("inf"):
-        raise errors.ConfigError(f"weight {what.weight}: accepted: finite and not negative")
+
+
+def _clash(theirs: Tuple[Slot, Slot], slots: Tuple[Slot, Slot]) -> bool:
+    """Whether one collective writes what the other reads or writes. Two may read the same."""
+    (given, out), (contribution, result) = theirs, slots
+    return overlap(out, contribution) or overlap(out, result) or overlap(given, result)
 
 
 #: Between tries to meet: a gateway or a rank takes longer to come back.

@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 from . import _config, _lab
 from .group import Group, connect
+from .operation import Timing
 
 _BATCH, _FEATURES = 32, 16
 #: A full packet and what of it is no payload; docs/protocol.md has the headers.
@@ -111,7 +112,10 @@ def _trainer(options: argparse.Namespace) -> None:
         weights, loss = _train(group, options.steps)
         timings, digest = _exchange(group, size, options.iterations)
         group.barrier()
-    result = {"weights": weights, "loss": loss, "timings": timings, "digest": digest}
+        shares = group.batch_shares(_BATCH)
+    result = {
+        "weights": weights, "loss": loss, "shares": shares, "timings": timings, "digest": digest
+    }  # fmt: skip
     print(json.dumps(result), flush=True)
 
 
@@ -156,7 +160,7 @@ def _exchange(group: Group, size: int, iterations: int) -> Tuple[List[List[int]]
         operation.wait_free()
         timing = operation.timing
         assert timing is not None
-        timings.append([timing.posted_ns, timing.ready_ns])
+        timings.append(list(timing))
         _say("all-reduce", iteration + 1, iterations)
     return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
 
@@ -242,8 +246,11 @@ def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[
     size = _config.parse_bytes(options.size) // 4 * 4
     # From the last post to the last result.
     rounds = zip(*(result["timings"] for result in results))
-    seconds = [_spread(list(timings)) / 1e9 for timings in rounds]
-    median = statistics.median(seconds)
+    stages = [_stages([Timing(*timing) for timing in timings]) for timings in rounds]
+    seconds = [sum(stage.values()) for stage in stages]
+    # One round's, so that its stages add up to it.
+    at = seconds.index(statistics.median_high(seconds))
+    median = seconds[at]
     bound = _bound_s(size, options)
     alone = _one_process(options.steps)
     weights = results[0]["weights"]
@@ -253,6 +260,7 @@ def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[
         "library": "torch" if importlib.util.find_spec("torch") else "none",
         "steps": options.steps,
         "loss": results[0]["loss"],
+        "batch_shares": results[0]["shares"],
         "allreduce": {
             "bytes": size,
             "iterations": options.iterations,
@@ -261,13 +269,22 @@ def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[
             "bound_seconds": bound,
             "eta": bound / median,
             "goodput_bits_per_second": size * 8 / median,
+            "stage_seconds": stages[at],
         },
         "link": {"rate": options.rate, "rtt": options.rtt, "loss": options.loss},
     }
 
 
-def _spread(timings: List[List[int]]) -> int:
-    return max(ready for _, ready in timings) - max(posted for posted, _ in timings)
+def _stages(timings: List[Timing]) -> Dict[str, float]:
+    """Of one collective, from what its ranks saw: the stages' times, which add up to all of it."""
+    posted, ready = max(t.posted_ns for t in timings), max(t.ready_ns for t in timings)
+    begin = min(max(min(t.wan_begin_ns for t in timings), posted), ready)
+    end = min(max(max(t.wan_end_ns for t in timings), begin), ready)
+    return {
+        "local_reduce": (begin - posted) / 1e9,
+        "wan": (end - begin) / 1e9,
+        "deliver": (ready - end) / 1e9,
+    }
 
 
 def _bound_s(size: int, options: argparse.Namespace) -> float:
@@ -293,14 +310,24 @@ def _checks(report: Dict[str, Any]) -> Iterator[Tuple[str, str, bool]]:
 
 def _table(report: Dict[str, Any]) -> str:
     timed = report["allreduce"]
+    link, median = report["link"], timed["seconds_median"]
+    shares = ", ".join(map(str, report["batch_shares"]))
+    # Worded as by `landbridge quickstart`, as far as that is known here.
     rows = [
         ("trained with", report["library"].replace("none", "plain Python"), ""),
-        ("loss at the end", f"{report['loss']:.4f}", ""),
-        (f"median of {timed['bytes'] >> 20} MiB", f"{timed['seconds_median']:.3f} s", ""),
-        ("least possible time T*", f"{timed['bound_seconds']:.3f} s", ""),
-        ("eta, T* over the median", f"{timed['eta']:.3f}", ""),
-        ("goodput", f"{timed['goodput_bits_per_second'] / 1e6:.0f} Mbit/s", ""),
+        ("training steps", str(report["steps"]), ""),
+        ("samples of a batch per rank", shares, ""),
+        ("loss, last batch", f"{report['loss']:.4f}", ""),
+        ("link", f"RTT {link['rtt']}, {link['rate']}, loss {link['loss']}", ""),
+        (f"{timed['iterations']} all-reduces of", f"{timed['bytes'] / (1 << 20):.3f} MiB", ""),
+        ("median time", f"{median:.3f} s", ""),
+        ("bound T*", f"{timed['bound_seconds']:.3f} s", ""),
+        ("eta", f"{timed['eta']:.3f}", ""),
+        ("goodput", f"{timed['goodput_bits_per_second'] / 1e6:.1f} Mbit/s", ""),
     ]
+    for stage, words in (("local_reduce", "local reduce"), ("wan", "WAN"), ("deliver", "deliver")):
+        spent = timed["stage_seconds"][stage]
+        rows.append((f"time in {words}", f"{spent:.3f} s ({spent / median * 100:.1f} %)", ""))
     rows += [(claim, found, "pass" if good else "FAIL") for claim, found, good in _checks(report)]
     width, values = (max(len(row[index]) for row in rows) for index in range(2))
     return "\n".join(f"{a:{width}}  {b:>{values}}  {c}".rstrip() for a, b, c in rows)

@@ -1,6 +1,9 @@
 """Region files, and the small TOML reader for Python before 3.11."""
 
+import itertools
+import json
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -140,3 +143,17 @@ def test_the_small_reader_never_reads_otherwise_than_the_standard_one():
         assert ours == theirs, text
         read += 1
     assert read > 1000
+
+
+def test_the_readme_fits_the_fabric_that_it_deploys():
+    """Its ranks, and the memory that the job has on each gateway."""
+    root = Path(__file__).parents[2]
+    readme = (root / "README.md").read_text("utf-8")
+    (arena,) = re.findall(r'connect\(.*arena="([^"]+)"', readme)
+    (first,) = re.findall(r"^first = (\{.*\})\[", readme, re.M)
+    fabric = _config._read(root / "configs/two-region/fabric.toml")
+    ranks = {name: region["ranks"] for name, region in sorted(fabric["region"].items())}
+    assert json.loads(first) == dict(zip(ranks, itertools.accumulate([0, *ranks.values()])))
+    for name, count in ranks.items():
+        job = _config._read(root / f"configs/two-region/{name}.toml")["job"]["train"]
+        assert count * _config.parse_bytes(arena) <= _config.parse_bytes(job["memory"])

@@ -63,6 +63,17 @@ def test_the_result_goes_where_it_is_wanted(groups):
     assert on_all(groups, step) == [(6, 6, 6)] * 3
 
 
+def test_what_is_given_as_out_is_what_is_returned(groups):
+    """Not an alias of it, which its library would take for another array."""
+
+    def step(group):
+        out = bytearray(5)
+        assert group.all_reduce(bytes([group.rank] * 5), "sum", out=out) is out
+        return out
+
+    assert on_all(groups, step) == [bytes([3] * 5)] * 3
+
+
 def test_arrays_in_the_arena_are_not_copied(groups):
     def step(group):
         array, out = group.empty(1000, "float32"), group.empty(1000, "float32")
@@ -350,7 +361,18 @@ def test_a_wait_may_end_before_the_collective(groups):
     [
         ({"array": [1.0]}, landbridge.UnsupportedArray, "list is no array"),
         ({"array": numpy.ones(2, "int32")}, landbridge.UnsupportedArray, "no average of i32"),
-        ({"op": "mean"}, ValueError, "sum, avg, min"),
+        ({"op": "mean"}, landbridge.ConfigError, "sum, avg, min"),
+        ({"op": None}, landbridge.ConfigError, "sum, avg, min"),
+        ({"dtype": "f8"}, landbridge.ConfigError, "f32, f64"),
+        ({"layout": -1}, landbridge.ConfigError, "layout -1: accepted"),
+        ({"layout": 1 << 64}, landbridge.ConfigError, "layout 18446744073709551616: accepted"),
+        ({"layout": 0.5}, landbridge.ConfigError, "layout 0.5: accepted"),
+        ({"timeout": -1}, landbridge.ConfigError, "timeout -1: accepted"),
+        ({"timeout": float("inf")}, landbridge.ConfigError, "timeout inf: accepted"),
+        ({"timeout": float("nan")}, landbridge.ConfigError, "timeout nan: accepted"),
+        ({"timeout": None}, landbridge.ConfigError, "timeout None: accepted"),
+        ({"timeout": 2e10}, landbridge.ConfigError, "timeout 20000000000.0: accepted"),
+        ({"weight": None}, landbridge.ConfigError, "weight None: accepted"),
         ({"weight": -1.0}, landbridge.ConfigError, "weight"),
         ({"weight": float("nan")}, landbridge.ConfigError, "weight"),
         ({"out": numpy.ones(3, "float32")}, landbridge.UnsupportedArray, r"shape \(3,\)"),
@@ -365,7 +387,32 @@ def test_what_cannot_be_posted_is_refused_here(groups, arguments, error, words):
     state.wait_until(lambda: not state.entries, None)  # of having met
     with pytest.raises(error, match=words):
         groups[0].all_reduce_async(**arguments)
-    assert state.entries == {}
+    assert state.entries == {} and state.ended is None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda group: group.barrier(-1), "timeout -1: accepted"),
+        (lambda group: group.barrier(layout=None), "layout None: accepted"),
+        (lambda group: group.commit(1, timeout=float("inf")), "timeout inf: accepted"),
+        (lambda group: group.commit(1.5), "step 1.5: accepted"),
+        (lambda group: group.reduce(numpy.ones(2), 0.0), "root 0.0: accepted"),
+        (lambda group: group.agree(None), "step None: accepted"),
+        (lambda group: group.recover(timeout=None), "timeout None: accepted"),
+        (lambda group: group.recover(timeout=float("inf")), "timeout inf: accepted"),
+    ],
+)
+def test_terms_that_cannot_be_told_to_a_gateway_are_refused_here(groups, call, words):
+    state = groups[0]._state
+    with pytest.raises(landbridge.ConfigError, match=words):
+        call(groups[0])
+    assert state.ended is None and state.is_agreed and not state.commits
+
+
+def test_a_timeout_that_is_none_is_refused_before_the_gateway_is_asked(lab):
+    with pytest.raises(landbridge.ConfigError, match="timeout None: accepted"):
+        landbridge.connect(config=lab.config("east"), rank=0, arena=4096, timeout=None)
 
 
 def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -12,6 +13,21 @@ import pytest
 
 #: Far beyond what it takes.
 PATIENCE_S = 300
+#: As `landbridge quickstart` words them, from after what it trained with to the checks.
+ROWS = [
+    "training steps",
+    "samples of a batch per rank",
+    "loss, last batch",
+    "link",
+    "2 all-reduces of",
+    "median time",
+    "bound T*",
+    "eta",
+    "goodput",
+    "time in local reduce",
+    "time in WAN",
+    "time in deliver",
+]
 
 
 def test_the_quickstart_passes_its_own_checks():
@@ -23,6 +39,8 @@ def test_the_quickstart_passes_its_own_checks():
     assert report["identical"] and report["steps"] == 5
     assert 0 < report["allreduce"]["eta"] < 1
     assert len(report["allreduce"]["seconds"]) == 2
+    stages = report["allreduce"]["stage_seconds"].values()
+    assert sum(stages) == pytest.approx(report["allreduce"]["seconds_median"])
 
 
 def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
@@ -35,6 +53,8 @@ def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
     assert shown.endswith("\r\033[K\r"), "none is left when the table comes"
     lines = said.splitlines()
     assert lines[0].split() == ["trained", "with", *expected_library().split()]
+    names = [re.split("  +", line)[0] for line in lines[1:]]
+    assert names[: len(ROWS)] == ROWS
     assert [line.split()[-1] for line in lines[-2:]] == ["pass", "pass"]
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
+import stand_in
 from conftest import DEADLINE_S, attached, on_all, usage
 from landbridge._lab import Lab
 from landbridge.operation import Operation
@@ -376,13 +377,67 @@ def test_flat_gradients_are_sent_again_after_a_failure(groups):
     assert on_all(groups, step) == [[1.5] * 5] * 2
 
 
+def test_flat_averages_may_be_written_when_they_are_there():
+    """Clipped, for one. The gateway may send from them until the contribution is free."""
+    with stand_in.alone() as (group, gateway):
+        model, returned = Partly(), threading.Event()
+        grads = FlatGrads(model, group, bucket_bytes=1)
+        model(1.0).backward()
+        waiter = threading.Thread(target=lambda: (grads.wait(), returned.set()))
+        waiter.start()
+        posts = [gateway.hear() for _ in range(3)]
+        gateway.say(*map(stand_in.ready, posts), *map(stand_in.free, posts[:2]))
+        assert not returned.wait(0.05)
+        gateway.say(stand_in.free(posts[2]))
+        assert returned.wait(DEADLINE_S)
+        waiter.join(DEADLINE_S)
+
+
+@pytest.mark.parametrize("interrupted", ["send", "wait"])
+def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted, monkeypatch):
+    """Two of three buckets are out when the first rank is interrupted, or all of them."""
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        model(group.rank + 1.0).backward()
+        if group.rank == 0:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(grads._buckets[2], interrupted, press)
+                grads.wait()
+            group.recover(timeout=60)
+        else:
+            with contextlib.suppress(landbridge.CollectiveFailed):
+                grads.wait()
+            group.recover(timeout=60)
+        grads.wait()
+        return model.used.grad.tolist()
+
+    assert on_all(groups, step) == [[1.5] * 5] * 2
+
+
+def test_an_out_that_requires_grad_is_returned_itself(groups):
+    def step(group):
+        for out in (torch.zeros(3, requires_grad=True), group.empty(3, torch.float32)):
+            out.requires_grad_()
+            assert group.all_reduce(torch.full((3,), group.rank + 1.0), out=out) is out
+            assert out.requires_grad and out.tolist() == [1.5] * 3
+
+    on_all(groups, step)
+
+
 def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
     state = State(groups[0])
     model.register_comm_hook(state, all_reduce_hook)
     groups[0].close()
-    with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed"):
+    with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed") as told:
         model(torch.ones(1, 2)).sum().backward()
+    # What torch says where an exception comes to it in a way that it cannot read.
+    assert "Unable to cast" not in str(told.value)
     with pytest.raises(landbridge.Closed), state.typed_errors():
         model(torch.ones(1, 2)).sum().backward()
 

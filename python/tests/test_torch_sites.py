@@ -2,7 +2,9 @@
 dies."""
 
 import contextlib
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +46,16 @@ def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     assert torch.equal(outcomes[0][2], weights)
 
 
-#: Within which `backward` tells of a failure.
-TOLD_S = 60
+#: Within which `backward` tells of a failure: the longest that docs/failures.md gives any of
+#: codes 4 to 7 and 9, which come of what these tests do to trainers and gateways.
+TOLD_S = max(
+    int(seconds)
+    for seconds in re.findall(
+        r"^\| code [45679] \| (\d+) s \|",
+        (Path(__file__).parents[2] / "docs/failures.md").read_text("utf-8"),
+        re.M,
+    )
+)
 
 
 def raised_of(process):

@@ -26,15 +26,15 @@ class FlatGrads:
             grads.wait()
             optimizer.step()
 
-    There are two places for each gradient, which take turns: ``backward`` adds up in one,
-    the average comes into the other, which is ``p.grad`` from ``wait`` to ``zero``. So
-    ``zero`` takes the place of ``optimizer.zero_grad``, which by default would drop them. The
-    arena needs room for all gradients twice, and nothing else of it is used.
+    There are two places for each gradient: ``backward`` adds up in one, the average comes into
+    the other, which is ``p.grad`` from ``wait`` to ``zero``, and may be clipped or written in any
+    other way. So ``zero`` takes the place of ``optimizer.zero_grad``, which by default would drop
+    them. The arena needs room for all gradients twice, and nothing else of it is used.
 
-    When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After
-    ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends them
-    again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin the
-    step again by ``zero``.
+    When ``wait`` raises, also ``KeyboardInterrupt``, ``p.grad`` are this rank's own gradients,
+    intact. After ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends
+    them again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin
+    the step again by ``zero``.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class FlatGrads:
             bucket.zero()
 
     def wait(self) -> None:
-        """Ends a step: ``p.grad`` are the averages. Buckets that ``backward`` has not
-        completed, because some parameter was not used, are sent now.
+        """Ends a step: ``p.grad`` are the averages, and the gateway needs them no more. Buckets
+        that ``backward`` has not completed, because some parameter was not used, are sent now.
 
         Raises what ``Operation.wait`` and ``Group.all_reduce_async`` raise, and ``ConfigError``
         when ``backward`` has failed since ``zero``.
@@ -94,9 +94,17 @@ class FlatGrads:
         if self._incomplete:
             text = "`backward` failed, and its gradients are incomplete"
             raise ConfigError(f"{text}: begin the step again by `FlatGrads.zero`")
+        if self._buckets and self._buckets[0].is_of_the_past(self.group):
+            # All ranks begin the step's collectives anew, whatever became of some.
+            self._next = 0
         try:
             while self._next < len(self._buckets):
                 self._send_next()
+        except BaseException:
+            # Also Ctrl-C: what was to be sent then, nobody knows.
+            self._next = 0
+            raise
+        try:
             for bucket in self._buckets:
                 bucket.wait()
         except LandbridgeError:
@@ -175,9 +183,16 @@ class _Bucket:
             timeout=timeout,
         )
 
+    def is_of_the_past(self, group: Group) -> bool:
+        """Whether the group has recovered since it was sent."""
+        operation, state = self._operation, group._state
+        return operation is not None and state.is_agreed and operation.epoch != state.epoch
+
     def wait(self) -> None:
         if self._operation is not None:
             self._operation.wait()
+            # The averages are shown to who may write them.
+            self._operation.wait_free()
 
     def show_averages(self) -> None:
         self._show(1 - self._own)
