@@ -126,6 +126,12 @@ def _torch_name(dtype: Any) -> str:
     return str(dtype).split(".")[-1]
 
 
+@functools.lru_cache(maxsize=None)  # NumPy makes it anew each time
+def _numpy_name(dtype: Any) -> str:
+    name: str = dtype.name
+    return name
+
+
 def _agree(natural: Optional[Dtype], given: Optional[Dtype], name: str, is_u16: bool) -> Dtype:
     """16-bit integers may be said to hold bf16; anything else is what its library says."""
     if given is None or given == natural:
@@ -178,7 +184,7 @@ class _Memory(Adapter):
 
 class _Numpy(Adapter):
     def __init__(self, numpy: Any, array: Any, dtype: Optional[Dtype]) -> None:
-        name = array.dtype.name
+        name = _numpy_name(array.dtype)
         if not array.dtype.isnative:
             raise UnsupportedArray("elements of the other byte order are not supported")
         agreed = _agree(_NAMES.get(name), dtype, name, name == "uint16")

@@ -19,10 +19,10 @@ class Op(enum.IntEnum):
     @classmethod
     def named(cls, name: str) -> Op:
         """The operation of that name. Raises ``ConfigError``."""
-        for op in cls:
-            if op.name.lower() == str(name).lower():
-                return op
-        raise ConfigError(f"`{name}` is not one of {', '.join(op.name.lower() for op in cls)}")
+        op = _OPS.get(str(name).lower())
+        if op is None:
+            raise ConfigError(f"`{name}` is not one of {', '.join(_OPS)}")
+        return op
 
 
 class Operation(enum.IntEnum):
@@ -74,6 +74,8 @@ class Dtype(enum.IntEnum):
         raise ConfigError(f"`{name}` is not one of {', '.join(dtype.label for dtype in cls)}")
 
 
+# An enumeration looks its names up ten times as slowly.
+_OPS = {op.name.lower(): op for op in Op}
 _BYTES = {
     Dtype.F32: 4,
     Dtype.F64: 8,

@@ -32,9 +32,12 @@ from ._wire import (
     Response,
 )
 
-_READ_BYTES = 1 << 16
+#: Dozens of messages. Memory is taken for as many bytes at each read.
+_READ_BYTES = 1 << 12
 #: Longer than a gateway waits for a predecessor of the rank to be gone.
 _ANSWER_PATIENCE_S = 30.0
+#: Who waits looks this long for an answer before it sleeps: to be woken takes as long.
+_LOOK_NS = 50_000
 #: While nothing is under way, what the gateway says is heard this much later at most.
 _IDLE_LOOK_S = 0.1
 #: What a poll takes: a C int.
@@ -107,7 +110,9 @@ class Link:
             with self._choosing:
                 if self._reading is None:
                     self._reading = me
-            while self._reading is me and not latch.is_open and self._comes(deadline):
+            while self._reading is me and not latch.is_open:
+                if not self._comes_soon() and not self._comes(deadline):
+                    break
                 self._hear()
         finally:
             # No call in between, so no signal either.
@@ -154,6 +159,14 @@ class Link:
     def _is_busy(self) -> bool:
         listener = self._listener()
         return listener is not None and bool(listener.is_busy)
+
+    def _comes_soon(self) -> bool:
+        """Whether there is something to hear before a thread that sleeps would be awake."""
+        end = time.perf_counter_ns() + _LOOK_NS
+        while not self._is_over and time.perf_counter_ns() < end:
+            if self._poll.poll(0):
+                return True
+        return False
 
     def _comes(self, deadline: Optional[float]) -> bool:
         """Whether there is something to hear, by then."""

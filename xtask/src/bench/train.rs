@@ -68,12 +68,15 @@ fn page(report: &Value) -> String {
         "The machine is shared, and busy with other work where the figures say so: see the bare \
          ping-pong and memcpy beside them. PyTorch {}, the wheel in the release profile; the \
          link is emulated ({}, {}, {} loss). Computing is a sleep, as on an accelerator. \
-         `train.json` has the figures unrounded.\n\n\
+         The ping-pong is of two processes that the kernel places as it likes: on one core it took \
+         {:.0} us at the least, and on two they wake each other, as trainer and gateway do; both \
+         take turns, and medians are of all turns. `train.json` has the figures unrounded.\n\n\
          | what | measured | beside it | ratio | wanted |\n|---|---|---|---|---|\n",
         report["torch"].as_str().unwrap_or("?"),
         report["overlap"]["link"]["rate"].as_str().unwrap_or("?"),
         report["overlap"]["link"]["rtt"].as_str().unwrap_or("?"),
         report["overlap"]["link"]["loss"].as_str().unwrap_or("?"),
+        number("/round_trip/least_bare_seconds") * 1e6,
     );
     let _ = writeln!(
         text,
