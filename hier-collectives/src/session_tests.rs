@@ -83,7 +83,8 @@ proptest! {
         seed: u64,
         plans in proptest::collection::vec(0..3usize, 2..5),
         ranks in proptest::collection::vec(1u32..3, 3),
-        lengths in proptest::collection::vec(0u64..200, 1..7),
+        // Up to twice what a relay may hold.
+        lengths in proptest::collection::vec(0u64..600, 1..7),
     ) {
         let trees = |index: usize| match index {
             0 => vec![tree(1, &[0, 1, 2], &[])],

@@ -577,15 +577,14 @@ fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64
     }
     // Collectives under an earlier plan go on in its windows.
     let plans = || active.before.iter().map(|(_, plan, _)| plan).chain([plan]);
-    let trees = |plan: &Plan| plan.trees.len() as u64 * plan.segment.get();
-    let relays = plans().map(|plan| plan::relay_bytes(fabric, me, plan).get() + trees(plan));
-    let most = relays.max().unwrap_or(0);
+    let memory_of = |plan: &Plan| plan.memory(fabric, me, session.config.partials);
+    let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
     let relayed: u64 = session.live.values().map(relayed_bytes).sum();
     assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
     let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
     let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();
-    let due = plans().map(|plan| plan.memory(fabric, me, session.config.partials));
-    let most = due.map(|due| due.total().get() + due.early.get()).max().unwrap_or(0);
+    let most =
+        plans().map(memory_of).map(|due| due.total().get() + due.early.get()).max().unwrap_or(0);
     assert!(held <= most, "{me} holds {held} bytes, above {most}");
 }
 

@@ -56,13 +56,43 @@ fn owners_hold_what_their_windows_and_the_memory_for_partials_allow() {
     assert!(held.iter().any(|(held, may)| 4 * held > *may), "{held:?}");
 }
 
+/// Four regions in a row.
+fn chain() -> Mesh {
+    mesh(&[&[1], &[1], &[1], &[1]]).without(0, 2).without(0, 3).without(1, 3)
+}
+
 /// What comes from one side cannot go on to the other.
 #[test]
 fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
-    let chain = mesh(&[&[1], &[1], &[1], &[1]]).without(0, 2).without(0, 3).without(1, 3);
-    let held = held(&chain, 48, (1, 2));
+    let held = held(&chain(), 48, (1, 2));
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
     let (relay, may) = held[1];
     assert!(may < 32 << 20 && relay > may / 4, "{held:?}");
+}
+
+/// A relay's window is full of a large buffer for seconds.
+#[test]
+fn a_small_buffer_does_not_wait_for_a_large_one_at_a_relay() {
+    let large = Case::new(ReduceOp::Sum, Dtype::I32, 48 << 18, 1);
+    let small = Case::new(ReduceOp::Sum, Dtype::I32, 1 << 10, 2);
+    simulate(async {
+        let lab = chain().start(1).await;
+        let clients = lab.clients(110 << 20).await;
+        let mut before = post_all(&clients, &large).await;
+        lab.sleep(Span::from_ms(700)).await;
+        let posted = lab.host.now();
+        let mut behind = post_all(&clients, &small).await;
+        for outcome in outcomes(&mut behind).await {
+            assert!(outcome.expect("a result") == small.in_any_order(4), "other bits");
+        }
+        let small_took = lab.host.now().since(posted);
+        for outcome in outcomes(&mut before).await {
+            assert!(outcome.expect("a result") == large.in_any_order(4), "other bits");
+        }
+        println!("{small_took}, the large one {} longer", lab.host.now().since(posted));
+        // Two hops to the middle of the row and three back, and a segment at each.
+        assert!(small_took < Span::from_ms(300), "{small_took}");
+        assert!(lab.host.now().since(posted) > Span::from_secs(1), "nothing to wait for");
+    });
 }

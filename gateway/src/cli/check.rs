@@ -109,15 +109,15 @@ fn describe_region(file: &RegionFile) -> String {
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
-    let windows = plan::plan(fabric).ok().and_then(|plan| {
-        let take = |gateway: &GatewayConfig| plan.memory(fabric, gateway.id, ByteCount::default());
-        file.gateways().map(|gateway| take(gateway).total()).max()
-    });
-    let windows = windows.unwrap_or_default();
-    format!(
-        "{} of {}; jobs: {}; beside `memory`, windows of each hold at most {windows}",
-        gateways.join(", "),
-        fabric.name(),
-        jobs.join(", "),
-    )
+    let windows = match plan::plan(fabric) {
+        Ok(plan) => {
+            let of = |gateway: &GatewayConfig| {
+                plan.memory(fabric, gateway.id, ByteCount::default()).windows()
+            };
+            let most = file.gateways().map(of).max().unwrap_or_default();
+            format!("windows of each hold up to {most} beside `memory`")
+        }
+        Err(error) => format!("NO PLAN: {error}"),
+    };
+    format!("{} of {}; jobs: {}; {windows}", gateways.join(", "), fabric.name(), jobs.join(", "))
 }

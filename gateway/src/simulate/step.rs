@@ -43,21 +43,28 @@ impl Step {
         self.forward + self.backward
     }
 
-    /// The step on one cluster: what the last bucket takes inside it, before and after, is all
-    /// that the backward pass does not hide.
-    pub fn on_one_cluster(&self) -> Span {
-        let done: Vec<Span> = self.posts().iter().map(|post| post.after).collect();
-        self.gathered(&done)
-    }
-
-    /// From the start of the forward pass until the last rank has the last gradient.
+    /// From the start of the forward pass until the last rank has the last gradient, over two
+    /// regions.
     ///
     /// # Errors
     /// [`SimulateError`].
     pub fn simulate(&self, haul: Haul, seed: u64) -> Result<Span, SimulateError> {
+        self.over(self.two_regions(haul), seed)
+    }
+
+    /// The same on one cluster, whose gateway has nobody to exchange with: what the last bucket
+    /// takes inside it, before and after, is all that the backward pass does not hide.
+    ///
+    /// # Errors
+    /// [`SimulateError`].
+    pub fn on_one_cluster(&self, seed: u64) -> Result<Span, SimulateError> {
+        let fabric = Fabric::new("step", MTU, vec![region("one", None)], Vec::new());
+        self.over(fabric.expect("one region"), seed)
+    }
+
+    fn over(&self, fabric: Fabric, seed: u64) -> Result<Span, SimulateError> {
         let posts = self.posts();
         let total = posts.iter().map(|post| post.bytes.get()).sum();
-        let fabric = self.fabric(haul);
         let plan = plan::plan(&fabric).map_err(crate::daemon::StartError::from)?;
         let deployment = Deployment::of(fabric, plan)?;
         let done = run(async {
@@ -90,20 +97,21 @@ impl Step {
         (0..self.buckets).map(post).collect()
     }
 
-    fn fabric(&self, haul: Haul) -> Fabric {
+    fn two_regions(&self, haul: Haul) -> Fabric {
         let bits = (haul.bits_per_second / self.scale()).clamp(1.0, 1e15);
         let rate = BitRate::from_bits_per_second(bits as u64);
         let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |name: &str| RegionSpec {
-            name: name.to_owned(),
-            speeds: vec![1.0],
-            gateways: vec![(format!("{name}-0"), 1, wan)],
-        };
         let between = ("one".to_owned(), "other".to_owned());
         let link = LinkSpec { between, rate, rtt: haul.rtt, loss: Fraction::default() };
-        let regions = vec![region("one"), region("other")];
+        let regions = vec![region("one", wan), region("other", wan)];
         Fabric::new("step", MTU, regions, vec![link]).expect("two regions and their link")
     }
+}
+
+/// All cards of a region as one rank: what they do among themselves has a rate of its own.
+fn region(name: &str, wan: Option<WanPort>) -> RegionSpec {
+    let gateways = vec![(format!("{name}-0"), 1, wan)];
+    RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
 /// Gradients are simulated as so many bytes, or as they are when they are less.
@@ -124,6 +132,13 @@ mod tests {
             buckets: 32,
             local: Span::ZERO,
         }
+    }
+
+    #[test]
+    fn one_cluster_hides_everything_but_the_last_bucket_inside_it() {
+        let step = Step { local: Span::from_ms(10), ..step() };
+        let took = step.on_one_cluster(1).expect("a step").as_secs_f64();
+        assert!((3.020..3.0201).contains(&took), "{took}");
     }
 
     #[test]

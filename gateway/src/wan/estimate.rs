@@ -39,8 +39,10 @@ const LEAST: f64 = 1.0 / 16.0;
 const SETTLE: u32 = 5;
 /// A finding is put right after so many spans in full use, one after the other, with a queue
 const CLOSE: usize = 4;
-/// and this much loss beyond the fabric's expectation.
+/// and this much loss beyond the fabric's expectation,
 const CLOSE_LOSS: f64 = 0.005;
+/// never below this part of it: what others on the link take would be taken off again and again.
+const CLOSE_TO: f64 = 0.9;
 /// The part of its rate from which on a link is in full use,
 const FULL: f64 = 0.8;
 /// and from which on it carries more than before when more is tried.
@@ -103,6 +105,8 @@ pub struct Estimate {
     settling: u32,
     /// What it carries, when that is less than the fabric says.
     known: Option<f64>,
+    /// The same before it was put right.
+    found: f64,
     /// What is being tried instead.
     trial: Option<f64>,
     /// Spans in full use since the last finding or trial, and how many it takes for a trial.
@@ -137,6 +141,7 @@ impl Estimate {
             calm: 0,
             settling: 0,
             known: None,
+            found: 0.0,
             trial: None,
             full: 0,
             wait: WAIT,
@@ -254,34 +259,28 @@ impl Estimate {
         if tick.lost < tick.sent / 2 {
             keep(&mut self.losses, (tick.sent, tick.lost));
         }
-        if !self.put_right(tick, now) {
-            self.try_more(tick, now);
-        }
+        self.put_right(tick, held);
+        self.try_more(tick, now);
     }
 
     /// Before a queue that stands, what is delivered is what the link carries: so a finding that
     /// was a little too high is put right by the mean, which is closer than the first one.
-    fn put_right(&mut self, tick: &Tick, now: TimeNs) -> bool {
-        let known = self.known.filter(|_| self.trial.is_none());
-        let Some(known) = known.filter(|known| self.is_queued(tick) && tick.carried > FULL * known)
-        else {
-            self.queued.clear();
-            return false;
-        };
+    fn put_right(&mut self, tick: &Tick, held: f64) {
+        // What is held to less, by an operator say, shows nothing of what was found.
+        let known = self.known.filter(|known| self.trial.is_none() && held >= NEWS * known);
+        let full = |known: &f64| self.is_queued(tick) && tick.carried > CLOSE_TO * known;
+        let Some(known) = known.filter(full) else { return self.queued.clear() };
         self.queued.push(*tick);
         if self.queued.len() < CLOSE {
-            return true;
+            return;
         }
         let spans = std::mem::take(&mut self.queued);
         let sum = |of: fn(&Tick) -> f64| spans.iter().map(of).sum::<f64>();
         let lost = sum(|tick| tick.lost as f64) / sum(|tick| tick.sent as f64);
-        let carried = sum(|tick| tick.carried) / CLOSE as f64;
-        if lost < self.link.loss.as_f64() + CLOSE_LOSS || carried >= known {
-            return false;
+        let carried = (sum(|tick| tick.carried) / CLOSE as f64).max(CLOSE_TO * self.found);
+        if lost >= self.link.loss.as_f64() + CLOSE_LOSS && carried < known {
+            (self.known, self.settling) = (Some(carried), SETTLE);
         }
-        self.known = Some(carried);
-        (self.full, self.settling, self.used) = (0, SETTLE, now);
-        true
     }
 
     fn is_queued(&self, tick: &Tick) -> bool {
@@ -299,6 +298,7 @@ impl Estimate {
     fn congested(&mut self, tick: &Tick, held: f64, now: TimeNs) {
         self.calm = 0;
         self.full = 0;
+        self.queued.clear();
         let Some(evidence) = &mut self.evidence else {
             self.evidence = Some(Vec::with_capacity(EVIDENCE));
             return;
@@ -312,7 +312,7 @@ impl Estimate {
         let found = evidence[EVIDENCE - 2].max(LEAST * self.link.rate.bits_per_second() as f64);
         self.evidence = None;
         if found < NEWS * held {
-            self.known = Some(found);
+            (self.known, self.found) = (Some(found), found);
             (self.wait, self.growth) = (WAIT, GROWTH);
             (self.settling, self.used) = (SETTLE, now);
         }
@@ -330,6 +330,7 @@ impl Estimate {
         match self.trial {
             Some(trial) if self.full >= TRIAL => {
                 self.known = Some(trial).filter(|trial| *trial < WHOLE * whole);
+                self.found = trial;
                 (self.trial, self.full, self.wait) = (None, 0, TRIAL);
                 self.growth = (2.0 * self.growth).min(GROWTH_MAX);
             }
@@ -460,6 +461,20 @@ mod tests {
         bench.fill(12, 395.0);
         let carries = bench.carries().expect("found");
         assert!((394.0..396.0).contains(&carries), "{carries}");
+    }
+
+    /// As of others who fill its queue from time to time.
+    #[test]
+    fn a_finding_is_not_put_right_again_and_again() {
+        let mut bench = Bench::new(0);
+        bench.fill(10, 900.0);
+        bench.fill(14, 400.0);
+        for _ in 0..200 {
+            bench.fill(4, 0.98 * 0.98 * bench.carries().expect("found"));
+            bench.pass(2, 1.0, 400.0, 0.0);
+        }
+        let carries = bench.carries().expect("found");
+        assert!((355.0..405.0).contains(&carries), "{carries}");
     }
 
     /// As of a path that became longer, and of loss that is not of a queue.

@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use units::{BitRate, Span};
+use units::{BitRate, Span, TimeNs};
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
 
@@ -96,9 +96,12 @@ struct State {
     bucket: Bucket,
     /// Bytes bought and not used yet.
     credit_bytes: u64,
-    /// Bytes that have left without being bought: the next to come pay for them.
+    /// Bytes that have left without being bought: idle time pays for them, or the next to come.
     owed_bytes: u64,
     owed_bytes_max: u64,
+    bytes_per_second: f64,
+    /// When somebody last waited here, or owed.
+    seen: TimeNs,
 }
 
 /// Those who wait, by the order of their segments and then of their coming: so a lane that wakes
@@ -118,6 +121,8 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
+/// What the bucket holds.
+const BURST: Span = Span::from_ms(2);
 /// What fits a packet on every path.
 const CELL_BYTES_MIN: f64 = 1200.0;
 /// Goes before everything.
@@ -154,9 +159,13 @@ impl LinkRate {
     }
 
     /// So many bytes have left that nobody took: sent again by QUIC. Whoever comes next waits for
-    /// them as well, for a second at most.
+    /// them as well, for a second at most, less the time in which nobody came.
     pub fn charge(&self, bytes: u64) {
+        let line = self.line();
         let mut state = self.lock();
+        if line.waiting.is_empty() {
+            state.pay_by_idling(self.host.now());
+        }
         state.owed_bytes = (state.owed_bytes + bytes).min(state.owed_bytes_max);
     }
 
@@ -175,6 +184,9 @@ impl LinkRate {
 
     fn stand(&self, order: u64) -> Standing<'_> {
         let mut line = self.line();
+        if line.waiting.is_empty() {
+            self.lock().pay_by_idling(self.host.now());
+        }
         line.came += 1;
         let (place, moved_up) = ((order, line.came), Arc::new(Notify::new()));
         line.waiting.insert(place, Arc::clone(&moved_up));
@@ -208,14 +220,32 @@ impl LinkRate {
 
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes = (bytes_per_second * 0.002).clamp(CELL_BYTES_MIN, 65_536.0).floor();
+        let cell_bytes =
+            (bytes_per_second * BURST.as_secs_f64()).clamp(CELL_BYTES_MIN, 65_536.0).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let burst = (0.002 / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
+        let burst = (BURST.as_secs_f64() / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
         let (cell_bytes, owed_bytes_max) = (cell_bytes as u64, bytes_per_second as u64);
-        Self { cell_bytes, bucket, credit_bytes: 0, owed_bytes: 0, owed_bytes_max }
+        let (credit_bytes, owed_bytes, seen) = (0, 0, host.now());
+        Self {
+            cell_bytes,
+            bucket,
+            credit_bytes,
+            owed_bytes,
+            owed_bytes_max,
+            bytes_per_second,
+            seen,
+        }
+    }
+
+    /// Nobody has waited since it was last seen: what the bucket had no room for pays.
+    fn pay_by_idling(&mut self, now: TimeNs) {
+        let idle = now.since(self.seen).as_secs_f64() - BURST.as_secs_f64();
+        let paid = (idle.max(0.0) * self.bytes_per_second) as u64;
+        self.owed_bytes = self.owed_bytes.saturating_sub(paid);
+        self.seen = now;
     }
 }
 
@@ -231,6 +261,7 @@ impl Drop for Standing<'_> {
     fn drop(&mut self) {
         let mut line = self.rate.line();
         line.waiting.remove(&self.place);
+        self.rate.lock().seen = self.rate.host.now();
         if let Some((_, next)) = line.waiting.first_key_value() {
             next.notify_one();
         }
@@ -242,7 +273,7 @@ mod tests {
     use super::*;
     use crate::host::VirtualHost;
     use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
-    use units::{Fraction, TimeNs};
+    use units::Fraction;
 
     async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
@@ -294,6 +325,14 @@ mod tests {
             let waited = host.now().since(begin).as_secs_f64();
             assert!((waited - seconds).abs() < 0.01, "{charged}: {waited} s");
         }
+        // What nobody waits for pays as well: half a second owed, after a third of it.
+        limit.charge(500_000);
+        host.sleep_until(host.now() + Span::from_ms(300)).await;
+        limit.charge(100_000);
+        let begin = host.now();
+        limit.take(1000, FIRST).await;
+        let waited = host.now().since(begin).as_secs_f64();
+        assert!((waited - 0.3).abs() < 0.01, "{waited} s");
     }
 
     #[tokio::test(start_paused = true)]

@@ -74,10 +74,8 @@ impl<'f> Alone<'f> {
             express_bytes: EXPRESS_MAX,
             trees: vec![spread::on_widest(fabric, hanging)],
         };
-        let region = |id| fabric.gateway(id).region;
-        let far = plan.trees[0].edges().filter(|(one, other)| region(*one) != region(*other));
-        let room = far.map(|(one, other)| early_bytes(fabric, one, other, &plan).get()).min();
-        Self { fabric, rates, plan, room: room.unwrap_or(0) }
+        let room = plan.express_room(fabric).unwrap_or(0);
+        Self { fabric, rates, plan, room }
     }
 
     /// The part of `bulk` seconds that it saves; less than nothing where it takes longer, or may not
@@ -132,6 +130,20 @@ fn reason(fabric: &Fabric, hanging: &Hanging, most: ByteCount) -> String {
 }
 
 impl Plan {
+    /// With no larger buffers on the express tree than have room at gateways of this fabric.
+    pub fn within(self, fabric: &Fabric) -> Self {
+        let room = ByteCount::new(self.express_room(fabric).unwrap_or(0));
+        Self { express_bytes: self.express_bytes.min(room), ..self }
+    }
+
+    /// The least early room along the express tree.
+    fn express_room(&self, fabric: &Fabric) -> Option<u64> {
+        let region = |id| fabric.gateway(id).region;
+        let edges = self.trees.iter().find(|tree| tree.is_express())?.edges();
+        let far = edges.filter(|(one, other)| region(*one) != region(*other));
+        far.map(|(one, other)| early_bytes(fabric, one, other, self).get()).min()
+    }
+
     /// The largest buffer that takes the express tree, if there is one.
     pub fn express(&self) -> Option<ByteCount> {
         self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)

@@ -23,6 +23,11 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// What its windows take, beside partials.
+    pub fn windows(&self) -> ByteCount {
+        ByteCount::new(self.total().get() - self.partials.get())
+    }
+
     /// All of it.
     pub fn total(&self) -> ByteCount {
         let all = [self.partials, self.early, self.ahead, self.relayed];
@@ -54,7 +59,9 @@ impl Plan {
         }
         let relayed = match relays {
             0 => 0,
-            trees => relay_bytes(fabric, me, self).get() + trees * segment,
+            trees => {
+                relay_bytes(fabric, me, self).get() + (trees + RELAY_RESERVE_SEGMENTS) * segment
+            }
         };
         Memory {
             partials: ByteCount::new(if several { partials.get().max(segment) } else { 0 }),
@@ -82,6 +89,10 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
 const RELAY_ROUNDS: f64 = 4.0;
 /// and segments at least.
 const RELAY_SEGMENTS_MIN: u64 = 16;
+/// Segments beyond that, for parts of this size and below.
+pub const RELAY_RESERVE_SEGMENTS: u64 = 4;
+/// As much as overtakes bulk on a lane.
+pub const RELAY_SMALL_BYTES: u64 = 64 << 10;
 
 impl Tree {
     /// The gateways that one exchanges with along it.

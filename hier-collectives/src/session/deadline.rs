@@ -69,7 +69,9 @@ impl Session {
     }
 
     fn tell_moving(&mut self, now: TimeNs) {
-        if self.core.told_moving.is_some_and(|told| now < told + MOVING_EVERY) {
+        // All tell all: among many, less often.
+        let every = MOVING_EVERY.ns() * (1 + self.peers.len() as u64 / 16).min(3);
+        if self.core.told_moving.is_some_and(|told| now < told + Span::from_ns(every)) {
             return;
         }
         self.core.told_moving = Some(now);

@@ -31,6 +31,8 @@ impl Session {
             plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan)
         };
         let mut left = ahead.get() / active.plan.segment.get();
+        // What is small does not wait behind what is large here; peers have early room for it.
+        let mut reserve = plan::RELAY_RESERVE_SEGMENTS;
         let mut opened = Vec::new();
         for (sequence, collective) in &mut self.live {
             // What was passed on is held until receipts for it are in, also when all is ready here.
@@ -52,9 +54,18 @@ impl Session {
                     let share = (window * u64::from(part.count())).div_ceil(of_all.max(1));
                     let share = u32::try_from(share).unwrap_or(u32::MAX);
                     let waits_from = part.waits_from(peer, me);
-                    let limit = part.count().min(waits_from.saturating_add(share));
-                    let ahead = limit.max(granted).saturating_sub(waits_from);
-                    left = left.saturating_sub(u64::from(ahead));
+                    let within = part.count().min(waits_from.saturating_add(share));
+                    let beyond = u64::from(part.count() - within);
+                    let bytes = part.part.range.end - part.part.range.start;
+                    let of_reserve = beyond * u64::from(bytes > 0);
+                    let is_small = bytes <= plan::RELAY_SMALL_BYTES && of_reserve <= reserve;
+                    let (limit, charged) = if peer == me && is_small {
+                        reserve -= of_reserve;
+                        (part.count(), within)
+                    } else {
+                        (within, within.max(granted))
+                    };
+                    left = left.saturating_sub(u64::from(charged.saturating_sub(waits_from)));
                     limit
                 } else {
                     continue;

@@ -13,8 +13,9 @@ use units::{BitRate, Span};
 ///
 /// T(d) is simulated: whole gateways all-reduce the gradients in virtual time, bucket by bucket
 /// as the backward pass makes them, over a link of that length. The convergence is the rate of
-/// all cards of a region over the link's. T(0) is the same step on one cluster, at the rate of its
-/// cards alone and without distance: too short rather than too long.
+/// all cards of a region over the link's. T(0) is the same step on one cluster, by a gateway that
+/// has nobody to exchange with, at the rate of its cards alone and without distance: too short
+/// rather than too long.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge plan efficiency --model llama3-70b \
     --distances 500 --convergence 32")]
@@ -144,7 +145,7 @@ impl Efficiency {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let (shape, step) = (self.shape(), self.step());
         let all_cards = self.region_rate();
-        let whole = step.on_one_cluster();
+        let whole = step.on_one_cluster(self.seed)?;
         let bar = progress((self.distances.len() * self.convergence.len()) as u64);
         let mut cells = Vec::new();
         for km in &self.distances {
@@ -347,7 +348,8 @@ mod tests {
             let haul = Haul { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre(km) };
             step.simulate(haul, seed).expect("a step")
         };
-        let (whole, far) = (step.on_one_cluster(), at(32.0, 500));
+        let whole = step.on_one_cluster(seed).expect("a step");
+        let far = at(32.0, 500);
         let ratio = whole.as_secs_f64() / far.as_secs_f64();
         println!("T(0) {whole}, T(500 km, 32:1) {far}, {ratio:.4}");
         assert!((0.97..1.0).contains(&ratio), "{ratio}");

@@ -119,7 +119,7 @@ impl Report {
                     wan_out_bytes: load.wan_out.get(),
                     wan_in_bytes: load.wan_in.get(),
                     lan_out_bytes: load.lan_out.get(),
-                    held_bytes: plan.memory(fabric, id, ByteCount::default()).total().get(),
+                    held_bytes: plan.memory(fabric, id, ByteCount::default()).windows().get(),
                 })
                 .collect(),
             trees: held
