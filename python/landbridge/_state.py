@@ -64,7 +64,8 @@ class State:
 
     def begin(self, link: _link.Link) -> None:
         """A new connection, in no epoch yet."""
-        with self._lock:
+        # Not while another thread still ends the one before.
+        with self._ending, self._lock:
             self.link, self.ended, self.is_over = link, None, True
         link.listen(self)
 
@@ -180,12 +181,13 @@ class State:
 
     def finish_end(self) -> None:
         """What ``end`` has to do, or what is left of that where a signal interrupted it."""
-        if self.ended is None:
-            return
-        if self.link is not None:
-            self.link.hang_up()
-            self.link = None
         with self._ending:
+            if self.ended is None:
+                return
+            link = self.link
+            if link is not None:
+                link.hang_up()
+                self.link = None
             why = _lost(self.ended)
             for leaving in list(self._leaving):
                 self._complete(leaving, errors.GatewayLost(why))
@@ -201,8 +203,9 @@ class State:
 
     def hang_up(self) -> None:
         """Nobody can wait for anything any more."""
-        if self.link is not None:
-            self.link.hang_up()
+        link = self.link
+        if link is not None:
+            link.hang_up()
 
     def after_fork(self) -> None:
         """In a forked process: nothing here is ours, and no other thread lives."""
@@ -214,6 +217,7 @@ class State:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # Of who tells everybody that the connection is gone; a callback may close the group.
+        # Taken before the other lock, never while that is held.
         self._ending = threading.RLock()
 
     def _wait_for(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
@@ -225,8 +229,9 @@ class State:
             left = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
         self._waiting += 1
         try:
-            if self.link is not None:
-                self.link.attend()
+            link = self.link  # another thread may drop it
+            if link is not None:
+                link.attend()
             return self._changed.wait_for(predicate, left)
         finally:
             self._waiting -= 1

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -18,7 +19,8 @@ from conftest import DEADLINE_S
 from stand_in import alone, attach, free, ready
 
 import landbridge
-from landbridge._wire import CommitFailed, Committed, Failed, FailureCode
+from landbridge._link import Link
+from landbridge._wire import CommitFailed, Committed, Failed, FailureCode, Frames
 
 ONES = numpy.ones(16, "float32")
 
@@ -246,3 +248,26 @@ def test_a_commit_keeps_its_group():
     commit.wait(DEADLINE_S)
     comes(lambda: gc.collect() is not None and kept() is None)
     gateway.hang_up()
+
+
+def test_a_connection_that_still_ends_leaves_the_next_one_alone():
+    """The reader's thread may be slow to hang up, while another attaches anew."""
+    with alone() as (group, gateway):
+        state, old = group._state, group._state.link
+        ends, go_on, hang_up = threading.Event(), threading.Event(), old.hang_up
+
+        def hang_up_slowly():
+            hang_up()
+            ends.set()
+            go_on.wait(DEADLINE_S)
+
+        old.hang_up = hang_up_slowly
+        gateway.hang_up()
+        assert ends.wait(DEADLINE_S)
+        ours, theirs = socket.socketpair()
+        new = Link(ours, old.attached, Frames())
+        threading.Timer(0.1, go_on.set).start()
+        state.begin(new)
+        comes(lambda: old._socket.fileno() == -1)
+        assert state.link is new and state.ended is None
+        theirs.close()
