@@ -89,15 +89,19 @@ class State:
         """Whether the gateway is about to say something."""
         return bool(self.entries or self.commits or self._waiting)
 
+    def check_usable(self) -> None:
+        """Raises ``GatewayLost``, ``EpochEnded``, ``Closed`` where nothing can be posted."""
+        failure = self._why_not()
+        if failure is not None:
+            raise failure
+
     def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
         """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
         with self._lock:
             # After a change of epoch a number may still be taken by a collective of the old
             # one, whose failure is on its way.
             self._wait_for(lambda: self._next not in self.entries or bool(self._why_not()), None)
-            failure = self._why_not()
-            if failure is not None:
-                raise failure
+            self.check_usable()
             sequence, self._next = self._next, self._next + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
@@ -108,9 +112,7 @@ class State:
     def register_commit(self, commit: Commit) -> Tuple[_link.Link, int]:
         """Notes a step to commit. Raises what ``register`` raises."""
         with self._lock:
-            failure = self._why_not()
-            if failure is not None:
-                raise failure
+            self.check_usable()
             if commit.step in self.commits or len(self.commits) == COMMITS_MAX:
                 text = "is being committed already" if commit.step in self.commits else "waits"
                 raise errors.BadRequest(f"step {commit.step} {text}; at most {COMMITS_MAX} do")
