@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import queue
 import select
 import socket
 import threading
@@ -77,7 +78,9 @@ class Link:
         # a lock could be taken without its holder knowing.
         self._reading: Optional[_Turn] = None
         self._choosing = threading.Lock()
-        self._wanted = threading.Event()
+        # The reader's thread is to look. No event: Ctrl-C could leave its lock taken, and the
+        # garbage collector, in any thread, calls `attend` as well.
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
         self._why = ""
         self._poll = select.poll()
@@ -98,8 +101,8 @@ class Link:
 
     def attend(self) -> None:
         """Something is under way: it is heard of, whether or not somebody waits for it."""
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if self._wanted.empty():
+            self._wanted.put(None)
 
     def read_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
         """Reads in the caller's thread until ``latch`` is open, for so long at most; returns at
@@ -142,8 +145,8 @@ class Link:
         interrupt any other thread."""
         me = _Turn()
         while not self._is_over:
-            self._wanted.wait(_IDLE_LOOK_S)
-            self._wanted.clear()
+            with contextlib.suppress(queue.Empty):
+                self._wanted.get(timeout=_IDLE_LOOK_S)
             with self._choosing:
                 if self._reading is not None:
                     continue  # who reads says when it has done so

@@ -55,13 +55,14 @@ def collective(group):
 
 
 @contextlib.contextmanager
-def ctrl_c_at(moment):
+def ctrl_c_at(moment, *others):
     """Ctrl-C in the client's code, at one of the moments when Python handles signals: where its
-    functions begin, and after calls. Yields a function that says whether it came to that."""
-    seen, package = [], os.path.dirname(landbridge.__file__)
+    functions begin, and after calls. Yields a function that says whether it came to that.
+    ``others`` are modules that count as the client's code."""
+    seen, files = [], (os.path.dirname(landbridge.__file__), *(other.__file__ for other in others))
 
     def profile(frame, event, _):
-        if event != "c_call" and frame.f_code.co_filename.startswith(package):
+        if event != "c_call" and frame.f_code.co_filename.startswith(files):
             seen.append(event)
             if len(seen) == moment:
                 raise KeyboardInterrupt
@@ -271,3 +272,18 @@ def test_a_connection_that_still_ends_leaves_the_next_one_alone():
         comes(lambda: old._socket.fileno() == -1)
         assert state.link is new and state.ended is None
         theirs.close()
+
+
+def test_a_call_for_the_reader_that_is_interrupted_anywhere_can_be_made_again():
+    with alone() as (group, _):
+        link, was_pressed, moment = group._state.link, lambda: True, 0
+        while was_pressed():
+            moment += 1
+            with ctrl_c_at(moment, threading) as was_pressed:
+                link.attend()
+            again = threading.Thread(target=link.attend, daemon=True)
+            again.start()
+            again.join(DEADLINE_S)
+            assert not again.is_alive()
+            comes(link._wanted.empty)
+        assert moment > 1
