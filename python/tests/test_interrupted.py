@@ -19,10 +19,17 @@ from conftest import DEADLINE_S
 from stand_in import alone, attach, free, ready
 
 import landbridge
+from landbridge import _link
 from landbridge._link import Link
 from landbridge._wire import CommitFailed, Committed, Failed, FailureCode, Frames
 
 ONES = numpy.ones(16, "float32")
+
+
+@pytest.fixture(autouse=True)
+def a_reader_that_hardly_looks(monkeypatch):
+    """Where the machine stalls, it would hear what a test's wait is about to."""
+    monkeypatch.setattr(_link, "_IDLE_LOOK_S", 2.0)
 
 
 def press(*_):
@@ -126,6 +133,8 @@ def every_moment(scenario):
         if not scenario(moment):
             break
     assert moment > 20, "hardly anything was interrupted"
+    # Or it ended early by chance.
+    assert not any(scenario(moment + later) for later in range(1, 4))
 
 
 @pytest.mark.parametrize("answer", [failed, free])
@@ -213,9 +222,10 @@ def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():
         told = []
 
         def handle(*_):
-            for use in (other.wait, commit.wait, group.barrier, partial(group.all_reduce, ONES)):
+            all_reduce = partial(group.all_reduce, ONES)
+            for use in (other.wait, commit.wait, group.barrier, all_reduce):
                 with pytest.raises(landbridge.InCallback, match="signal") as error:
-                    use()
+                    use(timeout=DEADLINE_S)
                 told.append(error)
             post = gateway.hear()
             gateway.say(ready(post), free(post))
