@@ -45,6 +45,8 @@ class State:
         self.is_over = True
         #: The epoch that the trainer has agreed to post in.
         self._agreed = 0
+        #: How often it has agreed: epochs count anew where all gateways are started anew.
+        self.agreements = 0
         self._next = 0
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: Optional[int] = None
@@ -67,6 +69,7 @@ class State:
         # Not while another thread still ends the one before.
         with self._ending, self._lock:
             self.link, self.ended, self.is_over = link, None, True
+            self._agreed = 0
         link.listen(self)
 
     @property
@@ -78,6 +81,7 @@ class State:
         """The trainer begins its step anew, in the epoch under way."""
         with self._lock:
             self._agreed = self.epoch
+            self.agreements += 1
 
     @property
     def is_idle(self) -> bool:
