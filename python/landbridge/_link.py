@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import queue
 import select
 import socket
 import threading
@@ -37,7 +38,7 @@ _READ_BYTES = 1 << 12
 #: Longer than a gateway waits for a predecessor of the rank to be gone.
 _ANSWER_PATIENCE_S = 30.0
 #: Who waits looks this long for an answer before it sleeps: to be woken takes as long.
-_LOOK_NS = 50_000
+_LOOK_S = 50e-6
 #: While nothing is under way, what the gateway says is heard this much later at most.
 _IDLE_LOOK_S = 0.1
 #: What a poll takes: a C int.
@@ -77,7 +78,9 @@ class Link:
         # a lock could be taken without its holder knowing.
         self._reading: Optional[_Turn] = None
         self._choosing = threading.Lock()
-        self._wanted = threading.Event()
+        # The reader's thread is to look. No event: Ctrl-C could leave its lock taken, and the
+        # garbage collector, in any thread, calls `attend` as well.
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
         self._why = ""
         self._poll = select.poll()
@@ -98,8 +101,8 @@ class Link:
 
     def attend(self) -> None:
         """Something is under way: it is heard of, whether or not somebody waits for it."""
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if self._wanted.empty():
+            self._wanted.put(None)
 
     def read_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
         """Reads in the caller's thread until ``latch`` is open, for so long at most; returns at
@@ -111,9 +114,12 @@ class Link:
                 if self._reading is None:
                     self._reading = me
             while self._reading is me and not latch.is_open:
-                if not self._comes_soon() and not self._comes(deadline):
+                if not self._comes_soon(deadline) and not self._comes(deadline):
                     break
                 self._hear()
+                # It may have spoken of other things all the time.
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
         finally:
             # No call in between, so no signal either.
             if self._reading is me:
@@ -142,8 +148,8 @@ class Link:
         interrupt any other thread."""
         me = _Turn()
         while not self._is_over:
-            self._wanted.wait(_IDLE_LOOK_S)
-            self._wanted.clear()
+            with contextlib.suppress(queue.Empty):
+                self._wanted.get(timeout=_IDLE_LOOK_S)
             with self._choosing:
                 if self._reading is not None:
                     continue  # who reads says when it has done so
@@ -160,10 +166,13 @@ class Link:
         listener = self._listener()
         return listener is not None and bool(listener.is_busy)
 
-    def _comes_soon(self) -> bool:
-        """Whether there is something to hear before a thread that sleeps would be awake."""
-        end = time.perf_counter_ns() + _LOOK_NS
-        while not self._is_over and time.perf_counter_ns() < end:
+    def _comes_soon(self, deadline: Optional[float]) -> bool:
+        """Whether there is something to hear before a thread that sleeps would be awake, and by
+        then."""
+        end = time.monotonic() + _LOOK_S
+        if deadline is not None:
+            end = min(end, deadline)
+        while not self._is_over and time.monotonic() < end:
             if self._poll.poll(0):
                 return True
         return False

@@ -45,6 +45,8 @@ class State:
         self.is_over = True
         #: The epoch that the trainer has agreed to post in.
         self._agreed = 0
+        #: How often it has agreed: epochs count anew where all gateways are started anew.
+        self.agreements = 0
         self._next = 0
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: Optional[int] = None
@@ -64,8 +66,10 @@ class State:
 
     def begin(self, link: _link.Link) -> None:
         """A new connection, in no epoch yet."""
-        with self._lock:
+        # Not while another thread still ends the one before.
+        with self._ending, self._lock:
             self.link, self.ended, self.is_over = link, None, True
+            self._agreed = 0
         link.listen(self)
 
     @property
@@ -77,6 +81,7 @@ class State:
         """The trainer begins its step anew, in the epoch under way."""
         with self._lock:
             self._agreed = self.epoch
+            self.agreements += 1
 
     @property
     def is_idle(self) -> bool:
@@ -88,15 +93,19 @@ class State:
         """Whether the gateway is about to say something."""
         return bool(self.entries or self.commits or self._waiting)
 
+    def check_usable(self) -> None:
+        """Raises ``GatewayLost``, ``EpochEnded``, ``Closed`` where nothing can be posted."""
+        failure = self._why_not()
+        if failure is not None:
+            raise failure
+
     def register(self, entry: Entry) -> Tuple[_link.Link, int, int]:
         """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
         with self._lock:
             # After a change of epoch a number may still be taken by a collective of the old
             # one, whose failure is on its way.
             self._wait_for(lambda: self._next not in self.entries or bool(self._why_not()), None)
-            failure = self._why_not()
-            if failure is not None:
-                raise failure
+            self.check_usable()
             sequence, self._next = self._next, self._next + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
@@ -107,9 +116,7 @@ class State:
     def register_commit(self, commit: Commit) -> Tuple[_link.Link, int]:
         """Notes a step to commit. Raises what ``register`` raises."""
         with self._lock:
-            failure = self._why_not()
-            if failure is not None:
-                raise failure
+            self.check_usable()
             if commit.step in self.commits or len(self.commits) == COMMITS_MAX:
                 text = "is being committed already" if commit.step in self.commits else "waits"
                 raise errors.BadRequest(f"step {commit.step} {text}; at most {COMMITS_MAX} do")
@@ -180,12 +187,13 @@ class State:
 
     def finish_end(self) -> None:
         """What ``end`` has to do, or what is left of that where a signal interrupted it."""
-        if self.ended is None:
-            return
-        if self.link is not None:
-            self.link.hang_up()
-            self.link = None
         with self._ending:
+            if self.ended is None:
+                return
+            link = self.link
+            if link is not None:
+                link.hang_up()
+                self.link = None
             why = _lost(self.ended)
             for leaving in list(self._leaving):
                 self._complete(leaving, errors.GatewayLost(why))
@@ -201,8 +209,9 @@ class State:
 
     def hang_up(self) -> None:
         """Nobody can wait for anything any more."""
-        if self.link is not None:
-            self.link.hang_up()
+        link = self.link
+        if link is not None:
+            link.hang_up()
 
     def after_fork(self) -> None:
         """In a forked process: nothing here is ours, and no other thread lives."""
@@ -214,6 +223,7 @@ class State:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # Of who tells everybody that the connection is gone; a callback may close the group.
+        # Taken before the other lock, never while that is held.
         self._ending = threading.RLock()
 
     def _wait_for(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
@@ -225,8 +235,9 @@ class State:
             left = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
         self._waiting += 1
         try:
-            if self.link is not None:
-                self.link.attend()
+            link = self.link  # another thread may drop it
+            if link is not None:
+                link.attend()
             return self._changed.wait_for(predicate, left)
         finally:
             self._waiting -= 1

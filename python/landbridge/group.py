@@ -223,8 +223,9 @@ class Group:
 
         A torch dtype gives a tensor, one of the names ``f32 f64 f16 bf16 i32 i64 u8`` a
         memoryview, and what NumPy takes for a dtype an ndarray. Its bytes are those of an
-        earlier use. Its room is free again when it and all its views are gone. Raises
-        ``ArenaFull``, ``UnsupportedArray``.
+        earlier use. Its room is free again when it and all its views are gone. What is made after
+        ``GatewayLost`` must not be written until ``recover`` has returned: a gateway that still
+        runs may be sending from there. Raises ``ArenaFull``, ``UnsupportedArray``.
         """
         self._check_caller()
         block = self._reserve(_buffers.size_of(shape, dtype))
@@ -395,6 +396,7 @@ class Group:
         gives = at_root or what.kind != Kind.BROADCAST
         gets = at_root or what.kind != Kind.REDUCE
         with self._posting:
+            self._state.check_usable()
             contribution, held = self._contribution(source, gives)
             result, block = self._result(source, target if gets else None, contribution)
             slots = ((contribution, source.nbytes), (result, source.nbytes))
@@ -415,6 +417,9 @@ class Group:
             return place, (source.array,)
         block = self._reserve(source.nbytes)
         if gives:
+            # Where the connection ended meanwhile, this may be what a gateway that still runs
+            # sends from. No other begins before this thread has posted.
+            self._state.check_usable()
             source.store(block)
         return block.offset, (block,)
 

@@ -247,7 +247,9 @@ class Operation(_UnderWay):
 
     def _release(self) -> None:
         """Contribution free. Called by the group, again where it was interrupted."""
-        if self.timing is not None:
+        # `_open` waits for who copies the result: where nothing is left to do, not that, for it
+        # would hold up what else the gateway says.
+        if self.timing is not None and (not self._ready.is_open or self._callbacks):
             self._open(self.timing, None)
         self._free.open()
         self._group = None

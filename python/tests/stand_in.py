@@ -72,16 +72,19 @@ def alone():
 
 def attach():
     """The same, for a test that says when they go."""
+    group = Group(Place(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
+    return group, attach_anew(group)
+
+
+def attach_anew(group):
+    """Another stand-in, whose epochs count from the first one."""
     ours, theirs = socket.socketpair()
-    arena = Arena(1 << 16)
-    group = Group(Place(Path("none"), "train", b"", [1.0], ["east"]), 0, arena)
-    gateway = Gateway(theirs, arena)
     frames = Frames()
     # As if it had come right behind the answer to the attach: no thread is woken for it.
     frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
     group._state.begin(Link(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
     group._state.agree()
-    return group, gateway
+    return Gateway(theirs, group._arena)
 
 
 def ready(post):

@@ -1,5 +1,6 @@
 """Memory that the gateway may still read or write is not touched; docs/protocol.md section 5."""
 
+import gc
 import threading
 
 import numpy
@@ -119,3 +120,19 @@ def test_a_call_returns_when_its_arrays_in_the_arena_may_be_written(post_one, ar
         gateway.say(free(post))
         assert returned.wait(DEADLINE_S)
         caller.join(DEADLINE_S)
+
+
+def test_what_a_lost_gateway_may_still_send_is_not_written_by_the_next_post():
+    with alone() as (group, gateway):
+        ones = numpy.ones(COUNT, "float32")
+        lost = group.all_reduce_async(ones, "sum")
+        post = gateway.hear()
+        group._state.end(group._state.link, "for this test")
+        lost.wait_free(DEADLINE_S)
+        del lost
+        gc.collect()
+        before = bytes(gateway.memory)
+        with pytest.raises(landbridge.GatewayLost):
+            group.all_reduce_async(ones * 5, "sum")
+        assert bytes(gateway.memory) == before
+        assert ones.tobytes() in before[post.contribution_offset :]

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -18,9 +19,17 @@ from conftest import DEADLINE_S
 from stand_in import alone, attach, free, ready
 
 import landbridge
-from landbridge._wire import CommitFailed, Committed, Failed, FailureCode
+from landbridge import _link
+from landbridge._link import Link
+from landbridge._wire import CommitFailed, Committed, Failed, FailureCode, Frames
 
 ONES = numpy.ones(16, "float32")
+
+
+@pytest.fixture(autouse=True)
+def a_reader_that_hardly_looks(monkeypatch):
+    """Where the machine stalls, it would hear what a test's wait is about to."""
+    monkeypatch.setattr(_link, "_IDLE_LOOK_S", 2.0)
 
 
 def press(*_):
@@ -53,13 +62,14 @@ def collective(group):
 
 
 @contextlib.contextmanager
-def ctrl_c_at(moment):
+def ctrl_c_at(moment, *others):
     """Ctrl-C in the client's code, at one of the moments when Python handles signals: where its
-    functions begin, and after calls. Yields a function that says whether it came to that."""
-    seen, package = [], os.path.dirname(landbridge.__file__)
+    functions begin, and after calls. Yields a function that says whether it came to that.
+    ``others`` are modules that count as the client's code."""
+    seen, files = [], (os.path.dirname(landbridge.__file__), *(other.__file__ for other in others))
 
     def profile(frame, event, _):
-        if event != "c_call" and frame.f_code.co_filename.startswith(package):
+        if event != "c_call" and frame.f_code.co_filename.startswith(files):
             seen.append(event)
             if len(seen) == moment:
                 raise KeyboardInterrupt
@@ -123,6 +133,8 @@ def every_moment(scenario):
         if not scenario(moment):
             break
     assert moment > 20, "hardly anything was interrupted"
+    # Or it ended early by chance.
+    assert not any(scenario(moment + later) for later in range(1, 4))
 
 
 @pytest.mark.parametrize("answer", [failed, free])
@@ -210,9 +222,10 @@ def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():
         told = []
 
         def handle(*_):
-            for use in (other.wait, commit.wait, group.barrier, partial(group.all_reduce, ONES)):
+            all_reduce = partial(group.all_reduce, ONES)
+            for use in (other.wait, commit.wait, group.barrier, all_reduce):
                 with pytest.raises(landbridge.InCallback, match="signal") as error:
-                    use()
+                    use(timeout=DEADLINE_S)
                 told.append(error)
             post = gateway.hear()
             gateway.say(ready(post), free(post))
@@ -246,3 +259,41 @@ def test_a_commit_keeps_its_group():
     commit.wait(DEADLINE_S)
     comes(lambda: gc.collect() is not None and kept() is None)
     gateway.hang_up()
+
+
+def test_a_connection_that_still_ends_leaves_the_next_one_alone():
+    """The reader's thread may be slow to hang up, while another attaches anew."""
+    with alone() as (group, gateway):
+        state, old = group._state, group._state.link
+        ends, go_on, hang_up = threading.Event(), threading.Event(), old.hang_up
+
+        def hang_up_slowly():
+            hang_up()
+            ends.set()
+            go_on.wait(DEADLINE_S)
+
+        old.hang_up = hang_up_slowly
+        gateway.hang_up()
+        assert ends.wait(DEADLINE_S)
+        ours, theirs = socket.socketpair()
+        new = Link(ours, old.attached, Frames())
+        threading.Timer(0.1, go_on.set).start()
+        state.begin(new)
+        comes(lambda: old._socket.fileno() == -1)
+        assert state.link is new and state.ended is None
+        theirs.close()
+
+
+def test_a_call_for_the_reader_that_is_interrupted_anywhere_can_be_made_again():
+    with alone() as (group, _):
+        link, was_pressed, moment = group._state.link, lambda: True, 0
+        while was_pressed():
+            moment += 1
+            with ctrl_c_at(moment, threading) as was_pressed:
+                link.attend()
+            again = threading.Thread(target=link.attend, daemon=True)
+            again.start()
+            again.join(DEADLINE_S)
+            assert not again.is_alive()
+            comes(link._wanted.empty)
+        assert moment > 1

@@ -393,9 +393,27 @@ def test_flat_averages_may_be_written_when_they_are_there():
         waiter.join(DEADLINE_S)
 
 
+def test_flat_gradients_are_sent_again_to_gateways_whose_epochs_count_anew():
+    with stand_in.alone() as (group, gateway):
+        model = torch.nn.Linear(2, 1, bias=False)
+        grads = FlatGrads(model, group)
+        model(torch.ones(1, 2)).sum().backward()
+        post = gateway.hear()
+        gateway.say(stand_in.ready(post), stand_in.free(post))
+        group._state.wait_until(lambda: not group._state.entries, time.monotonic() + DEADLINE_S)
+        # Whose averages came here, but not to other ranks.
+        group._state.end(group._state.link, "for this test")
+        gateway = stand_in.attach_anew(group)
+        with pytest.raises(landbridge.GatewayLost):
+            threading.Timer(0.1, gateway.hang_up).start()
+            grads.wait()
+
+
 @pytest.mark.parametrize("interrupted", ["send", "wait"])
 def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted, monkeypatch):
     """Two of three buckets are out when the first rank is interrupted, or all of them."""
+
+    all_sent = threading.Barrier(2)
 
     def press(*_):
         raise KeyboardInterrupt
@@ -404,6 +422,7 @@ def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted
         model = Partly()
         grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
         model(group.rank + 1.0).backward()
+        all_sent.wait(DEADLINE_S)
         if group.rank == 0:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 patch.setattr(grads._buckets[2], interrupted, press)

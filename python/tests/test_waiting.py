@@ -3,13 +3,16 @@
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy
 import pytest
 from conftest import DEADLINE_S, attached, on_all
+from stand_in import alone, free, ready
 
 import landbridge
 from landbridge._lab import Lab
+from landbridge.operation import Delivery
 
 ONES = numpy.ones(256, "float32")
 
@@ -112,3 +115,44 @@ def test_what_the_gateway_says_while_nothing_is_under_way_is_heard():
         while group._state.ended is None:
             assert time.monotonic() < deadline, "nobody hears of it"
             time.sleep(0.01)
+
+
+def test_a_copy_of_one_result_does_not_hold_up_another(monkeypatch):
+    with alone() as (group, gateway):
+        copying, go_on, deliver = threading.Event(), threading.Event(), Delivery.deliver
+
+        def deliver_slowly(delivery):
+            if threading.current_thread() is slow:
+                copying.set()
+                go_on.wait(DEADLINE_S)
+            return deliver(delivery)
+
+        monkeypatch.setattr(Delivery, "deliver", deliver_slowly)
+        first, second = group.all_reduce_async(ONES), group.all_reduce_async(ONES)
+        slow = threading.Thread(target=first.wait)
+        slow.start()
+        posts = gateway.hear(), gateway.hear()
+        gateway.say(ready(posts[0]))
+        assert copying.wait(DEADLINE_S)
+        gateway.say(free(posts[0]), ready(posts[1]))
+        try:
+            second.wait(2)
+        finally:
+            go_on.set()
+            slow.join(DEADLINE_S)
+
+
+def test_a_timeout_ends_a_wait_while_the_gateway_speaks_of_other_things(monkeypatch):
+    with alone() as (group, _), monkeypatch.context() as patch:
+        link, until = group._state.link, time.monotonic() + 3
+
+        def hear():
+            time.sleep(0.001)
+            assert time.monotonic() < until, "nothing ends it"
+
+        group._is_awaited = True  # by whoever reads; not by the reader's thread
+        operation = group.all_reduce_async(ONES)
+        patch.setattr(link, "_hear", hear)
+        patch.setattr(link, "_poll", SimpleNamespace(poll=lambda *_: True))
+        with pytest.raises(landbridge.WaitTimeout):
+            operation.wait(0.1)

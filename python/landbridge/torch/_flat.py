@@ -148,6 +148,8 @@ class _Bucket:
         # Where gradients add up; averages come into the other.
         self._own = 0
         self._operation: Optional[Operation] = None
+        # The group's agreements when that was sent.
+        self._agreements = 0
         self._is_sent = False
         self.missing: Set[int] = set()
 
@@ -174,7 +176,7 @@ class _Bucket:
             )
 
     def send(self, group: Group, weight: float, timeout: float) -> None:
-        self._is_sent = True
+        self._is_sent, self._agreements = True, group._state.agreements
         self._operation = group.all_reduce_async(
             self._places[self._own],
             weight=weight,
@@ -185,8 +187,9 @@ class _Bucket:
 
     def is_of_the_past(self, group: Group) -> bool:
         """Whether the group has recovered since it was sent."""
-        operation, state = self._operation, group._state
-        return operation is not None and state.is_agreed and operation.epoch != state.epoch
+        state = group._state
+        recovered = state.agreements != self._agreements
+        return self._operation is not None and state.is_agreed and recovered
 
     def wait(self) -> None:
         if self._operation is not None:
