@@ -37,11 +37,12 @@ const NEWS: f64 = 0.98;
 const LEAST: f64 = 1.0 / 16.0;
 /// Spans after a finding that still show what was under way before it.
 const SETTLE: u32 = 5;
-/// A finding is put right after so many spans in full use, one after the other, with a queue
+/// A finding is put right after so many spans, one after the other, with a queue
 const CLOSE: usize = 4;
 /// and this much loss beyond the fabric's expectation,
 const CLOSE_LOSS: f64 = 0.005;
-/// never below this part of it: what others on the link take would be taken off again and again.
+/// where it fills this part of what was found, and never to less than that: what others on the link
+/// take would be taken off again and again.
 const CLOSE_TO: f64 = 0.9;
 /// The part of its rate from which on a link is in full use,
 const FULL: f64 = 0.8;
