@@ -8,7 +8,7 @@ use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use hier_collectives::plan::{Algorithm, Plan, Tree};
+use hier_collectives::plan::{Algorithm, Carries, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::repair::parity_max;
 use hier_collectives::topology::LinkState;
@@ -68,7 +68,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
         begin(crown_of_three()),
-        begin(two_trees()),
+        begin(four_trees()),
         Message::Ready { epoch },
         announce(false),
         announce(true),
@@ -81,7 +81,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
         Message::Repeat,
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
-        Message::Change { epoch, change: 2, from: sequence, plan: two_trees() },
+        Message::Change { epoch, change: 2, from: sequence, plan: four_trees() },
         Message::Link { epoch, to: RegionId(1), state },
         Message::Moving { epoch },
     ];
@@ -130,18 +130,20 @@ pub fn link_word() -> Vec<Vec<u8>> {
 
 fn crown_of_three() -> Plan {
     let crown = (0..3).map(GatewayId).collect();
-    plan(vec![Tree { share: 1, crown, parents: [].into() }])
+    plan(vec![Tree { share: 1, carries: Carries::Both, crown, parents: [].into() }])
 }
 
-/// And one for small buffers.
-fn two_trees() -> Plan {
-    let tree = |share, root: u16| {
+/// One for both, two for partials and results, and one for small buffers.
+fn four_trees() -> Plan {
+    let tree = |share, carries, root: u16| {
         let others = (0..3).filter(|id| *id != root);
         let parents = others.map(|id| (GatewayId(id), GatewayId(root))).collect();
-        Tree { share, crown: vec![GatewayId(root)], parents }
+        Tree { share, carries, crown: vec![GatewayId(root)], parents }
     };
+    let (both, up, down) = (Carries::Both, Carries::Partials, Carries::Results);
     let express_bytes = ByteCount::new(1 << 20);
-    Plan { express_bytes, ..plan(vec![tree(3, 0), tree(5, 2), tree(0, 1)]) }
+    let trees = vec![tree(3, both, 0), tree(5, up, 2), tree(5, down, 2), tree(0, both, 1)];
+    Plan { express_bytes, ..plan(trees) }
 }
 
 fn plan(trees: Vec<Tree>) -> Plan {

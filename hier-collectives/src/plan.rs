@@ -1,5 +1,6 @@
 //! Who owns what, along which trees: data, computed once per epoch and sent to everybody.
 
+mod apart;
 mod capacity;
 mod choose;
 pub mod control;
@@ -18,7 +19,7 @@ mod windows;
 pub use express::EXPRESS_MAX;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use memory::{Memory, RELAY_RESERVE_SEGMENTS, RELAY_SMALL_BYTES, relay_bytes};
-pub use operation::Operation;
+pub use operation::{Operation, Phases};
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
 pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
@@ -89,10 +90,49 @@ pub struct Tree {
     /// Its part of the buffer, relative to the other trees'. The express tree has none: it
     /// takes buffers of at most [`Plan::express_bytes`], and those whole.
     pub share: u64,
+    /// What goes along it.
+    pub carries: Carries,
     /// The gateways at the top, ascending.
     pub crown: Vec<GatewayId>,
     /// Everybody else's parent.
     pub parents: BTreeMap<GatewayId, GatewayId>,
+}
+
+/// What goes along a tree. Where ports carry more one way than the other, partials take one tree and
+/// results the next one of the plan, which has the same share and the same root: what a port takes in
+/// follows from the first, what it sends from the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Carries {
+    /// Partials up and results down.
+    Both = 0,
+    /// Partials up; the tree behind it has the results.
+    Partials = 1,
+    /// Results down, of the tree before it.
+    Results = 2,
+}
+
+impl Carries {
+    /// The name in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Both => "partials and results",
+            Self::Partials => "partials",
+            Self::Results => "results",
+        }
+    }
+    /// What has wire code `code`.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [Self::Both, Self::Partials, Self::Results].into_iter().find(|known| *known as u8 == code)
+    }
+    /// Whether partials go up.
+    pub fn partials(self) -> bool {
+        self != Self::Results
+    }
+    /// Whether results come down.
+    pub fn results(self) -> bool {
+        self != Self::Partials
+    }
 }
 
 /// What one gateway does in one tree.

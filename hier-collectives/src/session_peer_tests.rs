@@ -361,12 +361,12 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
     };
     for (bytes, trees, good) in [
         (1 << 20, 1, true),
-        (64 << 10, 6, true),
+        (64 << 10, 17, true),
         (16 << 20, 1, true),
         ((64 << 10) - 64, 1, false),
         (64, 1, false),
         ((16 << 20) + 64, 1, false),
-        (1 << 20, 7, false),
+        (1 << 20, 18, false),
         (1 << 20, 65_535, false),
     ] {
         let told = begin(plan(bytes, trees)).1;

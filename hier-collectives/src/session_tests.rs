@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn every_result_is_the_sum_and_nothing_is_left(
         seed: u64,
-        shape in 0..6usize,
+        shape in 0..8usize,
         ranks in proptest::collection::vec(1u32..4, 4),
         lengths in proptest::collection::vec(0u64..200, 1..5),
         partials in 0u64..600,
@@ -59,7 +59,7 @@ proptest! {
     #[test]
     fn who_gets_has_what_was_given(
         seed: u64,
-        shape in 0..6usize,
+        shape in 0..8usize,
         ranks in proptest::collection::vec(1u32..4, 4),
         posts in proptest::collection::vec((0u64..200, 1u8..5, 0u32..12), 1..6),
         partials in 0u64..600,
@@ -81,7 +81,7 @@ proptest! {
     #[test]
     fn a_plan_changes_between_two_collectives_everywhere(
         seed: u64,
-        plans in proptest::collection::vec(0..3usize, 2..5),
+        plans in proptest::collection::vec(0..4usize, 2..5),
         ranks in proptest::collection::vec(1u32..3, 3),
         // Up to twice what a relay may hold.
         lengths in proptest::collection::vec(0u64..600, 1..7),
@@ -89,6 +89,7 @@ proptest! {
         let trees = |index: usize| match index {
             0 => vec![tree(1, &[0, 1, 2], &[])],
             1 => shapes().swap_remove(4).1,
+            2 => apart(1, 1, [&[(0, 1), (2, 1)], &[(0, 2), (2, 1)]]).to_vec(),
             _ => vec![
                 tree(1, &[1], &[(0, 1), (2, 1)]),
                 tree(0, &[0, 1, 2], &[]),

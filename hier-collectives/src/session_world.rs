@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::descriptor::{Dtype, Pattern, ReduceOp};
-use crate::plan::{Algorithm, Tree};
+use crate::plan::{Algorithm, Carries, Tree};
 use crate::post::Commit;
 use crate::topology::{LinkSpec, RegionSpec, WanPort};
 use units::{BitRate, Fraction};
@@ -83,6 +83,7 @@ pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
 pub(super) fn tree(share: u64, crown: &[u16], parents: &[(u16, u16)]) -> Tree {
     Tree {
         share,
+        carries: Carries::Both,
         crown: crown.iter().copied().map(GatewayId).collect(),
         parents: parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect(),
     }
@@ -543,6 +544,21 @@ pub(super) fn shapes() -> Vec<(usize, Vec<Tree>)> {
         (3, vec![tree(1, &[0, 1, 2], &[])]),
         (3, vec![tree(3, &[0], &[(1, 0), (2, 0)]), tree(2, &[2], &[(0, 2), (1, 2)])]),
         (4, vec![tree(1, &[0], &[(1, 0), (2, 1), (3, 1)]), tree(1, &[2, 3], &[(0, 2), (1, 2)])]),
+        (2, apart(1, 0, [&[(1, 0)], &[(1, 0)]]).to_vec()),
+        (4, {
+            // Here 1 hands its partial up to 2 and the result to 2 down; there everything turns.
+            let [up, down] = apart(3, 0, [&[(1, 2), (2, 0), (3, 2)], &[(1, 0), (2, 1), (3, 1)]]);
+            let [too, also] = apart(2, 3, [&[(0, 3), (1, 0), (2, 0)], &[(0, 2), (1, 2), (2, 3)]]);
+            vec![up, down, tree(1, &[1, 2], &[(0, 1), (3, 1)]), too, also]
+        }),
+    ]
+}
+
+/// A tree for partials and one for results, held at the same gateway.
+pub(super) fn apart(share: u64, root: u16, [up, down]: [&[(u16, u16)]; 2]) -> [Tree; 2] {
+    [
+        Tree { carries: Carries::Partials, ..tree(share, &[root], up) },
+        Tree { carries: Carries::Results, ..tree(share, &[root], down) },
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Cutting a buffer: into the trees' parts by share, each part into segments.
 
-use crate::plan::{Plan, Tree};
+use crate::plan::{Carries, Plan, Tree};
 use std::ops::Range;
 
 /// Parts and segments start at multiples of this many bytes, so that no cache line belongs
@@ -17,20 +17,23 @@ pub struct Part {
     announces: bool,
 }
 
-/// The parts of a buffer of `bytes` bytes, one per tree, in order, covering it exactly. A small
+/// The parts of a buffer of `bytes` bytes, one per tree, in order, covering it exactly; results have
+/// the part of their partials. A small
 /// buffer goes to the express tree, if there is one. An empty part has no segment; of a buffer
 /// of no bytes one part, the express tree's or else the first, has one.
 pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
     let express = plan.takes_express(bytes);
-    let weight = |tree: &Tree| match express {
-        true => u128::from(tree.is_express()),
-        false => u128::from(tree.share),
+    let weight = |tree: &Tree| match (tree.carries, express) {
+        (Carries::Results, _) => 0,
+        (_, true) => u128::from(tree.is_express()),
+        (_, false) => u128::from(tree.share),
     };
     let total: u128 = plan.trees.iter().map(weight).sum();
     let segment_bytes = plan.segment.get().next_multiple_of(CUT_BYTES);
     let (mut sum, mut start) = (0u128, 0u64);
     let mut announces = bytes == 0;
-    let cut = |tree: &Tree| {
+    let mut parts: Vec<Part> = Vec::with_capacity(plan.trees.len());
+    let mut cut = |tree: &Tree| {
         let weight = weight(tree);
         sum += weight;
         let ideal = u64::try_from(u128::from(bytes) * sum / total).unwrap_or(bytes);
@@ -40,10 +43,22 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
         let announces = weight > 0 && std::mem::take(&mut announces);
         Part { range, segment_bytes, announces }
     };
-    plan.trees.iter().map(cut).collect()
+    for tree in &plan.trees {
+        let part = match parts.last().filter(|_| tree.carries == Carries::Results) {
+            Some(partials) => partials.clone(),
+            None => cut(tree),
+        };
+        parts.push(part);
+    }
+    parts
 }
 
 impl Part {
+    /// Nothing of it.
+    pub fn none(self) -> Self {
+        Self { range: self.range.start..self.range.start, announces: false, ..self }
+    }
+
     /// Segments in the part.
     pub fn segments(&self) -> u32 {
         let count = (self.range.end - self.range.start).div_ceil(self.segment_bytes);
@@ -81,6 +96,7 @@ mod tests {
         ) {
             let tree = |share| Tree {
                 share,
+                carries: Carries::Both,
                 crown: vec![GatewayId(0)],
                 parents: BTreeMap::new(),
             };

@@ -11,7 +11,7 @@ use crate::descriptor::Descriptor;
 use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use crate::plan::{Algorithm, Plan, Tree};
+use crate::plan::{Algorithm, Carries, Plan, Tree};
 use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
 use crate::topology::LinkState;
@@ -541,6 +541,7 @@ fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     put_u16(out, u16::try_from(plan.trees.len()).unwrap_or(u16::MAX));
     for tree in &plan.trees {
         put_u64(out, tree.share);
+        out.push(tree.carries as u8);
         put_u16(out, u16::try_from(tree.crown.len()).unwrap_or(u16::MAX));
         tree.crown.iter().for_each(|id| put_u16(out, id.0));
         put_u16(out, u16::try_from(tree.parents.len()).unwrap_or(u16::MAX));
@@ -609,6 +610,7 @@ impl Fields for Reader<'_> {
     }
     fn tree(&mut self) -> Result<Tree, DecodeError> {
         let share = self.u64()?;
+        let carries = Carries::from_code(self.u8()?).ok_or(DecodeError::Unknown("tree"))?;
         let crown = usize::from(self.u16()?);
         let mut fields = Reader(self.take(crown * 2)?);
         let crown = (0..crown).map(|_| fields.u16().map(GatewayId)).collect::<Result<_, _>>()?;
@@ -623,7 +625,7 @@ impl Fields for Reader<'_> {
             }
             parents.insert(child, parent);
         }
-        Ok(Tree { share, crown, parents })
+        Ok(Tree { share, carries, crown, parents })
     }
     fn link_state(&mut self) -> Result<LinkState, DecodeError> {
         let (rate, rtt) = (BitRate::from_bits_per_second(self.u64()?), Span::from_ns(self.u64()?));

@@ -6,12 +6,14 @@ use crate::post::FailureCode;
 use proptest::prelude::*;
 
 fn plans() -> impl Strategy<Value = Plan> {
-    let tree = (1u64..100, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
-        .prop_map(|(share, crown, parents)| Tree {
-            share,
-            crown: (0..crown).map(GatewayId).collect(),
-            parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
-        });
+    let tree =
+        (1u64..100, 0u8..3, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
+            .prop_map(|(share, carries, crown, parents)| Tree {
+                share,
+                carries: Carries::from_code(carries).expect("known"),
+                crown: (0..crown).map(GatewayId).collect(),
+                parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
+            });
     let (segment, express) = (any::<u64>(), any::<u64>());
     (".{0,40}", segment, express, proptest::collection::vec(tree, 0..5)).prop_map(
         |(reason, segment, express, trees)| Plan {
@@ -186,7 +188,7 @@ fn a_weight_that_is_no_weight_is_refused() {
 #[test]
 fn a_plan_has_one_wire_form() {
     let parents = [(GatewayId(1), GatewayId(0)), (GatewayId(2), GatewayId(0))].into();
-    let tree = Tree { share: 1, crown: vec![GatewayId(0)], parents };
+    let tree = Tree { share: 1, carries: Carries::Results, crown: vec![GatewayId(0)], parents };
     let plan = Plan {
         algorithm: Algorithm::Swap,
         reason: String::new(),

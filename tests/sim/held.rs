@@ -129,6 +129,30 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate(
     }
 }
 
+/// Nobody says so: whoever sends finds out.
+#[test]
+fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let flow = Flow::of(&lab.net);
+        let (_clients, mut operations) = begin(&lab).await;
+        respec(&lab, mbit(500), Span::from_ms(40));
+        let halved = lab.net.now();
+        let alarmed = || {
+            let mut peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
+            peers.all(|peer| peer.metrics.loss_alarm.get() == 1)
+        };
+        while !alarmed() {
+            lab.sleep(Span::from_ms(10)).await;
+            assert!(lab.net.now().since(halved) < Span::from_secs(2), "no alarm");
+        }
+        println!("alarm after {}", lab.net.now().since(halved));
+        let met = lab.net.now() + RTT + RTT + RTT;
+        all_right(&mut operations).await;
+        all_near(&flow, met, RTT, 500.0);
+    });
+}
+
 /// A segment takes most of a minute then, far longer than nothing may move for.
 #[test]
 fn a_link_held_to_a_ten_thousandth_is_slow_and_not_dead() {
@@ -259,6 +283,37 @@ fn a_path_that_becomes_longer_is_filled_again_within_ten_round_trips() {
             all_near(&flow, filled, longer, 1000.0);
         });
     }
+}
+
+/// So little that nobody holds the link to what it carries: 1.5 % of what is sent would be lost, and
+/// all would wait in a full queue.
+#[test]
+fn a_link_that_carries_a_little_less_than_it_should_loses_little_and_is_full() {
+    let shape = Shape { rate: mbit(200), rtt: Span::from_ms(40), ..Shape::new(1, 1) };
+    simulate(async {
+        let lab = Lab::start(&shape, 1).await;
+        let flow = Flow::of(&lab.net);
+        let (_clients, mut operations) = begin(&lab).await;
+        respec(&lab, mbit(193), Span::from_ms(20));
+        lab.sleep(Span::from_secs(5)).await;
+        let counters = || {
+            let (east, west) = (address(EAST).ip(), address(WEST).ip());
+            [(east, west), (west, east)].map(|(a, b)| lab.net.counters(a, b).expect("a link"))
+        };
+        let (before, begun) = (counters(), lab.net.now());
+        lab.sleep(Span::from_secs(4)).await;
+        for (before, after) in before.into_iter().zip(counters()) {
+            let sent = (after.packets - before.packets) as f64;
+            let lost = (after.drops() - before.drops()) as f64 / sent;
+            println!("{:.3} % lost of {sent} packets", 100.0 * lost);
+            assert!(lost < 0.001, "{:.3} % lost", 100.0 * lost);
+        }
+        for way in [(EAST, WEST), (WEST, EAST)] {
+            let rate = flow.delivered(way, begun, Span::from_secs(4), 1)[0];
+            assert!((0.97..=1.0).contains(&(rate / 193.0)), "{way:?}: {rate:.1} Mbit/s");
+        }
+        all_right(&mut operations).await;
+    });
 }
 
 /// The fabric has been told a fifth of the distance there is.

@@ -4,6 +4,7 @@
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::plan::Carries;
 use scenarios::batch::{Case, outcomes, post_all, weight};
 use scenarios::mesh::{EXPRESS_SEGMENTS, Mesh, Seat, expected};
 use scenarios::{Lab, ppm, simulate};
@@ -96,6 +97,20 @@ fn a_pair_without_a_link_goes_through_the_others() {
     ] {
         run(&small_segments(mesh), seed, &every_op());
     }
+}
+
+/// Partials and results take trees of their own.
+#[test]
+fn ports_that_carry_more_one_way_change_no_bit() {
+    let (out, inward) = ([1000, 400, 1000, 400], [400, 1000, 400, 1000]);
+    let mesh = Mesh {
+        inward: inward.into_iter().map(mbit).enumerate().collect(),
+        ..Mesh::of_gateways(out.map(|rate| vec![(2, Some(mbit(rate)))]).to_vec())
+    };
+    let mesh = small_segments(mesh);
+    let split = mesh.plan().trees.iter().any(|tree| tree.carries == Carries::Results);
+    assert!(split, "{}", mesh.plan().reason);
+    run(&mesh, 7, &every_op());
 }
 
 const fn mbit(rate: u64) -> BitRate {

@@ -11,6 +11,7 @@ use hier_collectives::plan::{self, Plan, Tree};
 use hier_collectives::reduce::reduce_slices;
 use hier_collectives::shard;
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -30,6 +31,10 @@ pub struct Mesh {
     pub segment: Option<ByteCount>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
+    /// IP MTU.
+    pub mtu: u16,
+    /// What ports of these regions take in; others as much as they send.
+    pub inward: BTreeMap<usize, BitRate>,
 }
 
 /// A gateway: its ranks, and what its port carries each way, if it has one.
@@ -57,7 +62,8 @@ impl Mesh {
             }
         }
         let memory = ByteCount::new(64 << 20);
-        Self { regions, links, loss: Fraction::default(), segment: None, memory }
+        let inward = BTreeMap::new();
+        Self { regions, links, loss: Fraction::default(), segment: None, memory, mtu: 1500, inward }
     }
 
     /// The same without the link between two regions.
@@ -75,7 +81,9 @@ impl Mesh {
             gateways: (0..)
                 .zip(seats)
                 .map(|(seat, (ranks, port)): (u32, _)| {
-                    let wan = port.map(|port| WanPort { egress: port, ingress: port });
+                    let inward = self.inward.get(&index).copied();
+                    let wan =
+                        port.map(|port| WanPort { egress: port, ingress: inward.unwrap_or(port) });
                     (format!("{}-{seat}", name(index)), *ranks, wan)
                 })
                 .collect(),
@@ -88,7 +96,7 @@ impl Mesh {
         };
         let regions = self.regions.iter().enumerate().map(region).collect();
         let links = self.links.iter().map(link).collect();
-        Arc::new(Fabric::new("sim", 1500, regions, links).expect("a valid fabric"))
+        Arc::new(Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric"))
     }
 
     /// The plan that its gateways follow.
@@ -146,7 +154,8 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let contributions = case.contributions(fabric.world_size());
     let bytes = case.elements * case.dtype.size();
     let mut result = Vec::new();
-    for (tree, part) in plan.trees.iter().zip(shard::parts(plan, bytes)) {
+    let parts = plan.trees.iter().zip(shard::parts(plan, bytes));
+    for (tree, part) in parts.filter(|(tree, _)| tree.carries.partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };
         let crown = &sums.tree.crown;

@@ -260,17 +260,21 @@ impl Estimate {
         if tick.lost < tick.sent / 2 {
             keep(&mut self.losses, (tick.sent, tick.lost));
         }
-        self.put_right(tick, held);
+        self.put_right(tick, held, now);
         self.try_more(tick, now);
     }
 
     /// Before a queue that stands, what is delivered is what the link carries: so a finding that
-    /// was a little too high is put right by the mean, which is closer than the first one.
-    fn put_right(&mut self, tick: &Tick, held: f64) {
+    /// was a little too high is put right by the mean, which is closer than the first one. What the
+    /// fabric says may be a little too high as well: too little is lost then for a finding.
+    fn put_right(&mut self, tick: &Tick, held: f64, now: TimeNs) {
+        let whole = self.link.rate.bits_per_second() as f64;
+        let (known, found) = self.known.map_or((whole, whole), |known| (known, self.found));
         // What is held to less, by an operator say, shows nothing of what was found.
-        let known = self.known.filter(|known| self.trial.is_none() && held >= NEWS * known);
-        let full = |known: &f64| self.is_queued(tick) && tick.carried > CLOSE_TO * known;
-        let Some(known) = known.filter(full) else { return self.queued.clear() };
+        let tried = self.trial.is_none() && held >= NEWS * known;
+        if !tried || !self.is_queued(tick) || tick.carried <= CLOSE_TO * known {
+            return self.queued.clear();
+        }
         self.queued.push(*tick);
         if self.queued.len() < CLOSE {
             return;
@@ -278,8 +282,13 @@ impl Estimate {
         let spans = std::mem::take(&mut self.queued);
         let sum = |of: fn(&Tick) -> f64| spans.iter().map(of).sum::<f64>();
         let lost = sum(|tick| tick.lost as f64) / sum(|tick| tick.sent as f64);
-        let carried = (sum(|tick| tick.carried) / CLOSE as f64).max(CLOSE_TO * self.found);
-        if lost >= self.link.loss.as_f64() + CLOSE_LOSS && carried < known {
+        let carried = (sum(|tick| tick.carried) / CLOSE as f64).max(CLOSE_TO * found);
+        if lost < self.link.loss.as_f64() + CLOSE_LOSS {
+            return;
+        }
+        if self.known.is_none() && carried < NEWS * whole {
+            self.find(carried, now);
+        } else if self.known.is_some() && carried < known {
             (self.known, self.settling) = (Some(carried), SETTLE);
         }
     }
@@ -313,10 +322,14 @@ impl Estimate {
         let found = evidence[EVIDENCE - 2].max(LEAST * self.link.rate.bits_per_second() as f64);
         self.evidence = None;
         if found < NEWS * held {
-            (self.known, self.found) = (Some(found), found);
-            (self.wait, self.growth) = (WAIT, GROWTH);
-            (self.settling, self.used) = (SETTLE, now);
+            self.find(found, now);
         }
+    }
+
+    fn find(&mut self, found: f64, now: TimeNs) {
+        (self.known, self.found) = (Some(found), found);
+        (self.wait, self.growth) = (WAIT, GROWTH);
+        (self.settling, self.used) = (SETTLE, now);
     }
 
     fn try_more(&mut self, tick: &Tick, now: TimeNs) {

@@ -5,11 +5,20 @@ use crate::ids::{GatewayId, RegionId};
 use crate::topology::{Fabric, WanPort};
 use units::BitRate;
 
-/// What limits a plan. A tree loads both directions alike (partials up, results down), so a
-/// port counts with the less of its two rates.
+/// Which way ports are looked at. A tree for partials and results loads both alike, so that the
+/// lesser counts; what a tree for partials alone takes in, and one for results alone sends, is as
+/// much at each region as it has edges there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Both,
+    In,
+    Out,
+}
+
+/// What limits a plan.
 #[derive(Debug, Clone)]
 pub(super) struct Capacity {
-    /// Payload rate of each region's ports together.
+    /// Payload rate of each region's ports together, one way.
     pub ports: Vec<f64>,
     /// Payload rate of each pair, row by row; zero where no link is.
     pairs: Vec<f64>,
@@ -21,12 +30,17 @@ pub(super) struct Capacity {
 
 impl Capacity {
     /// Of all regions of a fabric.
-    pub fn of(fabric: &Fabric) -> Self {
+    pub fn of(fabric: &Fabric, way: Way) -> Self {
         let regions = fabric.regions().len();
         let port = |region: usize| {
             let wans = fabric.regions()[region].gateways.clone().map(GatewayId);
             let wans = wans.filter_map(|id| fabric.gateway(id).wan);
-            let bits = wans.map(|wan| both_ways(wan).bits_per_second()).sum();
+            let one_way = |wan: WanPort| match way {
+                Way::Both => both_ways(wan),
+                Way::In => wan.ingress,
+                Way::Out => wan.egress,
+            };
+            let bits = wans.map(|wan| one_way(wan).bits_per_second()).sum();
             payload_rate(BitRate::from_bits_per_second(bits), fabric.mtu())
         };
         let mut capacity = Self {

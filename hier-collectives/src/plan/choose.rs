@@ -1,17 +1,20 @@
 //! The choice among algorithms.
 
-use super::capacity::Capacity;
+use super::apart;
+use super::capacity::{Capacity, Way};
 use super::direct;
 use super::packing::{self, Packing};
 use super::shape::{Hanging, Shape};
-use super::spread::{self, SHARES};
-use super::{Algorithm, Plan, Tree, segment_bytes};
+use super::spread::{self, Exchange, SHARES};
+use super::{Algorithm, PairRates, Plan, Tree, segment_bytes};
 use crate::topology::Fabric;
 use units::ByteCount;
 
 /// Two algorithms whose times differ by less than this part take the same time: then the one
 /// with fewer hops is better.
 const TIE: f64 = 0.005;
+/// So large that distance does not count.
+const LARGE: u64 = 1 << 44;
 
 /// An algorithm, its reason, and trees over regions with their rates.
 type Choice = (Algorithm, String, Vec<(Hanging, f64)>);
@@ -27,20 +30,45 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
         };
         return plan((Algorithm::Local, reason), segment, spread::one_region(fabric));
     }
-    let capacity = Capacity::of(fabric);
-    let (algorithm, mut reason, trees) = match regions {
+    let capacity = Capacity::of(fabric, Way::Both);
+    let (algorithm, reason, trees) = match regions {
         2 => swap(&capacity),
         _ => several(fabric, &capacity),
     };
-    if fabric.gateways().iter().filter_map(|gateway| gateway.wan).any(|w| w.egress != w.ingress) {
-        reason.push_str("; a port with unequal directions counts with the lesser, since results");
-        reason.push_str(" come back the way that partials went");
+    let trees = trees.into_iter().map(|(hanging, rate)| (Exchange::one(hanging), rate)).collect();
+    let one = plan((algorithm, reason), segment, on_gateways(fabric, trees));
+    let unequal = |wan: &crate::topology::WanPort| wan.egress != wan.ingress;
+    if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
+        return one;
     }
+    faster(fabric, one)
+}
+
+/// Trees apart for partials and results, where they are faster than `one` for both.
+fn faster(fabric: &Fabric, one: Plan) -> Plan {
+    let trees = on_gateways(fabric, apart::exchanges(fabric));
+    let apart = plan((Algorithm::Relay, String::new()), one.segment, trees);
+    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE, &PairRates::new());
+    let (with_one, with_two) = (seconds(&one), seconds(&apart));
+    if with_two > with_one * (1.0 - TIE) {
+        let reason = "; a port with unequal directions counts with the lesser: trees apart for \
+                      partials and results would not be faster";
+        return Plan { reason: one.reason + reason, ..one };
+    }
+    let reason = format!(
+        "ports carry more one way than the other: partials take trees that fit what ports take in, \
+         and results trees that fit what they send, which is {:.2} times as fast as trees for both",
+        with_one / with_two
+    );
+    Plan { reason, ..apart }
+}
+
+fn on_gateways(fabric: &Fabric, trees: Vec<(Exchange, f64)>) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
     let shares = spread::whole_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
-    let trees: Vec<(Hanging, u64)> = trees.map(|((hanging, _), share)| (hanging, share)).collect();
-    plan((algorithm, reason), segment, spread::spread(fabric, &trees))
+    let trees: Vec<_> = trees.map(|((exchange, _), share)| (exchange, share)).collect();
+    spread::spread(fabric, &trees)
 }
 
 fn plan((algorithm, reason): (Algorithm, String), segment: ByteCount, trees: Vec<Tree>) -> Plan {
@@ -54,13 +82,10 @@ fn swap(capacity: &Capacity) -> Choice {
 }
 
 fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
-    let limit = capacity.rate_limit();
     let mut direct = None;
     if capacity.is_complete() {
-        let (shares, _) = direct::owner_shares(&capacity.ports);
-        let rate = direct::rate_of(&shares, capacity);
-        if rate >= limit * (1.0 - TIE) {
-            return by_owners(capacity, stars(&shares, rate), limit);
+        if let Some(packing) = owners(capacity) {
+            return by_owners(capacity, packing, capacity.rate_limit());
         }
         let regions = capacity.regions();
         let pool = (0..regions).map(|center| Shape::star(regions, center)).collect();
@@ -73,6 +98,13 @@ fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
         }
         direct => by_relays(fabric, capacity, direct, relay),
     }
+}
+
+/// Owners' shares by ports alone, where links carry that.
+pub(super) fn owners(capacity: &Capacity) -> Option<Packing> {
+    let (shares, _) = direct::owner_shares(&capacity.ports);
+    let rate = direct::rate_of(&shares, capacity);
+    (rate >= capacity.rate_limit() * (1.0 - TIE)).then(|| stars(&shares, rate))
 }
 
 fn stars(shares: &[f64], rate: f64) -> Packing {

@@ -3,7 +3,7 @@
 //! Each takes the gateways of the fabric in order; a fabric in which every rank has a gateway of
 //! its own makes them the flat algorithms over all ranks.
 
-use super::{Algorithm, Plan, Tree, segment_bytes};
+use super::{Algorithm, Carries, Plan, Tree, segment_bytes};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -50,7 +50,7 @@ fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -
 fn tree(fabric: &Fabric, root: GatewayId, parent: impl Fn(GatewayId) -> GatewayId) -> Tree {
     let others = fabric.gateway_ids().filter(|id| *id != root);
     let parents = others.map(|id| (id, parent(id))).collect();
-    Tree { share: 1, crown: vec![root], parents }
+    Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
 }
 
 fn roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {

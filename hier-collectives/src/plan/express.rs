@@ -1,6 +1,6 @@
 //! Small buffers: hops count, not rates.
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, Way};
 use super::shape::{Hanging, Shape, grow};
 use super::{Algorithm, PairRates, Plan, Tree, early_bytes, spread};
 use crate::ids::GatewayId;
@@ -31,7 +31,7 @@ pub(super) fn add(fabric: &Fabric, plan: &mut Plan) {
     let sizes = std::iter::once(0).chain((0..=DOUBLINGS).map(|doublings| GRAIN << doublings));
     let sizes: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, bulk(bytes))).collect();
     let mut best: Option<(f64, usize, Hanging)> = None;
-    for hanging in candidates(&Capacity::of(fabric)) {
+    for hanging in candidates(&Capacity::of(fabric, Way::Both)) {
         let alone = Alone::new((fabric, &rates), plan, &hanging);
         let saved = sizes.iter().map(|(bytes, bulk)| alone.saves(*bytes, *bulk));
         let saved: Vec<f64> = saved.collect();
@@ -161,9 +161,10 @@ impl Plan {
         let share = |tree: &Tree| {
             if express { f64::from(u8::from(tree.is_express())) } else { tree.share as f64 }
         };
-        let total: f64 = self.trees.iter().map(share).sum();
+        let tops = || self.trees.iter().filter(|tree| tree.carries.partials());
+        let total: f64 = tops().map(share).sum();
         let mut owned = vec![0.0; fabric.gateways().len()];
-        for tree in &self.trees {
+        for tree in tops() {
             for GatewayId(id) in &tree.crown {
                 owned[usize::from(*id)] += share(tree) / total / tree.crown.len() as f64;
             }

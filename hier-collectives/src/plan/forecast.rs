@@ -1,6 +1,6 @@
 //! What a plan loads, and how long it takes.
 
-use super::{Operation, PairRates, Plan, Tree};
+use super::{Carries, Operation, PairRates, Phases, Plan, Tree};
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
 use crate::shard::{self, Part};
@@ -82,11 +82,16 @@ impl Plan {
         (parts, flows): (&[Part], &Flows),
         rates: &PairRates,
     ) -> f64 {
-        let used = self.trees.iter().zip(parts).filter(|(_, part)| part.segments() > 0);
-        let latency = used
-            .map(|(tree, part)| latency(fabric, operation, tree, part.segment_bytes()))
-            .fold(0.0, f64::max);
-        busiest(fabric, flows, rates) + latency
+        let mut longest = 0.0f64;
+        let mut before = 0.0;
+        for (tree, part) in self.trees.iter().zip(parts).filter(|(_, part)| part.segments() > 0) {
+            let phases = operation.along(tree);
+            let follows = tree.carries == Carries::Results && operation.goes_up();
+            let alone = latency(fabric, (phases, follows), tree, part.segment_bytes());
+            before = if follows { before + alone } else { alone };
+            longest = longest.max(before);
+        }
+        busiest(fabric, flows, rates) + longest
     }
 
     pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
@@ -96,11 +101,12 @@ impl Plan {
             let mut add = |from: GatewayId, to: GatewayId| {
                 *flows.entry((from, to)).or_default() += bytes;
             };
+            let phases = operation.along(tree);
             for (child, parent) in &tree.parents {
-                if operation.goes_up() {
+                if phases.up {
                     add(*child, *parent);
                 }
-                if operation.comes_down() {
+                if phases.down {
                     add(*parent, *child);
                 }
             }
@@ -124,7 +130,8 @@ impl Plan {
             }
         }
         let mut waiting: BTreeMap<(GatewayId, GatewayId), u64> = BTreeMap::new();
-        for (tree, part) in self.trees.iter().zip(parts) {
+        let partials = self.trees.iter().zip(parts).filter(|(tree, _)| tree.carries.partials());
+        for (tree, part) in partials {
             let bytes = part.range.end - part.range.start;
             let mut hold = |holder: GatewayId, sender: GatewayId| {
                 *waiting.entry((holder, sender)).or_default() += bytes;
@@ -204,8 +211,9 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
 
 /// From the last post until the last result of a segment that meets no queue, in seconds:
 /// delays, and at each relay the time until the segment is whole. Of the first phase's hops the
-/// slowest is left out: its time is part of what fills the links.
-fn latency(fabric: &Fabric, operation: Operation, tree: &Tree, segment: u64) -> f64 {
+/// slowest is left out: its time is part of what fills the links. Results that follow partials of
+/// another tree are no first phase.
+fn latency(fabric: &Fabric, (phases, follows): (Phases, bool), tree: &Tree, segment: u64) -> f64 {
     let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment)));
     let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
     // The longest way below each member of the crown: as the first phase, and as a later one.
@@ -223,13 +231,13 @@ fn latency(fabric: &Fabric, operation: Operation, tree: &Tree, segment: u64) -> 
     }
     let mut last = 0.0f64;
     for (top, (first, later)) in &depths {
-        let mut ready = if operation.goes_up() { *first } else { 0.0 };
+        let mut ready = if phases.up { *first } else { 0.0 };
         for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
             let (delay, whole) = hop(fabric, *other, *top, segment);
             let whole = if *theirs > 0.0 { whole } else { 0.0 };
             ready = ready.max(theirs + delay + whole);
         }
-        let down = match (operation.goes_up(), operation.comes_down()) {
+        let down = match (phases.up || follows, phases.down) {
             (true, true) => *later,
             (false, true) => *first,
             (_, false) => 0.0,

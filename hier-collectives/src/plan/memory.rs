@@ -44,8 +44,10 @@ impl Plan {
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
             let near = tree.neighbours(me);
-            relays += u64::from(near.len() > 1);
-            near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += segment);
+            // Results wait for nothing.
+            let rounded = if tree.carries.partials() { segment } else { 0 };
+            relays += u64::from(near.len() > 1 && tree.carries.partials());
+            near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += rounded);
         }
         let several = fabric.gateway(me).ranks.len() > 1;
         let (mut early, mut ahead) = (0, 0);
@@ -76,7 +78,8 @@ impl Plan {
 /// what its region's ports carry until one comes from the far end of a tree, since it waits for
 /// others there; at least sixteen segments.
 pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
-    let relays = plan.trees.iter().filter(|tree| tree.neighbours(me).len() > 1);
+    let partials = plan.trees.iter().filter(|tree| tree.carries.partials());
+    let relays = partials.filter(|tree| tree.neighbours(me).len() > 1);
     let farthest = relays.map(|tree| tree.farthest(fabric, me)).max().unwrap_or(Span::ZERO);
     let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
     let ports = gateways.filter_map(|id| fabric.gateway(id).wan);

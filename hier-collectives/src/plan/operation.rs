@@ -24,6 +24,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Which ways it takes along a tree.
+    pub fn along(self, tree: &Tree) -> Phases {
+        Phases {
+            up: self.goes_up() && tree.carries.partials(),
+            down: self.comes_down() && tree.carries.results(),
+        }
+    }
+
     /// Whether partials go up.
     pub fn goes_up(self) -> bool {
         !matches!(self, Self::Broadcast { .. })
@@ -48,6 +56,15 @@ impl Operation {
             Self::Barrier => "barrier",
         }
     }
+}
+
+/// The ways that an operation takes along a tree; none along one that carries nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phases {
+    /// Partials go up.
+    pub up: bool,
+    /// Results come down.
+    pub down: bool,
 }
 
 impl Plan {
@@ -76,13 +93,14 @@ impl Tree {
         }
         parents.extend(turned);
         parents.extend(self.crown.iter().filter(|id| **id != at).map(|id| (*id, at)));
-        Self { share: self.share, crown: vec![root], parents }
+        Self { crown: vec![root], parents, ..*self }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Carries;
     use proptest::prelude::*;
 
     proptest! {
@@ -97,7 +115,8 @@ mod tests {
             let parents: BTreeMap<_, _> = (first..8)
                 .map(|id| (GatewayId(id), GatewayId(above[usize::from(id) - 1] % id)))
                 .collect();
-            let tree = Tree { share: 1, crown: crown.clone(), parents };
+            let tree =
+                Tree { share: 1, carries: Carries::Both, crown: crown.clone(), parents };
             let turned = tree.rooted_at(GatewayId(root));
             let edges = |tree: &Tree| {
                 let mut edges: Vec<_> =

@@ -1,6 +1,6 @@
 //! The proof that a plan is one.
 
-use super::{EXPRESS_MAX, Plan, Tree, trees_max};
+use super::{Carries, EXPRESS_MAX, Plan, Tree, trees_max};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -44,12 +44,19 @@ impl Plan {
             let text = format!("buffers up to {} for an express tree", self.express_bytes);
             return fault(0, format!("{text}, {} at most", ByteCount::new(most)));
         }
+        let mut before = None;
         for (index, tree) in self.trees.iter().enumerate() {
-            if let Err(text) = tree.prove(gateways) {
+            if let Err(text) = tree.prove(gateways).and_then(|()| tree.fits_behind(before)) {
                 return fault(index, text);
             }
+            before = Some(tree);
         }
-        Ok(())
+        match before.map(|last| last.carries) {
+            Some(Carries::Partials) => {
+                fault(self.trees.len() - 1, "partials, and no results behind them".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a plan made elsewhere asks for about as much memory and time as `own`, made here
@@ -76,6 +83,25 @@ impl Plan {
 const SEGMENTS_APART: u64 = 16;
 
 impl Tree {
+    /// Results have the share and the root of the partials before them, and partials are followed
+    /// by their results.
+    fn fits_behind(&self, before: Option<&Self>) -> Result<(), String> {
+        let partials = before.filter(|before| before.carries == Carries::Partials);
+        let split = self.carries != Carries::Both;
+        if split && (self.crown.len() != 1 || self.is_express()) {
+            return Err("partials or results alone, and not one root or no share".to_owned());
+        }
+        match (partials, self.carries) {
+            (Some(partials), Carries::Results)
+                if (partials.share, &partials.crown) == (self.share, &self.crown) =>
+            {
+                Ok(())
+            }
+            (None, Carries::Both | Carries::Partials) => Ok(()),
+            _ => Err("partials and results that do not belong together".to_owned()),
+        }
+    }
+
     /// Follows every contribution up to the crown. Each has one way up (one parent) and the
     /// crown one exchange, so reaching the crown is reaching every result exactly once.
     fn prove(&self, gateways: u16) -> Result<(), String> {
@@ -116,7 +142,8 @@ mod tests {
 
     fn tree(crown: &[u16], parents: &[(u16, u16)]) -> Tree {
         let parents = parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect();
-        Tree { share: 1, crown: crown.iter().copied().map(GatewayId).collect(), parents }
+        let crown = crown.iter().copied().map(GatewayId).collect();
+        Tree { share: 1, carries: Carries::Both, crown, parents }
     }
 
     fn plan_of(tree: Tree) -> Plan {
@@ -143,6 +170,21 @@ mod tests {
         ] {
             assert!(plan_of(bad.clone()).prove(2).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn results_stand_behind_their_partials() {
+        let of = |carries, root, parents| Tree { carries, ..tree(&[root], parents) };
+        let up = || of(Carries::Partials, 0, &[(1, 0), (2, 0)]);
+        let down = || of(Carries::Results, 0, &[(1, 0), (2, 1)]);
+        let both = || tree(&[0, 1, 2], &[]);
+        let good = |trees| Plan { trees, ..plan_of(both()) }.prove(3).is_ok();
+        assert!(good(vec![up(), down()]) && good(vec![both(), up(), down(), both()]));
+        assert!(!good(vec![up()]) && !good(vec![down()]) && !good(vec![up(), both(), down()]));
+        assert!(!good(vec![down(), up()]) && !good(vec![up(), down(), down()]));
+        assert!(!good(vec![up(), of(Carries::Results, 1, &[(0, 1), (2, 1)])]), "another root");
+        assert!(!good(vec![up(), Tree { share: 2, ..down() }]), "another share");
+        assert!(!good(vec![up(), up(), down()]));
     }
 
     #[test]

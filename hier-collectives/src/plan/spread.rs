@@ -1,11 +1,32 @@
 //! From trees over regions to trees over gateways.
 
-use super::Tree;
 use super::capacity::{both_ways, region_id};
 use super::shape::Hanging;
+use super::{Carries, Tree};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Trees over regions for a part of a buffer: one, or one for partials and one for results that are
+/// held at the same region.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    pub partials: Hanging,
+    pub results: Option<Hanging>,
+}
+
+impl Exchange {
+    /// One tree for both.
+    pub fn one(hanging: Hanging) -> Self {
+        Self { partials: hanging, results: None }
+    }
+
+    /// What a region has to carry, in parts' messages, the more of in and out.
+    fn degree(&self, region: usize) -> u64 {
+        let results = self.results.as_ref().map_or(0, |results| results.degree(region));
+        self.partials.degree(region).max(results)
+    }
+}
 
 /// The parts that all shares together have: fine enough that rounding costs no more than a
 /// thousandth.
@@ -29,13 +50,13 @@ pub(super) fn whole_shares(weights: &[f64]) -> Vec<u64> {
 /// trees, so that what each carries is in proportion to its port; a tree is cut where, in some
 /// region, one gateway's run ends. The region's other gateways hang below the one that
 /// exchanges.
-pub(super) fn spread(fabric: &Fabric, trees: &[(Hanging, u64)]) -> Vec<Tree> {
+pub(super) fn spread(fabric: &Fabric, trees: &[(Exchange, u64)]) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> =
         (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
     let mut spread = Vec::new();
     let mut start = 0;
-    for (hanging, share) in trees {
+    for (Exchange { partials, results }, share) in trees {
         let end = start + share;
         cuts.extend([start, end]);
         let within: Vec<u64> = cuts.range(start..=end).copied().collect();
@@ -44,7 +65,13 @@ pub(super) fn spread(fabric: &Fabric, trees: &[(Hanging, u64)]) -> Vec<Tree> {
                 let before = runs[region].partition_point(|(at, _)| *at <= piece[0]);
                 runs[region][before.max(1) - 1].1
             };
-            spread.push(on_gateways(fabric, hanging, piece[1] - piece[0], speaker));
+            let share = piece[1] - piece[0];
+            let carries = if results.is_some() { Carries::Partials } else { Carries::Both };
+            spread.push(on_gateways(fabric, partials, (share, carries), speaker));
+            let results = results.iter();
+            let results =
+                results.map(|r| on_gateways(fabric, r, (share, Carries::Results), speaker));
+            spread.extend(results);
         }
         start = end;
     }
@@ -57,14 +84,15 @@ pub(super) fn on_widest(fabric: &Fabric, hanging: &Hanging) -> Tree {
         let ports = ports_of(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
-    on_gateways(fabric, hanging, 0, widest)
+    on_gateways(fabric, hanging, (0, Carries::Both), widest)
 }
 
 /// One region without neighbours: every gateway owns the same share.
 pub(super) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
-        Tree { share: 1, crown: vec![root], parents: others.map(|id| (id, root)).collect() }
+        let parents = others.map(|id| (id, root)).collect();
+        Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
     };
     fabric.gateway_ids().map(tree).collect()
 }
@@ -77,10 +105,10 @@ fn ports_of(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
 }
 
 /// From which share on which gateway of a region exchanges.
-fn region_runs(fabric: &Fabric, region: usize, trees: &[(Hanging, u64)]) -> Vec<(u64, GatewayId)> {
+fn region_runs(fabric: &Fabric, region: usize, trees: &[(Exchange, u64)]) -> Vec<(u64, GatewayId)> {
     let ports = ports_of(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
-    let load = |(hanging, share): &(Hanging, u64)| u128::from(hanging.degree(region) * share);
+    let load = |(exchange, share): &(Exchange, u64)| u128::from(exchange.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
     let mut runs = Vec::new();
     let (mut tree, mut start, mut loaded, mut before) = (0, 0u64, 0u128, 0u128);
@@ -103,7 +131,7 @@ fn region_runs(fabric: &Fabric, region: usize, trees: &[(Hanging, u64)]) -> Vec<
 fn on_gateways(
     fabric: &Fabric,
     hanging: &Hanging,
-    share: u64,
+    (share, carries): (u64, Carries),
     speaker: impl Fn(usize) -> GatewayId,
 ) -> Tree {
     let mut parents = BTreeMap::new();
@@ -115,5 +143,6 @@ fn on_gateways(
             parents.insert(speaks, speaker(above));
         }
     }
-    Tree { share, crown: hanging.crown.iter().map(|region| speaker(*region)).collect(), parents }
+    let crown = hanging.crown.iter().map(|region| speaker(*region)).collect();
+    Tree { share, carries, crown, parents }
 }

@@ -78,12 +78,13 @@ const SHORTER_MAX: u64 = 4;
 const SLIVER: u64 = 32;
 
 /// Trees that a plan for this fabric has at most, whatever its rates. A packing has no more than
-/// what can be full in it (ports and pairs), or than are spread by load; a gateway of a region with
-/// several cuts one of them in two; and there is the express tree. One tree for each gateway, as
-/// in one region, is less.
+/// what can be full in it (ports and pairs), or than are spread by load; where partials and results
+/// have packings of their own, the one cuts the other; a gateway of a region with several cuts one
+/// of them in two; of each there are two then; and there is the express tree. One tree for each
+/// gateway, as in one region, is less.
 pub fn trees_max(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
-    full.min(SPREAD_TREES) + fabric.gateways().len() + 1
+    2 * (2 * full.min(SPREAD_TREES) + fabric.gateways().len()) + 1
 }
 
 #[cfg(test)]

@@ -199,8 +199,8 @@ impl Session {
         }
     }
 
-    /// A segment's result is in the first slot for it; or none is due here, and the partial is
-    /// with the parent.
+    /// A segment's result is in the first slot for it; or none is due here along this tree, and the
+    /// partial is with the parent.
     pub(super) fn result_in_place(&mut self, key: SegmentKey, now: TimeNs) {
         let Some(collective) = self.live.get_mut(&key.sequence) else {
             return;
@@ -214,8 +214,10 @@ impl Session {
         {
             part.result_prefix += 1;
         }
+        // Results along a tree of their own are in place here as those of the tree before it are.
+        let is_here = !part.only_hands_up() && !(part.follows && part.is_top());
         let slot = |rank: RankId| part.view(key.segment.0, Buffer::Result(key.sequence, rank));
-        let mut views = ranks.into_iter().map(slot);
+        let mut views = ranks.into_iter().filter(|_| is_here).map(slot);
         let (from, to) = (views.next(), views.collect::<Vec<View>>());
         match from {
             Some(from) if !to.is_empty() => {
@@ -225,7 +227,13 @@ impl Session {
             }
             _ => part.delivered += 1,
         }
+        let made = part.phases.up && part.is_top();
+        let behind = TreeIndex(key.tree.0 + 1);
+        let follows = collective.parts.get(usize::from(behind.0)).is_some_and(|part| part.follows);
         self.release_if_done(key, now);
+        if made && follows {
+            return self.result_in_place(SegmentKey { tree: behind, ..key }, now);
+        }
         self.send_everywhere(now);
     }
 

@@ -120,7 +120,8 @@ impl Session {
                 // It has posted; and so has everybody, if this is a result.
                 collective.posted.insert(from);
                 let part = collective.parts.get(usize::from(key.tree.0));
-                if part.is_some_and(|part| part.phases.up && part.comes_down_from(from)) {
+                let sums = |part: &PartState| part.phases.up || part.follows;
+                if part.is_some_and(|part| sums(part) && part.comes_down_from(from)) {
                     collective.posted.extend(self.peers.keys());
                 }
                 self.note_if_complete(key.sequence, now);

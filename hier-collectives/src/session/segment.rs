@@ -2,7 +2,7 @@
 
 use super::action::{Buffer, Input, LeaseId, View};
 use crate::ids::GatewayId;
-use crate::plan::{Above, Role};
+use crate::plan::{Above, Operation, Phases, Role, Tree};
 use crate::shard::Part;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ pub(super) struct PartState {
     pub part: Part,
     pub role: Role,
     pub phases: Phases,
+    /// The root's results are those of the part before it.
+    pub follows: bool,
     pub segments: Vec<Segment>,
     /// The first segment whose local reduction has not started.
     pub next_local: u32,
@@ -27,13 +29,19 @@ pub(super) struct PartState {
     pub delivered: u32,
 }
 
-/// Which ways a collective takes along its trees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Phases {
-    /// Partials go up.
-    pub up: bool,
-    /// Results come down.
-    pub down: bool,
+/// What a collective does along a tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    phases: Phases,
+    follows: bool,
+}
+
+impl Task {
+    pub fn of(operation: Operation, tree: &Tree) -> Self {
+        let phases = operation.along(tree);
+        let follows = phases.down && !phases.up && operation.goes_up();
+        Self { phases, follows }
+    }
 }
 
 /// The state of one segment. `None` means not there yet.
@@ -97,7 +105,9 @@ impl Segment {
 }
 
 impl PartState {
-    pub fn new(part: Part, role: Role, phases: Phases, me: GatewayId) -> Self {
+    pub fn new(part: Part, role: Role, task: Task, me: GatewayId) -> Self {
+        let Task { phases, follows } = task;
+        let part = if phases.up || phases.down { part } else { part.none() };
         let mut out = BTreeMap::new();
         let mut add = |peer, what| {
             out.insert(peer, Outbound { what, next: 0, receipted: BTreeSet::new() });
@@ -116,13 +126,16 @@ impl PartState {
         let partials = out.values().filter(|outbound| outbound.what == Outgoing::Partial);
         let (receipts_due, partial_due) = (due(out.len()), due(partials.count()));
         let segment = Segment { receipts_due, partial_due, ..Segment::default() };
-        let segments = vec![segment; usize::try_from(part.segments()).unwrap_or(0)];
+        let part_segments = part.segments();
+        let segments = vec![segment; usize::try_from(part_segments).unwrap_or(0)];
         Self {
             part,
             role,
             phases,
+            follows,
+            // What follows is no rank's own.
+            next_local: if follows { part_segments } else { 0 },
             segments,
-            next_local: 0,
             local_prefix: 0,
             result_prefix: 0,
             done_prefix: 0,
@@ -131,7 +144,12 @@ impl PartState {
         }
     }
 
-    /// Whether the partial goes up for good: no result comes down for it.
+    /// Whether the result is made here: for its own tree, or for that of the part behind it.
+    pub fn is_top(&self) -> bool {
+        matches!(self.role.above, Above::Crown(_))
+    }
+
+    /// Whether the partial goes up for good: no result comes down for it along this tree.
     pub fn only_hands_up(&self) -> bool {
         !self.phases.down && matches!(self.role.above, Above::Parent(_))
     }

@@ -1,6 +1,6 @@
 //! A collective begins: local contributions become local partials, in order.
 
-use super::segment::{Incoming, PartState, Phases};
+use super::segment::{Incoming, PartState, Task};
 use super::*;
 use crate::descriptor::Pattern;
 use crate::ids::{SegmentIndex, TreeIndex};
@@ -68,12 +68,13 @@ impl Session {
         let parts = shard::parts(plan, descriptor.bytes()).into_iter();
         let operation = descriptor.pattern.over(&self.config.fabric);
         let operation = operation.unwrap_or(Operation::AllReduce);
-        let phases = Phases { up: operation.goes_up(), down: operation.comes_down() };
         let roles = match operation {
             Operation::AllReduce | Operation::Barrier => roles.to_vec(),
             rooted => plan.held_for(rooted).roles(me),
         };
-        parts.zip(roles).map(|(part, role)| PartState::new(part, role, phases, me)).collect()
+        let tasks = plan.trees.iter().map(|tree| Task::of(operation, tree));
+        let parts = parts.zip(tasks).zip(roles);
+        parts.map(|((part, task), role)| PartState::new(part, role, task, me)).collect()
     }
 
     /// Forgets what came early under another descriptor: the announcement that says in what it

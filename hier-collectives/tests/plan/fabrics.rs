@@ -78,16 +78,29 @@ pub fn simple(
     fabric(regions, links)
 }
 
-/// Regions with up to three gateways, some of them sidecars, ports with unequal directions,
-/// links of any rate and distance, about `missing` percent of them not there.
+/// One gateway in each region, with ports of so many Mbit/s out and in; all pairs linked, 40 ms apart.
+pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
+    let wan = |(out, inward): (u64, u64)| WanPort { egress: mbit(out), ingress: mbit(inward) };
+    let regions = ports.iter().enumerate().map(|(i, port)| region(i, &[(1, Some(wan(*port)))]));
+    let pairs = (0..ports.len()).flat_map(|one| (one + 1..ports.len()).map(move |two| (one, two)));
+    let links = pairs.map(|(one, other)| link(one, other, pair, 40)).collect();
+    fabric(regions.collect(), links)
+}
+
+/// Regions with one gateway each, or up to three, some of them sidecars; every other time ports with
+/// unequal directions; links of any rate and distance, or wider than ports, about `missing` percent
+/// of them not there.
 pub fn wild(dice: &mut Dice, regions: usize, missing: u64) -> Fabric {
+    let (alike, wide, single) = (dice.chance(50), dice.chance(30), dice.chance(50));
+    let (least_port, least_link) = if wide { (2_000, 10_000) } else { (50, 20) };
     let gateway = |dice: &mut Dice, ported: bool| {
-        let wan =
-            WanPort { egress: mbit(dice.range(50, 5000)), ingress: mbit(dice.range(50, 5000)) };
+        let mut some = || mbit(dice.range(least_port, 5000));
+        let (egress, other) = (some(), some());
+        let wan = WanPort { egress, ingress: if alike { egress } else { other } };
         (u32::try_from(dice.range(1, 4)).expect("small"), ported.then_some(wan))
     };
     let specs = (0..regions).map(|number| {
-        let gateways: Vec<_> = (0..dice.range(1, 3))
+        let gateways: Vec<_> = (0..dice.range(1, if single { 1 } else { 3 }))
             .map(|i| {
                 let ported = i == 0 || dice.chance(60);
                 gateway(dice, ported)
@@ -101,7 +114,7 @@ pub fn wild(dice: &mut Dice, regions: usize, missing: u64) -> Fabric {
         for other in one + 1..regions {
             // A chain keeps it together.
             if other == one + 1 || !dice.chance(missing) {
-                links.push(link(one, other, dice.range(20, 20_000), dice.range(1, 200)));
+                links.push(link(one, other, dice.range(least_link, 20_000), dice.range(1, 200)));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::fabrics::Dice;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Memory, Plan, Role};
+use hier_collectives::plan::{self, Above, Carries, Memory, Plan, Role};
 use hier_collectives::shard::{self, CUT_BYTES};
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -91,7 +91,9 @@ impl<'a> Play<'a> {
         let parts = shard::parts(plan, SEGMENTS * segment);
         let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segments())).collect();
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
-        let mut order: Vec<(u64, usize)> = counts.iter().enumerate().flat_map(each).collect();
+        let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].carries.partials();
+        let order = counts.iter().enumerate().filter(partials);
+        let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
         let may = |id| plan.memory(fabric, id, ByteCount::new(PARTIALS * segment));
         let mut play = Self {
@@ -173,9 +175,11 @@ impl<'a> Play<'a> {
         loop {
             let mut again = self.begin_locals(me);
             for tree in 0..self.counts.len() {
-                again |= self.make_partial(me, tree);
-                for to in self.above(me, tree) {
-                    again |= self.send(me, to, tree);
+                if self.plan.trees[tree].carries.partials() {
+                    again |= self.make_partial(me, tree);
+                    for to in self.above(me, tree) {
+                        again |= self.send(me, to, tree);
+                    }
                 }
                 again |= self.make_result(me, tree);
             }
@@ -231,9 +235,11 @@ impl<'a> Play<'a> {
     fn make_result(&mut self, me: GatewayId, tree: usize) -> bool {
         let role = &self.roles[usize::from(me.0)][tree];
         let seat = self.seat(me, tree);
-        let most = match &role.above {
-            Above::Parent(parent) => self.seat(*parent, tree).result,
-            Above::Crown(_) => {
+        let most = match (&role.above, self.plan.trees[tree].carries) {
+            (Above::Parent(parent), Carries::Partials) => self.arrived(*parent, me, tree),
+            (Above::Parent(parent), _) => self.seat(*parent, tree).result,
+            (Above::Crown(_), Carries::Results) => self.seat(me, tree - 1).result,
+            (Above::Crown(_), _) => {
                 let operands = operands(role, me).into_iter();
                 let here = operands.map(|peer| self.arrived(me, peer, tree));
                 here.fold(seat.partial, u64::min)
@@ -245,7 +251,8 @@ impl<'a> Play<'a> {
     }
 
     fn local_held(&self, me: GatewayId) -> u64 {
-        let trees = 0..self.counts.len();
+        let partials = |tree: &usize| self.plan.trees[*tree].carries.partials();
+        let trees = (0..self.counts.len()).filter(partials);
         trees.map(|tree| self.seat(me, tree).local - self.done(me, tree)).sum()
     }
 

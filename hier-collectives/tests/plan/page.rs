@@ -1,15 +1,15 @@
 //! docs/algorithms.md says what plans do.
 
-use crate::fabrics::simple;
+use crate::fabrics::{simple, unlike};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::control;
-use hier_collectives::plan::{self, Operation, Plan, Tree};
+use hier_collectives::plan::{self, Carries, Operation, Plan, Tree};
 use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
 
 /// Crossings from the last contribution to the last result; one gateway for each region here.
-fn hops(tree: &Tree, operation: Operation) -> usize {
+fn hops_of(tree: &Tree, operation: Operation) -> usize {
     let depth = |id: &GatewayId| {
         let (mut at, mut depth) = (*id, 0);
         while let Some(parent) = tree.parents.get(&at) {
@@ -41,7 +41,17 @@ fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: 
     let used = held.trees.iter().zip(shard::parts(&held, carried));
     let used: Vec<&Tree> =
         used.filter(|(_, part)| part.segments() > 0).map(|(tree, _)| tree).collect();
-    let hops = used.iter().map(|tree| hops(tree, operation)).max().unwrap_or(0);
+    let (mut hops, mut before) = (0, 0);
+    for tree in &used {
+        before = match tree.carries {
+            Carries::Both => hops_of(tree, operation),
+            Carries::Partials => hops_of(tree, Operation::Reduce { to: tree.crown[0] }),
+            Carries::Results => {
+                before + hops_of(tree, Operation::Broadcast { from: tree.crown[0] })
+            }
+        };
+        hops = hops.max(before);
+    }
     let express = if used[0].is_express() { ", express" } else { "" };
     let forecast = plan.forecast(fabric, operation, ByteCount::new(bytes));
     let times = |bytes: u64, of: u64| {
@@ -72,6 +82,7 @@ fn the_page_on_algorithms_is_what_plans_do() {
     let chain = simple(&[300; 4], 60, |a, b| (b == a + 1).then_some(300));
     let gap = simple(&[400, 300, 300, 250, 250], 60, |a, b| ((a, b) != (3, 4)).then_some(1000));
     let (two, three, uneven) = (all(&[500; 2]), all(&[500; 3]), all(&[400, 250, 100, 100]));
+    let apart = unlike(&[(1000, 500), (1000, 500), (500, 1000), (500, 1000)], 1000);
     let (four, six) = (all(&[500; 4]), all(&[500; 6]));
     let (up, down) = (GatewayId(0), GatewayId(0));
     let large = 3 << 40;
@@ -79,6 +90,12 @@ fn the_page_on_algorithms_is_what_plans_do() {
         row("two equal regions", &two, Operation::AllReduce, large),
         row("three equal regions", &three, Operation::AllReduce, large),
         row("ports 400, 250, 100, 100", &uneven, Operation::AllReduce, large),
+        row(
+            "ports 1000 out and 500 in, twice, and the other way round, twice",
+            &apart,
+            Operation::AllReduce,
+            large,
+        ),
         row("a star of four regions", &star, Operation::AllReduce, large),
         row("a chain of four regions", &chain, Operation::AllReduce, large),
         row(

@@ -3,7 +3,7 @@
 use crate::fabrics::{Dice, wild};
 use crate::memory::{Used, assert_within_memory};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Operation, Plan};
+use hier_collectives::plan::{self, Above, Carries, Operation, Plan, Tree};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ const SIZE: ByteCount = ByteCount::new(1 << 32);
 /// each result.
 fn assert_exactly_once(plan: &Plan, gateways: u16) {
     let roles: Vec<_> = (0..gateways).map(|id| plan.roles(GatewayId(id))).collect();
-    for (tree, _) in plan.trees.iter().enumerate() {
+    let mut summed: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+    for (tree, Tree { carries, .. }) in plan.trees.iter().enumerate() {
         let role = |id: u16| &roles[usize::from(id)][tree];
         let mut partials: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
         let mut results: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
@@ -24,7 +25,7 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
             let before = partials.len() + results.len();
             for id in 0..gateways {
                 let children = &role(id).children;
-                if !partials.contains_key(&id) {
+                if carries.partials() && !partials.contains_key(&id) {
                     let theirs: Option<Vec<_>> =
                         children.iter().map(|child| partials.get(&child.0)).collect();
                     let Some(theirs) = theirs else { continue };
@@ -34,6 +35,8 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
                     partials.insert(id, sum);
                 }
                 let result = match &role(id).above {
+                    Above::Parent(_) if !carries.results() => None,
+                    Above::Crown(_) if !carries.partials() => summed.get(&id).cloned(),
                     Above::Parent(parent) => {
                         assert!(role(parent.0).children.contains(&GatewayId(id)));
                         results.get(&parent.0).cloned()
@@ -56,10 +59,12 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
                 break;
             }
         }
-        assert_eq!(results.len(), usize::from(gateways), "tree {tree} is stuck");
-        for (id, result) in results {
+        let all = if carries.results() { usize::from(gateways) } else { 1 };
+        assert_eq!(results.len(), all, "tree {tree} is stuck");
+        for (id, result) in &results {
             assert!(result.iter().all(|count| *count == 1), "tree {tree}, {id}: {result:?}");
         }
+        summed = results;
     }
 }
 
@@ -82,11 +87,12 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
         }
     }
     let several = fabric.regions().len() > 1;
+    let apart = plan.trees.iter().any(|tree| tree.carries == Carries::Results);
     for (gateway, owned) in fabric.gateways().iter().zip(plan.owned(fabric, u64::MAX)) {
         assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
     }
     let forecast = plan.forecast(fabric, Operation::AllReduce, SIZE);
-    for region in fabric.regions().iter().filter(|_| several) {
+    for region in fabric.regions().iter().filter(|_| several && !apart) {
         let mine = region.gateways.clone().map(|id| {
             let wan = fabric.gateway(GatewayId(id)).wan;
             let rate = wan.map_or(0, |wan| wan.egress.min(wan.ingress).bits_per_second());
@@ -154,10 +160,22 @@ proptest! {
 /// The memory that a plan says it takes is not far above what is needed.
 #[test]
 fn when_gateways_stand_still_others_fill_their_memory() {
-    let used = (0..40).map(|seed| check(&wild(&mut Dice(seed), 2 + seed as usize % 6, 40)));
+    let used = (0..80).map(|seed| check(&wild(&mut Dice(seed), 2 + seed as usize % 6, 40)));
     let used = used.fold(Used::default(), Used::max);
     println!("{used:?}");
     assert!(used.partials > 0.99 && used.ahead > 0.5 && used.relayed > 0.3, "{used:?}");
+}
+
+/// Of the random fabrics whose ports have unequal directions some get trees apart.
+#[test]
+fn trees_apart_are_among_those_proved() {
+    let apart = |seed: &u64| {
+        let plan = plan::plan(&wild(&mut Dice(*seed), 3 + *seed as usize % 6, 20));
+        plan.expect("small").trees.iter().any(|tree| tree.carries == Carries::Results)
+    };
+    let count = (0..40).filter(apart).count();
+    println!("{count} of 40");
+    assert!(count >= 4, "{count} of 40");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The algorithm that each shape of fabric gets, and why.
 
-use crate::fabrics::{Dice, fabric, link, port, region, simple};
+use crate::fabrics::{Dice, fabric, link, port, region, simple, unlike};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Algorithm, Operation, Plan};
+use hier_collectives::plan::{self, Algorithm, Carries, Operation, Plan};
 use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
@@ -37,6 +37,19 @@ fn a_star_of_links_is_a_hub() {
     assert_eq!(plan.trees.len(), 1);
     assert_eq!(plan.trees[0].crown, [GatewayId(1)]);
     assert!(plan.reason.contains("r001"), "{}", plan.reason);
+}
+
+#[test]
+fn ports_that_carry_more_one_way_get_trees_apart() {
+    let fabric = unlike(&[(1000, 500), (500, 1000), (1000, 500), (500, 1000)], 1000);
+    let plan = plan::plan(&fabric).expect("small");
+    assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
+    assert!(plan.reason.contains("1.50 times as fast"), "{}", plan.reason);
+    // Where the least port limits, nothing is gained.
+    let fabric = unlike(&[(1000, 100), (1000, 1000), (1000, 1000)], 1000);
+    let plan = plan::plan(&fabric).expect("small");
+    assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
+    assert!(plan.trees.iter().all(|tree| tree.carries == Carries::Both), "{plan:?}");
 }
 
 /// Bulk time over the bound, in a large buffer.

@@ -40,7 +40,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         return Err(line.failed(&format!("T(0)/T(d) is {efficiency:.4}, below {WANTED}")));
     }
     let text = format!(
-        "T(d) is simulated in virtual time, T(0) computed; what is assumed stands above the table. \
+        "T(d) and T(0) are simulated in virtual time; what is assumed stands above the table. \
          At {km} km and {convergence}:1, T(0)/T(d) is {efficiency:.4}; at least {WANTED} is wanted, \
          or the bench fails.\n\n```text\n$ landbridge {}\n{}\n```\n",
         words.join(" "),

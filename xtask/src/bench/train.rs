@@ -70,7 +70,9 @@ fn page(report: &Value) -> String {
          link is emulated ({}, {}, {} loss). Computing is a sleep, as on an accelerator. \
          The ping-pong is of two processes that the kernel places as it likes: on one core it took \
          {:.0} us at the least, and on two they wake each other, as trainer and gateway do; both \
-         take turns, and medians are of all turns. `train.json` has the figures unrounded.\n\n\
+         take turns, and medians are of all turns. A connection's first collective takes some ms \
+         longer, whatever its size, and is none of the steps of first use. `train.json` has the \
+         figures unrounded.\n\n\
          | what | measured | beside it | ratio | wanted |\n|---|---|---|---|---|\n",
         report["torch"].as_str().unwrap_or("?"),
         report["overlap"]["link"]["rate"].as_str().unwrap_or("?"),
@@ -95,8 +97,9 @@ fn page(report: &Value) -> String {
     );
     let _ = writeln!(
         text,
-        "| longest step while 256 MiB are first used | {:.0} ms | median step in them later {:.0} ms | {:.2} | at \
-         most 2 |",
+        "| longest step while 256 MiB are first used, of {} arenas | {:.1} ms | median step in them \
+         later {:.1} ms | {:.2} | at most 2 |",
+        number("/first_use/arenas"),
         number("/first_use/longest_seconds") * 1e3,
         number("/first_use/median_seconds") * 1e3,
         number("/first_use/ratio"),

@@ -66,6 +66,8 @@ struct GatewayRow {
 struct TreeRow {
     bytes: u64,
     express: bool,
+    /// Partials, results, or both.
+    carries: &'static str,
     crown: Vec<String>,
     parents: BTreeMap<String, String>,
 }
@@ -143,6 +145,7 @@ fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part) -> TreeRow {
     TreeRow {
         bytes: part.range.end - part.range.start,
         express: tree.is_express(),
+        carries: tree.carries.name(),
         crown: tree.crown.iter().map(name).collect(),
         parents: tree.parents.iter().map(|(child, up)| (name(child), name(up))).collect(),
     }
@@ -183,9 +186,9 @@ impl fmt::Display for Report {
         let links: Vec<[String; 4]> = links.collect();
         writeln!(f, "{}", table(["link", "payload", "busy", "window"], &links))?;
         let used: Vec<&TreeRow> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
-        let rows: Vec<[String; 3]> =
+        let rows: Vec<[String; 4]> =
             used.iter().take(TREES_SHOWN).map(|tree| describe(tree)).collect();
-        write!(f, "{}", table(["tree", "payload", "below it"], &rows))?;
+        write!(f, "{}", table(["tree", "payload", "carries", "below it"], &rows))?;
         match used.len().saturating_sub(TREES_SHOWN) {
             0 => Ok(()),
             more => writeln!(f, "and {more} more: see --json"),
@@ -206,11 +209,12 @@ impl Report {
     }
 }
 
-fn describe(tree: &TreeRow) -> [String; 3] {
+fn describe(tree: &TreeRow) -> [String; 4] {
     let below = tree.parents.iter().map(|(child, parent)| {
         if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
     });
-    [tree.crown.join(" + "), bytes(tree.bytes), below.collect::<Vec<_>>().join(", ")]
+    let below = below.collect::<Vec<_>>().join(", ");
+    [tree.crown.join(" + "), bytes(tree.bytes), tree.carries.to_owned(), below]
 }
 
 /// Three significant digits: what a person compares.

@@ -2,7 +2,7 @@
 
 use super::report::{Report, bytes};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{Plan, Tree};
+use hier_collectives::plan::{Carries, Plan, Tree};
 use hier_collectives::topology::Fabric;
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -132,11 +132,13 @@ fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle
         )
         .expect("a string takes it");
     }
-    let total: u64 = plan.trees.iter().map(|tree| tree.share).sum();
-    let label = if tree.is_express() {
-        format!("up to {}", bytes(plan.express_bytes.get()))
-    } else {
-        format!("{:.1} %", 100.0 * tree.share as f64 / total as f64)
+    let tops = plan.trees.iter().filter(|tree| tree.carries.partials());
+    let total: u64 = tops.map(|tree| tree.share).sum();
+    let part = 100.0 * tree.share as f64 / total as f64;
+    let label = match tree.carries {
+        _ if tree.is_express() => format!("up to {}", bytes(plan.express_bytes.get())),
+        Carries::Both => format!("{part:.1} %"),
+        carries => format!("{part:.1} %, {}", carries.name()),
     };
     let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * SMALL_SIDE);
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
