@@ -156,6 +156,38 @@ fn check_reports_the_faults_of_all_files_once() {
     assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
 }
 
+/// No gateway would start with it.
+#[test]
+fn a_fabric_that_nobody_can_plan_for_is_a_fault() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("fabric.toml").display().to_string();
+    let mut fabric = "name = \"large\"\nmtu = 1500\n".to_owned();
+    for region in 0..257 {
+        let (host, port) = (region % 250 + 1, 7000 + 20 * (region / 250));
+        fabric += &format!(
+            "[region.r{region:03}]\nranks = 1\n[region.r{region:03}.gateway.g{region:03}]\n\
+             wan = \"192.0.2.{host}:{port}\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n"
+        );
+    }
+    for region in 0..256 {
+        let next = region + 1;
+        fabric +=
+            &format!("[link.r{region:03}-r{next:03}]\nrate = \"1 Gbit/s\"\nrtt = \"10 ms\"\n");
+    }
+    std::fs::write(&file, fabric).expect("a temporary file");
+    for command in [
+        &["check", &file][..],
+        &["check", "--json", &file],
+        &["plan", "--fabric", &file, "--size", "1MiB"],
+    ] {
+        let output = landbridge(command);
+        let said = [output.stdout.clone(), output.stderr.clone()].concat();
+        let said = String::from_utf8(said).expect("text");
+        assert_eq!(code(&output), 64, "{command:?}: {said}");
+        assert!(said.contains("257 regions, 256 at most"), "{command:?}: {said}");
+    }
+}
+
 #[test]
 fn certs_twice_keeps_what_is_there() {
     let directory = tempfile::tempdir().expect("a temporary directory");

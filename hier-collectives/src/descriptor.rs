@@ -245,7 +245,24 @@ pub struct Difference {
     pub right: String,
 }
 
+/// What does not wait behind larger operations, up to this size: on lanes, and where large ones can
+/// fill memory.
+pub const SMALL_BYTES: u64 = 64 << 10;
+/// Memory kept for small operations, in each place that large ones can fill; a quarter of it where
+/// there is little.
+pub const SMALL_RESERVE_BYTES: u64 = 4 * SMALL_BYTES;
+
+/// What of a place with so many bytes is kept for small operations.
+pub fn small_reserve(bytes: u64) -> u64 {
+    SMALL_RESERVE_BYTES.min(bytes / 4)
+}
+
 impl Descriptor {
+    /// Whether it does not wait behind larger ones.
+    pub const fn is_small(&self) -> bool {
+        self.bytes() <= SMALL_BYTES
+    }
+
     /// Bytes in the buffer; 2^64 - 1 for what a peer announces that could never be posted.
     pub const fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.size())

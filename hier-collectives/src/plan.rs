@@ -18,7 +18,7 @@ mod windows;
 
 pub use express::EXPRESS_MAX;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
-pub use memory::{Memory, RELAY_RESERVE_SEGMENTS, RELAY_SMALL_BYTES, relay_bytes};
+pub use memory::{Memory, relay_bytes};
 pub use operation::{Operation, Phases};
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};

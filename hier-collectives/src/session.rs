@@ -23,7 +23,7 @@ mod start;
 mod status;
 
 pub use action::{
-    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, View,
+    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, Turn, View,
 };
 pub use commit::COMMITS_MAX;
 pub use deadline::MOVING_EVERY;

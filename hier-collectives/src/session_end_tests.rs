@@ -542,3 +542,23 @@ fn more_questions_than_are_remembered_end_the_epoch_alone() {
     world.run();
     assert_eq!(world.count(1, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
 }
+
+/// Of a gateway without peers nothing else moves.
+#[test]
+fn local_work_that_goes_on_is_no_stall() {
+    let mut world = World::new(&[2], plan_of(vec![tree(1, &[0], &[])]), 3, 1 << 20);
+    let length = 10 * SEGMENT_BYTES / 8;
+    (0..2).for_each(|rank| world.post(RankId(rank), 0, length));
+    let mut rounds = 0;
+    while world.count(0, |event| matches!(event, RankEvent::ResultReady { .. })) == 0 {
+        // Each job takes half of what nothing may move for.
+        world.now = world.now + Span::from_secs(5);
+        let now = world.now;
+        world.session(GatewayId(0)).handle_timeout(now);
+        world.collect(GatewayId(0));
+        assert_eq!(failure_of(&world, 0), None, "after {rounds} jobs");
+        assert!(world.step(), "stuck after {rounds} jobs");
+        rounds += 1;
+    }
+    assert!(rounds > 5, "{rounds} jobs are no test");
+}

@@ -205,7 +205,7 @@ impl World {
                     assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
                     self.messages.entry((me, to)).or_default().push_back(message);
                 }
-                Action::Send { to, header, source, depth: _ } => {
+                Action::Send { to, header, source, turn: _ } => {
                     let stream = Stream { from: me, to, header, source, arrival: None };
                     self.streams.push(stream);
                 }

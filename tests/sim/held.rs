@@ -129,30 +129,6 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate(
     }
 }
 
-/// Nobody says so: whoever sends finds out.
-#[test]
-fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
-    simulate(async {
-        let lab = Lab::start(&Shape::new(1, 1), 1).await;
-        let flow = Flow::of(&lab.net);
-        let (_clients, mut operations) = begin(&lab).await;
-        respec(&lab, mbit(500), Span::from_ms(40));
-        let halved = lab.net.now();
-        let alarmed = || {
-            let mut peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
-            peers.all(|peer| peer.metrics.loss_alarm.get() == 1)
-        };
-        while !alarmed() {
-            lab.sleep(Span::from_ms(10)).await;
-            assert!(lab.net.now().since(halved) < Span::from_secs(2), "no alarm");
-        }
-        println!("alarm after {}", lab.net.now().since(halved));
-        let met = lab.net.now() + RTT + RTT + RTT;
-        all_right(&mut operations).await;
-        all_near(&flow, met, RTT, 500.0);
-    });
-}
-
 /// A segment takes most of a minute then, far longer than nothing may move for.
 #[test]
 fn a_link_held_to_a_ten_thousandth_is_slow_and_not_dead() {

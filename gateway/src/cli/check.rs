@@ -4,9 +4,9 @@ use super::table::table;
 use super::{CommandError, Exit, show, show_json};
 use crate::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use clap::Args;
-use hier_collectives::plan;
+use hier_collectives::plan::{self, Plan};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use units::ByteCount;
 
 /// Check config files: fabrics and regions, told apart by their content.
@@ -42,9 +42,11 @@ impl Check {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
-            let (kind, summary) = match ConfigFile::load(&file) {
-                Ok(ConfigFile::Fabric(fabric)) => ("fabric", describe_fabric(&fabric)),
-                Ok(ConfigFile::Region(region)) => ("region", describe_region(&region)),
+            let (kind, summary) = match load(&file) {
+                Ok((ConfigFile::Fabric(fabric), _)) => ("fabric", describe_fabric(&fabric)),
+                Ok((ConfigFile::Region(region), plan)) => {
+                    ("region", describe_region(&region, &plan))
+                }
                 Err(found) => {
                     let count = found.iter().count();
                     faults.extend(found);
@@ -75,6 +77,19 @@ impl Check {
     }
 }
 
+/// A file, and the plan of its fabric: no gateway starts without one.
+fn load(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
+    let file = ConfigFile::load(path)?;
+    let fabric = match &file {
+        ConfigFile::Fabric(fabric) => fabric,
+        ConfigFile::Region(region) => region.fabric(),
+    };
+    match plan::plan(fabric.fabric()) {
+        Ok(plan) => Ok((file, plan)),
+        Err(error) => Err(Faults::no_plan(path, &error)),
+    }
+}
+
 fn describe_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -96,7 +111,7 @@ fn describe_fabric(file: &FabricFile) -> String {
     )
 }
 
-fn describe_region(file: &RegionFile) -> String {
+fn describe_region(file: &RegionFile, plan: &Plan) -> String {
     let gateways: Vec<String> = file
         .gateways()
         .map(|gateway| {
@@ -109,15 +124,13 @@ fn describe_region(file: &RegionFile) -> String {
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
-    let windows = match plan::plan(fabric) {
-        Ok(plan) => {
-            let of = |gateway: &GatewayConfig| {
-                plan.memory(fabric, gateway.id, ByteCount::default()).windows()
-            };
-            let most = file.gateways().map(of).max().unwrap_or_default();
-            format!("windows of each hold up to {most} beside `memory`")
-        }
-        Err(error) => format!("NO PLAN: {error}"),
-    };
-    format!("{} of {}; jobs: {}; {windows}", gateways.join(", "), fabric.name(), jobs.join(", "))
+    let of =
+        |gateway: &GatewayConfig| plan.memory(fabric, gateway.id, ByteCount::default()).windows();
+    let most = file.gateways().map(of).max().unwrap_or_default();
+    format!(
+        "{} of {}; jobs: {}; windows of each hold up to {most} beside `memory`",
+        gateways.join(", "),
+        fabric.name(),
+        jobs.join(", ")
+    )
 }

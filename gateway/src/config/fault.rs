@@ -1,5 +1,6 @@
 //! What is wrong with a config file, and where.
 
+use hier_collectives::plan::PlanError;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,18 @@ impl Faults {
             value: None,
             problem: format!("cannot be read: {error}"),
             accepted: "a readable TOML file in UTF-8".to_owned(),
+        }])
+    }
+
+    /// A fabric that nobody can plan for.
+    pub(crate) fn no_plan(path: &Path, error: &PlanError) -> Self {
+        Self(vec![Fault {
+            file: path.to_owned(),
+            line: None,
+            key: "region".to_owned(),
+            value: None,
+            problem: error.to_string(),
+            accepted: "a fabric that there is a plan for".to_owned(),
         }])
     }
 

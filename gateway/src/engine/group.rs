@@ -186,10 +186,10 @@ impl Group {
         let peers = &shared.peers;
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
-            Action::Send { to, header, source, depth } => {
+            Action::Send { to, header, source, turn } => {
                 trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, (header, depth), payload);
+                peers.push(to, self.id, (header, turn), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;

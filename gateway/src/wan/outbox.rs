@@ -4,15 +4,13 @@
 use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
+use hier_collectives::session::Turn;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-/// Segments up to this size do not wait behind bulk.
-pub const SMALL_BYTES: u32 = 64 << 10;
 
 /// Names a lane's connection; never used twice in a process.
 pub type ConnectionId = u64;
@@ -26,8 +24,8 @@ pub struct Outgoing {
     pub header: SegmentHeader,
     /// The bytes.
     pub payload: MemSlice,
-    /// How far into its tree's part it is: of one collective, what is less far goes first.
-    pub depth: u32,
+    /// When it goes, among others of its group.
+    pub turn: Turn,
     /// Its place among the segments under way: [`FIRST`] if small, or the order in which they were
     /// pulled.
     pub order: u64,
@@ -42,9 +40,9 @@ pub struct Outgoing {
 /// Which kind of segment a puller wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Up to [`SMALL_BYTES`].
+    /// Of an operation that does not wait behind others.
     Small,
-    /// Longer.
+    /// Of any other.
     Bulk,
 }
 
@@ -78,13 +76,13 @@ struct State {
 /// collective goes first, whatever the epoch: sequences grow through all of them.
 #[derive(Debug, Default)]
 struct Fair {
-    queues: BTreeMap<GroupId, BTreeMap<Turn, Outgoing>>,
+    queues: BTreeMap<GroupId, BTreeMap<Order, Outgoing>>,
     /// Groups with something queued or to pay back, the next first, and what each may still send.
     turns: VecDeque<(GroupId, u64)>,
 }
 
 /// What goes first: the lower collective, then what is less far into its tree.
-type Turn = (Sequence, u32, SegmentKey);
+type Order = (Sequence, u32, SegmentKey);
 
 #[derive(Debug)]
 struct Flight {
@@ -104,13 +102,13 @@ impl Outbox {
     }
 
     /// Queues a segment.
-    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice, depth: u32) {
+    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice, turn: Turn) {
         let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
         self.lock().put(Outgoing {
             group,
             header,
             payload,
-            depth,
+            turn,
             order: LAST,
             again: false,
             cancel,
@@ -234,8 +232,7 @@ impl Outbox {
 
 impl State {
     fn put(&mut self, outgoing: Outgoing) {
-        let small = outgoing.header.bytes <= SMALL_BYTES;
-        if small { &mut self.small } else { &mut self.bulk }.put(outgoing);
+        if outgoing.turn.small { &mut self.small } else { &mut self.bulk }.put(outgoing);
     }
 
     fn has(&self, class: Class) -> bool {
@@ -337,8 +334,8 @@ impl Fair {
         let group = outgoing.group;
         self.enlist(group);
         let key = outgoing.header.key;
-        let turn = (key.sequence, outgoing.depth, key);
-        self.queues.entry(group).or_default().insert(turn, outgoing);
+        let order = (key.sequence, outgoing.turn.depth, key);
+        self.queues.entry(group).or_default().insert(order, outgoing);
     }
 
     fn enlist(&mut self, group: GroupId) {
@@ -395,6 +392,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     const MIB: u32 = 1 << 20;
+    const SMALL: u32 = 64 << 10;
 
     fn outbox(weights: &[(u64, u32)]) -> Outbox {
         let weight = |(group, weight): &(u64, u32)| {
@@ -409,7 +407,8 @@ mod tests {
         let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
         let header =
             SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-        outbox.push(GroupId(group), header, arena.whole(), 0);
+        let turn = Turn { small: bytes <= SMALL, depth: 0 };
+        outbox.push(GroupId(group), header, arena.whole(), turn);
     }
 
     fn pulled(outbox: &Outbox, count: usize) -> Vec<(u64, u64)> {
@@ -459,7 +458,7 @@ mod tests {
     fn small_segments_of_one_group_do_not_starve_the_bulk_of_another() {
         for weights in [(1, 1), (3, 1), (1, 3)] {
             let outbox = outbox(&[(7, weights.0), (8, weights.1)]);
-            (0..3500).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+            (0..3500).for_each(|segment| push(&outbox, 7, segment, SMALL));
             (0..100).for_each(|segment| push(&outbox, 8, segment, MIB));
             let mut pulls = Vec::new();
             while share(&pulls, 8) < 60 << 20 {
@@ -480,13 +479,13 @@ mod tests {
     fn small_segments_of_a_group_alone_go_before_all_its_bulk() {
         let outbox = outbox(&[(7, 1), (8, 1)]);
         (0..100).for_each(|segment| push(&outbox, 7, segment, MIB));
-        (100..1100).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        (100..1100).for_each(|segment| push(&outbox, 7, segment, SMALL));
         for _ in 0..1000 {
             outbox.pull(Class::Small, 1).expect("a small one");
         }
         // And what another has to send finds no debt.
         push(&outbox, 8, 0, MIB);
-        push(&outbox, 7, 2000, SMALL_BYTES);
+        push(&outbox, 7, 2000, SMALL);
         outbox.pull(Class::Small, 1).expect("a small one");
     }
 
@@ -494,7 +493,7 @@ mod tests {
     fn who_waits_for_a_small_one_wakes_once_bulk_has_paid() {
         let mut context = Context::from_waker(Waker::noop());
         let outbox = outbox(&[(7, 1), (8, 1)]);
-        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL));
         (0..10).for_each(|segment| push(&outbox, 8, segment, MIB));
         while outbox.pull(Class::Small, 1).is_some() {}
         let mut waits = Box::pin(outbox.ready(Class::Small));
@@ -506,11 +505,11 @@ mod tests {
     #[test]
     fn what_went_ahead_is_forgotten_with_the_peer() {
         let outbox = outbox(&[(7, 1), (8, 1)]);
-        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL_BYTES));
+        (0..10).for_each(|segment| push(&outbox, 7, segment, SMALL));
         (0..10).for_each(|segment| push(&outbox, 8, segment, MIB));
         while outbox.pull(Class::Small, 1).is_some() {}
         outbox.clear();
-        push(&outbox, 7, 20, SMALL_BYTES);
+        push(&outbox, 7, 20, SMALL);
         push(&outbox, 8, 20, MIB);
         assert!(outbox.pull(Class::Small, 1).is_some());
     }

@@ -242,10 +242,11 @@ impl State {
 
     /// Nobody has waited since it was last seen: what the bucket had no room for pays.
     fn pay_by_idling(&mut self, now: TimeNs) {
-        let idle = now.since(self.seen).as_secs_f64() - BURST.as_secs_f64();
-        let paid = (idle.max(0.0) * self.bytes_per_second) as u64;
+        // Once: a bucket that is full stays full until somebody takes.
+        let full = self.seen + BURST;
+        let paid = (now.since(full).as_secs_f64() * self.bytes_per_second) as u64;
         self.owed_bytes = self.owed_bytes.saturating_sub(paid);
-        self.seen = now;
+        self.seen = self.seen.max(TimeNs::from_ns(now.ns().saturating_sub(BURST.ns())));
     }
 }
 
@@ -333,6 +334,16 @@ mod tests {
         limit.take(1000, FIRST).await;
         let waited = host.now().since(begin).as_secs_f64();
         assert!((waited - 0.3).abs() < 0.01, "{waited} s");
+        // Also where a little is charged all the time, as for control messages.
+        limit.charge(500_000);
+        for _ in 0..300 {
+            host.sleep_until(host.now() + Span::from_ms(1)).await;
+            limit.charge(1);
+        }
+        let begin = host.now();
+        limit.take(1000, FIRST).await;
+        let waited = host.now().since(begin).as_secs_f64();
+        assert!((waited - 0.2).abs() < 0.01, "{waited} s");
     }
 
     #[tokio::test(start_paused = true)]

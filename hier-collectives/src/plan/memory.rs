@@ -1,6 +1,7 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
 use super::{Plan, Tree, ahead_bytes, early_bytes};
+use crate::descriptor::SMALL_RESERVE_BYTES;
 use crate::ids::GatewayId;
 use crate::repair::tail_bytes;
 use crate::shard::CUT_BYTES;
@@ -61,9 +62,7 @@ impl Plan {
         }
         let relayed = match relays {
             0 => 0,
-            trees => {
-                relay_bytes(fabric, me, self).get() + (trees + RELAY_RESERVE_SEGMENTS) * segment
-            }
+            trees => relay_bytes(fabric, me, self).get() + SMALL_RESERVE_BYTES + trees * segment,
         };
         Memory {
             partials: ByteCount::new(if several { partials.get().max(segment) } else { 0 }),
@@ -92,10 +91,6 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
 const RELAY_ROUNDS: f64 = 4.0;
 /// and segments at least.
 const RELAY_SEGMENTS_MIN: u64 = 16;
-/// Segments beyond that, for parts of this size and below.
-pub const RELAY_RESERVE_SEGMENTS: u64 = 4;
-/// As much as overtakes bulk on a lane.
-pub const RELAY_SMALL_BYTES: u64 = 64 << 10;
 
 impl Tree {
     /// The gateways that one exchanges with along it.

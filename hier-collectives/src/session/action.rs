@@ -59,6 +59,16 @@ handle!(
     LeaseId
 );
 
+/// When a segment goes, among those of its group and peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turn {
+    /// It is of a small operation, which does not wait behind others.
+    pub small: bool,
+    /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far goes
+    /// first, so that all trees go on at once and none waits for another's end.
+    pub depth: u32,
+}
+
 /// What the shell is to do. Actions are independent of each other unless they name the same
 /// job, lease or scratch.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,9 +89,8 @@ pub enum Action {
         header: SegmentHeader,
         /// The bytes.
         source: View,
-        /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far
-        /// goes first, so that all trees go on at once and none waits for another's end.
-        depth: u32,
+        /// When it goes.
+        turn: Turn,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
     Reduce {

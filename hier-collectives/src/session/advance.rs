@@ -14,6 +14,7 @@ impl Session {
         };
         collective.busy -= 1;
         if collective.failure.is_none() {
+            self.core.progress = now;
             let part = &mut collective.parts[usize::from(key.tree.0)];
             let segment = part.segment(key.segment.0);
             match kind {
@@ -37,6 +38,7 @@ impl Session {
                 Job::Deliver => part.delivered += 1,
             }
         }
+        self.tell_if_moving(now);
         self.settle(key.sequence, now);
     }
 
@@ -215,9 +217,9 @@ impl Session {
             part.result_prefix += 1;
         }
         // Results along a tree of their own are in place here as those of the tree before it are.
-        let is_here = !part.only_hands_up() && !(part.follows && part.is_top());
+        let elsewhere = part.only_hands_up() || part.follows && part.is_top();
         let slot = |rank: RankId| part.view(key.segment.0, Buffer::Result(key.sequence, rank));
-        let mut views = ranks.into_iter().filter(|_| is_here).map(slot);
+        let mut views = ranks.into_iter().filter(|_| !elsewhere).map(slot);
         let (from, to) = (views.next(), views.collect::<Vec<View>>());
         match from {
             Some(from) if !to.is_empty() => {

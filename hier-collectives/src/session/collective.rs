@@ -81,6 +81,17 @@ impl Collective {
         }
     }
 
+    /// Of a small operation, the bytes of subtrees' partials that are held here, or may come to be.
+    pub fn small_held(&self, me: GatewayId) -> Option<u64> {
+        self.descriptor.filter(|(_, descriptor)| descriptor.is_small())?;
+        let held = |part: &PartState| {
+            let done = part.waits_from(me, me);
+            let rest = if done < part.count() { part.part.segment(done).start } else { u64::MAX };
+            part.part.range.end.saturating_sub(rest)
+        };
+        Some(self.parts.iter().filter(|part| part.waits_with(me, me)).map(held).sum())
+    }
+
     /// Everything a peer should know of this collective.
     pub fn facts_for(
         &self,

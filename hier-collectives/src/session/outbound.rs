@@ -2,6 +2,7 @@
 
 use super::segment::{Outgoing, PartState};
 use super::*;
+use crate::descriptor::{SMALL_RESERVE_BYTES, small_reserve};
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::repair::{parity_shards, tail_bytes};
 use crate::topology::Link;
@@ -31,8 +32,8 @@ impl Session {
             plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan)
         };
         let mut left = ahead.get() / active.plan.segment.get();
-        // What is small does not wait behind what is large here; peers have early room for it.
-        let mut reserve = plan::RELAY_RESERVE_SEGMENTS;
+        // What is small does not wait behind what is large here; peers keep early room for it.
+        let mut reserve = SMALL_RESERVE_BYTES;
         let mut opened = Vec::new();
         for (sequence, collective) in &mut self.live {
             // What was passed on is held until receipts for it are in, also when all is ready here.
@@ -40,12 +41,15 @@ impl Session {
                 continue;
             }
             let window = left;
+            let held = collective.small_held(me).filter(|held| peer == me && *held <= reserve);
+            reserve -= held.unwrap_or(0);
             let waiting = collective.parts.iter().filter(|part| part.waits_with(peer, me));
             let of_all: u64 = waiting.map(|part| u64::from(part.count())).sum();
             for (tree, part) in collective.parts.iter().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = collective.granted.get(&(peer, tree)).copied().unwrap_or(0);
-                let limit = if part.comes_down_from(peer) {
+                let spared = held.is_some() && part.waits_with(peer, me);
+                let limit = if part.comes_down_from(peer) || spared {
                     part.count()
                 } else if part.streams_from(me) == Some(peer) {
                     part.local_prefix
@@ -54,18 +58,9 @@ impl Session {
                     let share = (window * u64::from(part.count())).div_ceil(of_all.max(1));
                     let share = u32::try_from(share).unwrap_or(u32::MAX);
                     let waits_from = part.waits_from(peer, me);
-                    let within = part.count().min(waits_from.saturating_add(share));
-                    let beyond = u64::from(part.count() - within);
-                    let bytes = part.part.range.end - part.part.range.start;
-                    let of_reserve = beyond * u64::from(bytes > 0);
-                    let is_small = bytes <= plan::RELAY_SMALL_BYTES && of_reserve <= reserve;
-                    let (limit, charged) = if peer == me && is_small {
-                        reserve -= of_reserve;
-                        (part.count(), within)
-                    } else {
-                        (within, within.max(granted))
-                    };
-                    left = left.saturating_sub(u64::from(charged.saturating_sub(waits_from)));
+                    let limit = part.count().min(waits_from.saturating_add(share));
+                    let taken = limit.max(granted).saturating_sub(waits_from);
+                    left = left.saturating_sub(u64::from(taken));
                     limit
                 } else {
                     continue;
@@ -105,6 +100,7 @@ impl Session {
                 continue;
             }
             let slot = collective.result_slot(*sequence);
+            let room = if descriptor.is_small() { room } else { room - small_reserve(room) };
             for (tree, part) in collective.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = collective.grants.get(&(to, tree)).copied().unwrap_or(0);
@@ -141,8 +137,9 @@ impl Session {
                         parity,
                     };
                     let source = source.view;
-                    let depth = depth(index, part.count());
-                    self.core.actions.push_back(Action::Send { to, header, source, depth });
+                    let turn =
+                        Turn { small: descriptor.is_small(), depth: depth(index, part.count()) };
+                    self.core.actions.push_back(Action::Send { to, header, source, turn });
                 }
             }
         }

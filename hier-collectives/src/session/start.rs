@@ -2,7 +2,7 @@
 
 use super::segment::{Incoming, PartState, Task};
 use super::*;
-use crate::descriptor::Pattern;
+use crate::descriptor::{Pattern, small_reserve};
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::plan::Operation;
 use crate::post::Timing;
@@ -105,20 +105,24 @@ impl Session {
     /// into the same parts, whatever they do in a tree. So take the first segment of all that
     /// some gateway has not released: all before it are released everywhere, and none behind it
     /// is started where it waits for room itself. There the memory is empty, and takes it.
+    ///
+    /// Small operations have an order, and a reserve, of their own: they do not wait for all of a
+    /// large one to be started.
     pub(super) fn start_locals(&mut self, now: TimeNs) {
-        let budget = self.config.partials.get();
-        let running: Vec<Sequence> = self
-            .live
-            .iter()
-            .filter(|(_, c)| c.phase == Phase::Running)
-            .map(|(sequence, _)| *sequence)
-            .collect();
-        for sequence in running {
-            while let Some(tree) = self.live.get(&sequence).and_then(|c| next_local_tree(&c.parts))
-            {
-                // Never a later one instead: each could hold what another waits for.
-                if !self.start_local(sequence, tree, budget, now) {
-                    return;
+        let all = self.config.partials.get();
+        let running = self.live.iter().filter(|(_, c)| c.phase == Phase::Running);
+        let is_small = |c: &Collective| c.descriptor.is_some_and(|(_, d)| d.is_small());
+        let running: Vec<_> = running.map(|(sequence, c)| (*sequence, is_small(c))).collect();
+        for (small, budget) in [(false, all - small_reserve(all)), (true, all)] {
+            let of_kind = running.iter().filter(|(_, is_small)| *is_small == small);
+            'kind: for (sequence, _) in of_kind {
+                while let Some(tree) =
+                    self.live.get(sequence).and_then(|c| next_local_tree(&c.parts))
+                {
+                    // Never a later one instead: each could hold what another waits for.
+                    if !self.start_local(*sequence, tree, budget, now) {
+                        break 'kind;
+                    }
                 }
             }
         }
