@@ -246,8 +246,8 @@ pub struct Difference {
 }
 
 /// What does not wait behind larger operations, up to this size: on lanes, and where large ones can
-/// fill memory.
-pub const SMALL_BYTES: u64 = 64 << 10;
+/// fill memory. Buffers of the session's own tests are short.
+pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
 /// Memory kept for small operations, in each place that large ones can fill; a quarter of it where
 /// there is little.
 pub const SMALL_RESERVE_BYTES: u64 = 4 * SMALL_BYTES;

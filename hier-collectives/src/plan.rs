@@ -192,17 +192,27 @@ pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     plan.segment = windows::segment_for_pairs(fabric, &plan);
     express::add(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= trees_max(fabric), "others would refuse it");
-    let bytes = crate::wire::plan_bytes(&plan).len();
-    if bytes > crate::wire::MAX_MESSAGE_BYTES - ROOM_BESIDE_PLAN - 8 * gateways {
+    let (bytes, most) = (crate::wire::plan_bytes(&plan).len(), bytes_max(gateways));
+    if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });
     }
     Ok(plan)
+}
+
+/// The longest plan that fits a message, with a boot id for each gateway.
+fn bytes_max(gateways: usize) -> usize {
+    crate::wire::MAX_MESSAGE_BYTES - ROOM_BESIDE_PLAN - 8 * gateways
 }
 
 impl Plan {
     /// What `gateway` does in each tree.
     pub fn roles(&self, gateway: GatewayId) -> Vec<Role> {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
+    }
+
+    /// Whether partials and results take trees of their own.
+    pub fn is_apart(&self) -> bool {
+        self.trees.iter().any(|tree| tree.carries == Carries::Results)
     }
 
     /// FNV-1a of the plan's wire form without its reason, since that says why and not what: equal

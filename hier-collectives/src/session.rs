@@ -105,8 +105,8 @@ struct Core {
     ids: u64,
     jobs: BTreeMap<JobId, (SegmentKey, Job)>,
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
-    /// Bytes of partials of several local ranks.
-    partial_bytes: u64,
+    /// Bytes of partials of several local ranks: of large operations, and of small ones.
+    partial_bytes: [u64; 2],
     /// When a segment, receipt or grant last moved something here, or bytes of a long segment did.
     progress: TimeNs,
     /// When another gateway last said that something moves there.

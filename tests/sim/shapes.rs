@@ -3,6 +3,7 @@
 use gateway::simulate::{Deployment, LinkSeen, Post, Simulation};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
 use hier_collectives::plan::{self, Operation, Plan, control};
 use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionSpec, WanPort};
 use scenarios::batch::{Case, outcomes, post_all};
@@ -130,6 +131,34 @@ fn ports_with_unequal_directions_are_filled() {
     let plan = plan::plan(&fabric).expect("a plan");
     let (_, eta) = all_reduce(&fabric, plan, twenty_bdp(500), 1);
     assert!(eta >= 0.9, "eta {eta:.4}");
+}
+
+/// Held at another region, a tree for partials alone loads the other direction of an edge.
+#[test]
+fn a_reduction_or_broadcast_over_trees_apart_takes_what_is_forecast() {
+    let out = [1000, 500, 500].map(|port| vec![(1, port)]);
+    let (mut regions, links) = mesh_specs(&out, 1000, None);
+    for (region, inward) in regions.iter_mut().zip([500, 990, 510]) {
+        region.gateways[0].2.as_mut().expect("a port").ingress = mbit(inward);
+    }
+    let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
+    let plan = plan::plan(&fabric).expect("a plan");
+    assert!(plan.is_apart(), "{}", plan.reason);
+    let size = twenty_bdp(500);
+    for rank in (0..3).map(RankId) {
+        for pattern in [Pattern::Reduce { to: rank }, Pattern::Broadcast { from: rank }] {
+            let operation = pattern.over(&fabric).expect("a rank of the fabric");
+            let forecast = plan.forecast(&fabric, operation, size);
+            let (predicted, bound) =
+                (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
+            let (seconds, _) = taken(&fabric, plan.clone(), (pattern, size), 1);
+            let told = format!(
+                "{pattern:?}: {seconds:.3} s, {predicted:.3} s predicted, {bound:.3} s at best"
+            );
+            println!("{told}");
+            assert!(seconds < 1.15 * predicted && seconds < 2.5 * bound, "{told}");
+        }
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ const SETTLE: u32 = 5;
 const CLOSE: usize = 4;
 /// and this much loss beyond the fabric's expectation,
 const CLOSE_LOSS: f64 = 0.005;
+/// or, while nothing was found, this much,
+const FIRST_LOSS: f64 = 0.0075;
 /// where it fills this part of what was found, and never to less than that: what others on the link
 /// take would be taken off again and again.
 const CLOSE_TO: f64 = 0.9;
@@ -283,7 +285,9 @@ impl Estimate {
         let sum = |of: fn(&Tick) -> f64| spans.iter().map(of).sum::<f64>();
         let lost = sum(|tick| tick.lost as f64) / sum(|tick| tick.sent as f64);
         let carried = (sum(|tick| tick.carried) / CLOSE as f64).max(CLOSE_TO * found);
-        if lost < self.link.loss.as_f64() + CLOSE_LOSS {
+        // A path that became longer looks as if a queue stood there, and may lose a little.
+        let much = if self.known.is_some() { CLOSE_LOSS } else { FIRST_LOSS };
+        if lost < self.link.loss.as_f64() + much {
             return;
         }
         if self.known.is_none() && carried < NEWS * whole {

@@ -6,7 +6,7 @@ use super::direct;
 use super::packing::{self, Packing};
 use super::shape::{Hanging, Shape};
 use super::spread::{self, Exchange, SHARES};
-use super::{Algorithm, PairRates, Plan, Tree, segment_bytes};
+use super::{Algorithm, PairRates, Plan, Tree, bytes_max, segment_bytes};
 use crate::topology::Fabric;
 use units::ByteCount;
 
@@ -50,10 +50,16 @@ fn faster(fabric: &Fabric, one: Plan) -> Plan {
     let apart = plan((Algorithm::Relay, String::new()), one.segment, trees);
     let seconds = |plan: &Plan| plan.seconds(fabric, LARGE, &PairRates::new());
     let (with_one, with_two) = (seconds(&one), seconds(&apart));
-    if with_two > with_one * (1.0 - TIE) {
-        let reason = "; a port with unequal directions counts with the lesser: trees apart for \
-                      partials and results would not be faster";
-        return Plan { reason: one.reason + reason, ..one };
+    let gateways = fabric.gateways().len();
+    // Reason and express tree come on top.
+    let fits = crate::wire::plan_bytes(&apart).len() + 8 * gateways + 2048 < bytes_max(gateways);
+    if !fits || with_two > with_one * (1.0 - TIE) {
+        let why = if fits { "would not be faster" } else { "are too many for one message" };
+        let reason = format!(
+            "; a port with unequal directions counts with the lesser: trees apart for partials and \
+             results {why}"
+        );
+        return Plan { reason: one.reason + &reason, ..one };
     }
     let reason = format!(
         "ports carry more one way than the other: partials take trees that fit what ports take in, \

@@ -57,9 +57,10 @@ impl Plan {
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let parts = shard::parts(&plan, size);
         let flows = plan.flows(operation, &parts);
-        // What pairs are held to fits the trees that share a buffer.
-        let rates =
-            if self.takes_express(size) { self.pair_rates(fabric) } else { PairRates::new() };
+        // What pairs are held to fits the trees that share a buffer, held as an all-reduce does.
+        let fits = !self.takes_express(size)
+            && (operation.goes_up() && operation.comes_down() || !self.is_apart());
+        let rates = if fits { PairRates::new() } else { self.pair_rates(fabric) };
         Forecast {
             predicted: span(plan.time(fabric, operation, (&parts, &flows), &rates)),
             bound: bound::least_time(fabric, operation, ByteCount::new(size)),

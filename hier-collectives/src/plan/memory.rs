@@ -1,7 +1,7 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
 use super::{Plan, Tree, ahead_bytes, early_bytes};
-use crate::descriptor::SMALL_RESERVE_BYTES;
+use crate::descriptor::{SMALL_BYTES, SMALL_RESERVE_BYTES, small_reserve};
 use crate::ids::GatewayId;
 use crate::repair::tail_bytes;
 use crate::shard::CUT_BYTES;
@@ -65,12 +65,22 @@ impl Plan {
             trees => relay_bytes(fabric, me, self).get() + SMALL_RESERVE_BYTES + trees * segment,
         };
         Memory {
-            partials: ByteCount::new(if several { partials.get().max(segment) } else { 0 }),
+            partials: ByteCount::new(if several {
+                of_partials(partials.get(), segment)
+            } else {
+                0
+            }),
             early: ByteCount::new(early),
             ahead: ByteCount::new(ahead),
             relayed: ByteCount::new(relayed),
         }
     }
+}
+
+/// What large and small operations take of memory for partials: each at least a segment.
+fn of_partials(all: u64, segment: u64) -> u64 {
+    let reserve = small_reserve(all);
+    (all - reserve).max(segment) + reserve.max(segment.min(SMALL_BYTES))
 }
 
 /// Bytes of partials of subtrees that a gateway holds for results that have not come: four times

@@ -69,7 +69,7 @@ pub struct Phases {
 
 impl Plan {
     /// The plan with its trees held as `operation` needs them. Where they are held does not
-    /// change how much an edge carries, so the shares stay right.
+    /// change how much an edge carries, only which way, so the shares stay right.
     pub fn held_for(&self, operation: Operation) -> Self {
         match operation {
             Operation::AllReduce | Operation::Barrier => self.clone(),

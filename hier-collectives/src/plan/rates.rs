@@ -1,5 +1,6 @@
 //! How fast each gateway may send to each other one, so that no port and no link is overrun.
 
+use super::forecast::Flows;
 use super::{Operation, Plan};
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
@@ -55,15 +56,38 @@ impl Plan {
 /// As [`Plan::pair_rates`], where several plans are followed at once, each as much as another.
 pub fn pair_rates<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairRates {
     let region = |id: GatewayId| fabric.gateway(id).region;
-    let mut flows = BTreeMap::new();
+    let mut flows = Flows::new();
+    let mut apart = false;
     for plan in plans {
+        apart |= plan.is_apart();
         for (pair, flow) in plan.flows(Operation::AllReduce, &shard::parts(plan, NOMINAL_BYTES)) {
             *flows.entry(pair).or_insert(0) += flow;
         }
     }
     flows.retain(|(from, to), _| region(*from) != region(*to));
+    let rates = parts_of(&flows, fabric);
+    if !apart {
+        return rates;
+    }
+    // Held elsewhere, for a reduction or a broadcast, a tree for partials or results alone loads the
+    // other direction of some of its edges: each pair has at least its part of that.
+    let both = flows.iter().map(|((from, to), flow)| {
+        let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
+        [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
+    });
+    let turned = parts_of(&both.flatten().collect(), fabric);
+    let greater = |(pair, rate): ((GatewayId, GatewayId), PairRate)| {
+        let turned = turned.get(&pair).copied().filter(|turned| turned.flow > 0);
+        (pair, turned.filter(|turned| rate.flow == 0 || turned.ports > rate.ports).unwrap_or(rate))
+    };
+    rates.into_iter().map(greater).collect()
+}
+
+/// Each pair's part of ports and links that these flows pass.
+fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
+    let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    for ((from, to), flow) in &flows {
+    for ((from, to), flow) in flows {
         *outs.entry(*from).or_insert(0) += flow;
         *ins.entry(*to).or_insert(0) += flow;
         *links.entry((region(*from), region(*to))).or_insert(0) += flow;

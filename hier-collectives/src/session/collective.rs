@@ -81,6 +81,11 @@ impl Collective {
         }
     }
 
+    /// Which count its partials are in: 0 of large operations, 1 of small ones.
+    pub fn kind(&self) -> usize {
+        usize::from(self.descriptor.is_some_and(|(_, descriptor)| descriptor.is_small()))
+    }
+
     /// Of a small operation, the bytes of subtrees' partials that are held here, or may come to be.
     pub fn small_held(&self, me: GatewayId) -> Option<u64> {
         self.descriptor.filter(|(_, descriptor)| descriptor.is_small())?;

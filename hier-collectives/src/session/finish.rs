@@ -25,8 +25,12 @@ impl Session {
         }
         if collective.is_delivered() {
             collective.phase = Phase::Ready;
-            let part = |part: &PartState| part.phases.up && !part.only_hands_up();
-            if collective.parts.iter().all(part) {
+            // Of a part that only hands up nothing is known, unless its results came.
+            let sums = |part: &PartState| part.follows || part.phases.up && !part.only_hands_up();
+            let parts = || collective.parts.iter().filter(|part| part.count() > 0);
+            let followed = parts().any(|part| part.follows);
+            let known = |part: &PartState| sums(part) || followed && part.only_hands_up();
+            if parts().all(known) {
                 // Everybody's part is in the result.
                 collective.posted.extend(self.peers.keys());
                 collective.complete.get_or_insert(now);
@@ -107,11 +111,11 @@ impl Session {
         let Some(collective) = self.live.get_mut(&sequence) else {
             return;
         };
-        let several = collective.posts.len() > 1;
+        let (several, kind) = (collective.posts.len() > 1, collective.kind());
         for segment in collective.parts.iter_mut().flat_map(|part| &mut part.segments) {
             let scratch = std::mem::take(&mut segment.scratch);
             if several && let Some(first) = scratch.first() {
-                self.core.partial_bytes -= first.range.end;
+                self.core.partial_bytes[kind] -= first.range.end;
             }
             scratch.iter().for_each(|view| self.core.release(view));
         }

@@ -106,16 +106,15 @@ impl Session {
     /// some gateway has not released: all before it are released everywhere, and none behind it
     /// is started where it waits for room itself. There the memory is empty, and takes it.
     ///
-    /// Small operations have an order, and a reserve, of their own: they do not wait for all of a
-    /// large one to be started.
+    /// Small operations have an order, and memory, of their own: so they do not wait for all of a large
+    /// one to be started, and neither kind can hold what the other waits for.
     pub(super) fn start_locals(&mut self, now: TimeNs) {
         let all = self.config.partials.get();
+        let reserve = small_reserve(all);
         let running = self.live.iter().filter(|(_, c)| c.phase == Phase::Running);
-        let is_small = |c: &Collective| c.descriptor.is_some_and(|(_, d)| d.is_small());
-        let running: Vec<_> = running.map(|(sequence, c)| (*sequence, is_small(c))).collect();
-        for (small, budget) in [(false, all - small_reserve(all)), (true, all)] {
-            let of_kind = running.iter().filter(|(_, is_small)| *is_small == small);
-            'kind: for (sequence, _) in of_kind {
+        let running: Vec<_> = running.map(|(sequence, c)| (*sequence, c.kind())).collect();
+        for (kind, budget) in [(0, all - reserve), (1, reserve)] {
+            'kind: for (sequence, _) in running.iter().filter(|(_, of)| *of == kind) {
                 while let Some(tree) =
                     self.live.get(sequence).and_then(|c| next_local_tree(&c.parts))
                 {
@@ -138,7 +137,7 @@ impl Session {
     ) -> bool {
         let Some(collective) = self.live.get_mut(&sequence) else { return false };
         let Some((_, descriptor)) = collective.descriptor else { return false };
-        let slot = collective.result_slot(sequence);
+        let (slot, kind) = (collective.result_slot(sequence), collective.kind());
         let part = &mut collective.parts[usize::from(tree.0)];
         let index = part.next_local;
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
@@ -167,11 +166,12 @@ impl Session {
         }
         let range = part.part.segment(index);
         let bytes = range.end - range.start;
-        if self.core.partial_bytes > 0 && self.core.partial_bytes + bytes > budget {
+        let held = &mut self.core.partial_bytes[kind];
+        if *held > 0 && *held + bytes > budget {
             return false;
         }
         part.next_local += 1;
-        self.core.partial_bytes += bytes;
+        *held += bytes;
         let out = self.core.scratch(bytes);
         part.segment(index).scratch.push(out.clone());
         collective.busy += 1;

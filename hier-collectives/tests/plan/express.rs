@@ -1,6 +1,7 @@
 //! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
 
 use crate::fabrics::{Dice, simple, wild};
+use hier_collectives::descriptor::small_reserve;
 use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, early_bytes};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
@@ -22,7 +23,8 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let tree = plan.trees.iter().find(|tree| tree.is_express()).expect("an express tree");
     let region = |id| fabric.gateway(id).region;
     let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
-    far.map(|(one, other)| early_bytes(fabric, one, other, plan).get()).min().expect("regions")
+    let room = |(one, other)| early_bytes(fabric, one, other, plan).get();
+    far.map(room).map(|room| room - small_reserve(room)).min().expect("regions")
 }
 
 /// Sizes next to the choice, and half of it: what is taken is never later, but for rounding.

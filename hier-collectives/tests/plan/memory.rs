@@ -133,7 +133,9 @@ impl<'a> Play<'a> {
             };
             let window = window.get() / self.plan.segment.get();
             let roles = self.roles[usize::from(me.0)].iter();
-            let trees = roles.enumerate().filter(|(_, role)| waits(role, peer, me));
+            let partials = |(tree, _): &(usize, _)| self.plan.trees[*tree].carries.partials();
+            let trees = roles.enumerate().filter(partials);
+            let trees = trees.filter(|(_, role)| waits(role, peer, me));
             let trees: Vec<usize> = trees.map(|(tree, _)| tree).collect();
             let all: u64 = trees.iter().map(|tree| self.counts[*tree]).sum();
             for tree in trees {

@@ -1,10 +1,10 @@
 //! The algorithm that each shape of fabric gets, and why.
 
-use crate::fabrics::{Dice, fabric, link, port, region, simple, unlike};
+use crate::fabrics::{Dice, fabric, link, mbit, port, region, simple, unlike};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Algorithm, Carries, Operation, Plan};
 use hier_collectives::shard;
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
 
 #[test]
@@ -50,6 +50,32 @@ fn ports_that_carry_more_one_way_get_trees_apart() {
     let plan = plan::plan(&fabric).expect("small");
     assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
     assert!(plan.trees.iter().all(|tree| tree.carries == Carries::Both), "{plan:?}");
+}
+
+/// Trees apart are up to four times as many.
+#[test]
+fn a_fabric_with_trees_for_both_has_a_plan_whatever_its_directions() {
+    let mut dice = Dice(1);
+    let regions = (0..64).map(|number| {
+        let gateways: Vec<_> = (0..4)
+            .map(|_| {
+                let (egress, ingress) = (mbit(dice.range(100, 1000)), mbit(dice.range(100, 1000)));
+                (1, Some(WanPort { egress, ingress }))
+            })
+            .collect();
+        region(number, &gateways)
+    });
+    let regions = regions.collect();
+    let mut links = Vec::new();
+    for one in 0..64 {
+        for other in one + 1..64 {
+            if other == one + 1 || !dice.chance(30) {
+                links.push(link(one, other, dice.range(20, 200), 40));
+            }
+        }
+    }
+    let plan = plan::plan(&fabric(regions, links)).expect("one with trees for both, at least");
+    println!("{} trees: {}", plan.trees.len(), plan.reason);
 }
 
 /// Bulk time over the bound, in a large buffer.

@@ -128,7 +128,7 @@ impl Report {
                 .trees
                 .iter()
                 .zip(&parts)
-                .map(|(tree, part)| row(fabric, tree, part))
+                .map(|(tree, part)| row(fabric, tree, part, operation))
                 .collect(),
             simulated: None,
         }
@@ -140,10 +140,12 @@ fn window(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> u64
     plan::ahead_bytes(fabric, one, other, plan).get()
 }
 
-fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part) -> TreeRow {
+fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part, operation: Operation) -> TreeRow {
+    let phases = operation.along(tree);
+    let bytes = if phases.up || phases.down { part.range.end - part.range.start } else { 0 };
     let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
     TreeRow {
-        bytes: part.range.end - part.range.start,
+        bytes,
         express: tree.is_express(),
         carries: tree.carries.name(),
         crown: tree.crown.iter().map(name).collect(),
