@@ -5,6 +5,7 @@ use gateway::local::arena::Arena;
 use gateway::wan::parity::{self, Arrived};
 use gateway::wan::word::Word;
 use hier_collectives::ids::GroupId;
+use hier_collectives::plan::Carries;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
@@ -37,8 +38,13 @@ pub fn control_message(bytes: &[u8]) {
             plan.hash();
             if plan.prove(gateways.min(GATEWAYS_PROVED)).is_ok() {
                 let parts = shard::parts(&plan, BUFFER_BYTES);
-                let end = parts.iter().fold(0, |end, part| {
-                    assert_eq!(part.range.start, end, "a gap before {part:?}");
+                let own = parts.iter().zip(&plan.trees).enumerate();
+                let end = own.fold(0, |end, (index, (part, tree))| {
+                    if tree.carries == Carries::Results {
+                        assert_eq!(part, &parts[index - 1], "results of other partials");
+                    } else {
+                        assert_eq!(part.range.start, end, "a gap before {part:?}");
+                    }
                     part.range.end
                 });
                 assert_eq!((parts.len(), end), (plan.trees.len(), BUFFER_BYTES));

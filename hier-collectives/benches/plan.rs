@@ -2,7 +2,7 @@
 //!
 //! Prints seconds, trees and the planned time over the bound; fails where 64 regions with unequal
 //! ports and 30 % of the pairs missing take more than a second, or more than a hundredth above the
-//! bound.
+//! bound, be it with loss, or with ports whose two directions differ.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -17,24 +17,25 @@ fn main() -> ExitCode {
     let none = Fraction::default();
     let some = Fraction::from_ppb(1_000_000).expect("0.1 %");
     let cases = [
-        ("64 regions, unequal ports, 30 % of pairs missing", 64, 30, false, none),
-        ("64 regions, unequal ports, 30 % of pairs missing, 0.1 % loss", 64, 30, false, some),
-        ("64 regions, unequal ports, all pairs", 64, 0, false, none),
-        ("64 regions, unequal ports, 90 % of pairs missing", 64, 90, false, none),
-        ("128 regions, unequal ports, 30 % of pairs missing", 128, 30, false, none),
-        ("64 regions, unequal pairs, 30 % missing", 64, 30, true, none),
-        ("16 regions, unequal pairs, all pairs", 16, 0, true, none),
+        ("64 regions, unequal ports, 30 % of pairs missing", (64, 30), Limit::Ports, none),
+        ("64 regions, unequal ports, 30 % missing, 0.1 % loss", (64, 30), Limit::Ports, some),
+        ("64 regions, ports unequal each way, 30 % missing", (64, 30), Limit::Directions, none),
+        ("64 regions, unequal ports, all pairs", (64, 0), Limit::Ports, none),
+        ("64 regions, unequal ports, 90 % of pairs missing", (64, 90), Limit::Ports, none),
+        ("128 regions, unequal ports, 30 % of pairs missing", (128, 30), Limit::Ports, none),
+        ("64 regions, unequal pairs, 30 % missing", (64, 30), Limit::Pairs, none),
+        ("16 regions, unequal pairs, all pairs", (16, 0), Limit::Pairs, none),
     ];
-    for (index, (name, regions, missing, narrow, loss)) in cases.into_iter().enumerate() {
-        let fabric = fabric((regions, missing), narrow, loss);
+    for (index, (name, size, limit, loss)) in cases.into_iter().enumerate() {
+        let fabric = fabric(size, limit, loss);
         let begun = Instant::now();
         let plan = plan::plan(&fabric).expect("small enough");
         let seconds = begun.elapsed().as_secs_f64();
         let forecast = plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(1 << 44));
         let ratio = forecast.predicted.as_secs_f64() / forecast.bound.as_secs_f64();
         let trees = plan.trees.len();
-        let wanted = index > 1 || (seconds <= SECONDS_MAX && ratio <= RATIO_MAX);
-        let verdict = if index > 1 {
+        let wanted = index >= JUDGED || (seconds <= SECONDS_MAX && ratio <= RATIO_MAX);
+        let verdict = if index >= JUDGED {
             ""
         } else if wanted {
             "met"
@@ -50,11 +51,21 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// For the first two fabrics.
+/// Fabrics, the first ones, that these are for.
+const JUDGED: usize = 3;
 const SECONDS_MAX: f64 = 1.0;
 const RATIO_MAX: f64 = 1.01;
 
-fn fabric((regions, missing): (u32, u64), narrow_pairs: bool, loss: Fraction) -> Fabric {
+/// What is unequal in a fabric.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Ports,
+    /// Ports, each in its two directions as well.
+    Directions,
+    Pairs,
+}
+
+fn fabric((regions, missing): (u32, u64), limit: Limit, loss: Fraction) -> Fabric {
     let mut state = 1u64;
     let mut roll = |low: u64, high: u64| {
         state =
@@ -64,8 +75,9 @@ fn fabric((regions, missing): (u32, u64), narrow_pairs: bool, loss: Fraction) ->
     let name = |region: u32| format!("r{region:03}");
     let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
     let mut region = |number: u32| {
-        let rate = if narrow_pairs { 1_000_000 } else { roll(500, 1_000) };
-        let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(rate) });
+        let rate = if limit == Limit::Pairs { 1_000_000 } else { roll(500, 1_000) };
+        let inward = if limit == Limit::Directions { roll(500, 1_000) } else { rate };
+        let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(inward) });
         let gateways = vec![(format!("g{number:03}"), 1, wan)];
         RegionSpec { name: name(number), speeds: vec![1.0], gateways }
     };
@@ -74,7 +86,7 @@ fn fabric((regions, missing): (u32, u64), narrow_pairs: bool, loss: Fraction) ->
     for one in 0..regions {
         for other in one + 1..regions {
             if other == one + 1 || roll(1, 100) > missing {
-                let rate = if narrow_pairs { roll(100, 1000) } else { 1_000 };
+                let rate = if limit == Limit::Pairs { roll(100, 1000) } else { 1_000 };
                 let between = (name(one), name(other));
                 let (rate, rtt) = (mbit(rate), Span::from_ms(roll(5, 200)));
                 links.push(LinkSpec { between, rate, rtt, loss });

@@ -248,9 +248,12 @@ pub struct Difference {
 /// What does not wait behind larger operations, up to this size: on lanes, and where large ones can
 /// fill memory. Buffers of the session's own tests are short.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// Memory kept for small operations, in each place that large ones can fill; a quarter of it where
-/// there is little.
+/// Room kept for small operations at relays, and with peers: a quarter of it where there is little.
+/// What does not fit waits its turn among large ones.
 pub const SMALL_RESERVE_BYTES: u64 = 4 * SMALL_BYTES;
+/// One part in so many of the memory for partials is for small operations, and no more: each kind has
+/// its own. Partials wait for a round trip, and many small buckets may follow each other.
+pub const SMALL_PARTIALS: u64 = 4;
 
 /// What of a place with so many bytes is kept for small operations.
 pub fn small_reserve(bytes: u64) -> u64 {

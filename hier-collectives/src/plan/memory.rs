@@ -1,7 +1,7 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
 use super::{Plan, Tree, ahead_bytes, early_bytes};
-use crate::descriptor::{SMALL_BYTES, SMALL_RESERVE_BYTES, small_reserve};
+use crate::descriptor::{SMALL_BYTES, SMALL_PARTIALS, SMALL_RESERVE_BYTES};
 use crate::ids::GatewayId;
 use crate::repair::tail_bytes;
 use crate::shard::CUT_BYTES;
@@ -79,7 +79,7 @@ impl Plan {
 
 /// What large and small operations take of memory for partials: each at least a segment.
 fn of_partials(all: u64, segment: u64) -> u64 {
-    let reserve = small_reserve(all);
+    let reserve = all / SMALL_PARTIALS;
     (all - reserve).max(segment) + reserve.max(segment.min(SMALL_BYTES))
 }
 

@@ -18,6 +18,8 @@ pub struct PairRate {
     pub(super) flow: u64,
     /// and over all pairs of its link that way.
     of_link: u64,
+    /// The part of the link that it is held to: so many of so many.
+    part: (u64, u64),
 }
 
 /// What each pair may send.
@@ -26,13 +28,27 @@ pub type PairRates = BTreeMap<(GatewayId, GatewayId), PairRate>;
 impl PairRate {
     /// Of a pair that shares neither port nor link.
     pub const fn alone(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, of_link: 1 }
+        Self { ports: rate, flow: 1, of_link: 1, part: (1, 1) }
     }
 
     /// In IP bytes, over a link that is held to a rate: its part of that, unless the ports have
     /// less.
     pub fn over(&self, link: BitRate) -> BitRate {
-        self.ports.min(part(link, self.flow, Some(&self.of_link)))
+        self.ports.min(part(link, self.part.0, Some(&self.part.1)))
+    }
+
+    /// At least `turned`, where this is far less.
+    fn or(self, turned: Self) -> Self {
+        let far_less = self.ports.bits_per_second() < turned.ports.bits_per_second() / FAR_LESS;
+        if turned.flow == 0 || self.flow > 0 && !far_less {
+            return self;
+        }
+        let [mine, theirs] = [self.part, turned.part];
+        let less = |one: (u64, u64), other: (u64, u64)| {
+            u128::from(one.0) * u128::from(other.1) < u128::from(other.0) * u128::from(one.1)
+        };
+        let part = if self.flow == 0 || less(mine, theirs) { theirs } else { mine };
+        Self { ports: turned.ports, part, ..self }
     }
 
     /// What the link carries for this pair to have `carried` bits per second as its part; `None`
@@ -70,18 +86,18 @@ pub fn pair_rates<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) ->
         return rates;
     }
     // Held elsewhere, for a reduction or a broadcast, a tree for partials or results alone loads the
-    // other direction of some of its edges: each pair has at least its part of that.
+    // other direction of some of its edges. A pair that has next to nothing in an all-reduce is held
+    // to its part of that, about, and overruns nothing for the little that it has otherwise.
     let both = flows.iter().map(|((from, to), flow)| {
         let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
         [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
     });
     let turned = parts_of(&both.flatten().collect(), fabric);
-    let greater = |(pair, rate): ((GatewayId, GatewayId), PairRate)| {
-        let turned = turned.get(&pair).copied().filter(|turned| turned.flow > 0);
-        (pair, turned.filter(|turned| rate.flow == 0 || turned.ports > rate.ports).unwrap_or(rate))
-    };
-    rates.into_iter().map(greater).collect()
+    rates.into_iter().map(|(pair, rate)| (pair, rate.or(turned[&pair]))).collect()
 }
+
+/// A pair has far less than it needs when it has less than one part in so many.
+const FAR_LESS: u64 = 4;
 
 /// Each pair's part of ports and links that these flows pass.
 fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
@@ -102,7 +118,8 @@ fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
             let of_out = part(out.egress, flow, outs.get(&from));
             let of_in = part(inward.ingress, flow, ins.get(&to));
             let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-            let rate = PairRate { ports: of_out.min(of_in), flow, of_link };
+            let part = (flow, of_link);
+            let rate = PairRate { ports: of_out.min(of_in), flow, of_link, part };
             rates.insert((from, to), rate);
         }
     }
@@ -174,6 +191,25 @@ mod tests {
             rates.values().map(|rate| rate.over(mbit(100))).collect()
         };
         assert_eq!(over(&same), over(&plan.pair_rates(&fabric)));
+    }
+
+    #[test]
+    fn no_pair_has_less_for_what_is_turned_round_and_most_have_what_an_all_reduce_gives_them() {
+        let rate = |ports, flow, of_link| PairRate {
+            ports: mbit(ports),
+            flow,
+            of_link,
+            part: (flow, of_link),
+        };
+        let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
+        let turned = rate(250, 1, 2);
+        assert_eq!([bulk.or(turned), bulk.or(none)], [bulk, bulk]);
+        assert_eq!(sliver.or(turned), PairRate { ports: mbit(250), part: (1, 2), ..sliver });
+        assert_eq!(none.or(turned).over(mbit(1000)), mbit(250));
+        // Of the link it had more.
+        let wide = rate(10, 3, 4);
+        assert_eq!(wide.or(turned), PairRate { ports: mbit(250), ..wide });
+        assert_eq!(sliver.or(turned).of_link(20.0), sliver.of_link(20.0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::segment::{Incoming, PartState, Task};
 use super::*;
-use crate::descriptor::{Pattern, small_reserve};
+use crate::descriptor::{Pattern, SMALL_PARTIALS};
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::plan::Operation;
 use crate::post::Timing;
@@ -110,7 +110,7 @@ impl Session {
     /// one to be started, and neither kind can hold what the other waits for.
     pub(super) fn start_locals(&mut self, now: TimeNs) {
         let all = self.config.partials.get();
-        let reserve = small_reserve(all);
+        let reserve = all / SMALL_PARTIALS;
         let running = self.live.iter().filter(|(_, c)| c.phase == Phase::Running);
         let running: Vec<_> = running.map(|(sequence, c)| (*sequence, c.kind())).collect();
         for (kind, budget) in [(0, all - reserve), (1, reserve)] {
