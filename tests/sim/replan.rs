@@ -156,14 +156,15 @@ fn halved(
     })
 }
 
-/// Both ends name the link within three collectives of its change, and nobody names another.
+/// One end or both name the link within three collectives of its change, and nobody else, and nobody
+/// another: in the third all may have a plan for the link as it is, and then it holds nobody up.
 fn named_by_its_ends(stragglers: &[BTreeMap<GatewayId, String>]) {
     let link = "link a-b".to_owned();
     let all = stragglers.iter().flat_map(BTreeMap::values);
     assert!(all.clone().all(|named| *named == link), "{stragglers:?}");
-    let ends = BTreeMap::from([0, 1].map(|id| (GatewayId(id), link.clone())));
     let third = &stragglers[BEFORE as usize + 2];
-    assert_eq!(*third, ends, "{stragglers:?}");
+    let by_ends = !third.is_empty() && third.keys().all(|id| id.0 < 2);
+    assert!(by_ends, "{stragglers:?}");
 }
 
 /// A link that carries what an operator holds it to is as it should be.
