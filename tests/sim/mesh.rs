@@ -4,7 +4,6 @@
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
-use hier_collectives::plan::Carries;
 use scenarios::batch::{Case, outcomes, post_all, weight};
 use scenarios::mesh::{EXPRESS_SEGMENTS, Mesh, Seat, expected};
 use scenarios::{Lab, ppm, simulate};
@@ -108,8 +107,7 @@ fn ports_that_carry_more_one_way_change_no_bit() {
         ..Mesh::of_gateways(out.map(|rate| vec![(2, Some(mbit(rate)))]).to_vec())
     };
     let mesh = small_segments(mesh);
-    let split = mesh.plan().trees.iter().any(|tree| tree.carries == Carries::Results);
-    assert!(split, "{}", mesh.plan().reason);
+    assert!(mesh.plan().is_apart(), "{}", mesh.plan().reason);
     run(&mesh, 7, &every_op());
 }
 

@@ -3,7 +3,7 @@
 use crate::fabrics::{Dice, wild};
 use crate::memory::{Used, assert_within_memory};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Carries, Operation, Plan, Tree};
+use hier_collectives::plan::{self, Above, Operation, Plan, Tree};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
         }
     }
     let several = fabric.regions().len() > 1;
-    let apart = plan.trees.iter().any(|tree| tree.carries == Carries::Results);
+    let apart = plan.is_apart();
     for (gateway, owned) in fabric.gateways().iter().zip(plan.owned(fabric, u64::MAX)) {
         assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
     }
@@ -171,7 +171,7 @@ fn when_gateways_stand_still_others_fill_their_memory() {
 fn trees_apart_are_among_those_proved() {
     let apart = |seed: &u64| {
         let plan = plan::plan(&wild(&mut Dice(*seed), 3 + *seed as usize % 6, 20));
-        plan.expect("small").trees.iter().any(|tree| tree.carries == Carries::Results)
+        plan.expect("small").is_apart()
     };
     let count = (0..40).filter(apart).count();
     println!("{count} of 40");
