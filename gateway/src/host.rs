@@ -66,6 +66,9 @@ pub trait Host: Send + Sync + 'static {
     /// written is not there.
     fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>>;
 
+    /// Runs a job that may take seconds, where it holds up none that is computed.
+    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>>;
+
     /// A datagram socket on `address`, with buffers of `buffer_bytes` each way if the system
     /// grants them. Called on the executor that will use it.
     ///

@@ -260,7 +260,7 @@ impl Group {
         let (group, events) = (self.id, shared.events.clone());
         let (done, planned) = oneshot::channel();
         let as_found = Arc::clone(&fabric);
-        let planning = shared.host.compute(Box::new(move || {
+        let planning = shared.host.aside(Box::new(move || {
             let _ = done.send(plan::plan(&as_found).ok());
         }));
         shared.host.spawn(Box::pin(async move {

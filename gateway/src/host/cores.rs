@@ -10,11 +10,27 @@ use tracing::{info, warn};
 /// Cores for each lane of a gateway, below which none is pinned.
 const CORES_EACH: usize = 2;
 
-/// A core for a thread, and where it might run without it.
+/// A core for a thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pin {
-    core: usize,
-    anywhere: CpuSet,
+pub(super) struct Pin(usize);
+
+/// All cores that threads of this process may run on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Anywhere(Option<CpuSet>);
+
+impl Anywhere {
+    /// As it is for the calling thread, which nobody keeps to a core.
+    pub fn here() -> Self {
+        Self(sched_getaffinity(None).ok())
+    }
+
+    /// Lets the calling thread run there, whoever started it.
+    pub fn go(&self) {
+        if let Self(Some(cores)) = self {
+            // The thread it was taken from runs there.
+            let _ = sched_setaffinity(None, cores);
+        }
+    }
 }
 
 impl Pin {
@@ -28,24 +44,17 @@ impl Pin {
         if time.get() < allowed.len() {
             return None;
         }
-        let core = core_of(lane, &one_of_each(&allowed, siblings))?;
-        Some(Self { core, anywhere })
+        core_of(lane, &one_of_each(&allowed, siblings)).map(Self)
     }
 
     /// Keeps the calling thread to the core.
     pub fn keep(&self, name: &str) {
         let mut only = CpuSet::new();
-        only.set(self.core);
+        only.set(self.0);
         match sched_setaffinity(None, &only) {
-            Ok(()) => info!("{name} keeps to core {}", self.core),
-            Err(error) => warn!("{name} cannot keep to core {}: {error}", self.core),
+            Ok(()) => info!("{name} keeps to core {}", self.0),
+            Err(error) => warn!("{name} cannot keep to core {}: {error}", self.0),
         }
-    }
-
-    /// Lets the calling thread, which one that is kept has started, run anywhere.
-    pub fn leave(&self) {
-        // It has run there before.
-        let _ = sched_setaffinity(None, &self.anywhere);
     }
 }
 
@@ -83,8 +92,9 @@ fn listed(text: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::{BoxFuture, Host, RealHost};
     use std::collections::BTreeSet;
-    use tokio::task::spawn_blocking;
+    use std::sync::mpsc;
 
     /// The cores of all lanes of a gateway, the `index`th of its host.
     fn cores_of(cores: usize, lanes: usize, index: usize) -> Vec<Option<usize>> {
@@ -127,15 +137,20 @@ mod tests {
     fn a_lane_stays_on_its_core_and_what_it_hands_over_may_run_anywhere() {
         let anywhere = sched_getaffinity(None).expect("known");
         let core = (0..CpuSet::MAX_CPU).find(|core| anywhere.is_set(*core)).expect("one");
-        let pin = Pin { core, anywhere };
+        let (said, lane) = mpsc::channel();
         let where_to = || sched_getaffinity(None).expect("known");
-        let lane = std::thread::spawn(move || {
-            let runtime = super::super::real::lane_runtime(Some(pin)).expect("a runtime");
-            pin.keep("lane-0");
-            let handed_over = runtime.block_on(async { spawn_blocking(where_to).await });
-            (where_to(), handed_over.expect("no panic"))
-        });
-        let (lane, handed_over) = lane.join().expect("no panic");
+        let start = move || -> BoxFuture<()> {
+            Pin(core).keep("lane-0");
+            let by_job = said.clone();
+            Box::pin(async move {
+                said.send(where_to()).expect("somebody listens");
+                let job = move || by_job.send(where_to()).expect("somebody listens");
+                RealHost.compute(Box::new(job)).await.expect("no panic");
+            })
+        };
+        let thread = LaneThread { name: "lane-0".to_owned(), number: 0, of: 1 << 20 };
+        RealHost.spawn_lane(thread, Box::new(start)).expect("a thread");
+        let [lane, handed_over] = [0, 1].map(|_| lane.recv().expect("said"));
         assert!(lane.count() == 1 && lane.is_set(core));
         assert_eq!(handed_over, anywhere);
     }

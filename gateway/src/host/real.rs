@@ -1,12 +1,15 @@
 //! The operating system.
 
-use super::cores::Pin;
+use super::cores::{Anywhere, Pin};
 use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
 use quinn::Runtime;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
+use tokio::runtime;
 use tracing::warn;
 use units::TimeNs;
 
@@ -36,8 +39,10 @@ impl Host for RealHost {
     }
 
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+        // While nobody is kept to a core yet.
+        LazyLock::force(&COMPUTING);
         let pin = Pin::of(&thread);
-        let runtime = lane_runtime(pin)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {
@@ -49,6 +54,11 @@ impl Host for RealHost {
     }
 
     fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+        let done = COMPUTING.spawn_blocking(job);
+        Box::pin(async move { done.await.map_err(|_| JobPanicked) })
+    }
+
+    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
         let done = tokio::task::spawn_blocking(job);
         Box::pin(async move { done.await.map_err(|_| JobPanicked) })
     }
@@ -80,15 +90,16 @@ impl Host for RealHost {
     }
 }
 
-/// The executor of a lane.
-pub(super) fn lane_runtime(pin: Option<Pin>) -> io::Result<tokio::runtime::Runtime> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    if let Some(pin) = pin {
-        // Whoever computes for it would be kept where it is.
-        runtime.on_thread_start(move || pin.leave());
-    }
-    runtime.enable_all().build()
-}
+/// Threads for jobs, one for each core: of more, each that wakes up holds up those that all wait
+/// for. They belong to the process, as its cores do.
+static COMPUTING: LazyLock<runtime::Runtime> = LazyLock::new(|| {
+    let (cores, anywhere) = (available_parallelism().map_or(1, NonZero::get), Anywhere::here());
+    let mut threads = runtime::Builder::new_current_thread();
+    threads.thread_name("compute").max_blocking_threads(cores);
+    // A lane that starts one would keep it to its own core.
+    threads.on_thread_start(move || anywhere.go());
+    threads.build().expect("without timers and sockets nothing can fail")
+});
 
 /// Buffers that the system, without a word, made smaller than they were to be, and what would
 /// help.
@@ -111,6 +122,8 @@ fn shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+    use std::sync::Mutex;
 
     fn socket(buffer_bytes: usize) -> Socket {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
@@ -131,5 +144,23 @@ mod tests {
         assert!(said[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{said:?}");
         assert!(said[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{said:?}");
         assert!(shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_jobs_is_computed_by_as_many_threads_as_there_are_cores() {
+        let threads = Arc::new(Mutex::new(HashSet::new()));
+        let jobs: Vec<_> = (0..200)
+            .map(|_| {
+                let threads = Arc::clone(&threads);
+                RealHost.compute(Box::new(move || {
+                    threads.lock().expect("no panic").insert(std::thread::current().id());
+                }))
+            })
+            .collect();
+        for job in jobs {
+            job.await.expect("no panic");
+        }
+        let (threads, cores) = (threads.lock().expect("no panic").len(), available_parallelism());
+        assert!(threads <= cores.expect("known").get(), "{threads} threads");
     }
 }

@@ -86,6 +86,10 @@ impl Host for VirtualHost {
         })
     }
 
+    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+        self.compute(job)
+    }
+
     fn bind(
         &self,
         address: SocketAddr,

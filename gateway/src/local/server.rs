@@ -361,7 +361,7 @@ impl Server {
             // Whoever asked may have gone.
             let _ = done.send(memory.open(bytes));
         };
-        let _ = self.host.compute(Box::new(open)).await;
+        let _ = self.host.aside(Box::new(open)).await;
         let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
         opened.map_err(|error| error.to_string())
     }

@@ -69,6 +69,10 @@ impl Host for Cursed {
         RealHost.compute(if cursed { Box::new(bug) } else { work })
     }
 
+    fn aside(&self, job: Work) -> BoxFuture<Result<(), JobPanicked>> {
+        RealHost.aside(job)
+    }
+
     fn bind(
         &self,
         address: SocketAddr,
