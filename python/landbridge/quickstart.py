@@ -106,7 +106,7 @@ def _overwrite(text: str) -> None:
 
 
 def _trainer(options: argparse.Namespace) -> None:
-    """One rank: says progress and then its result, a JSON object a line."""
+    """One rank: says its result, and rank 0 its progress before, a JSON object a line."""
     size = _config.parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train(group, options.steps)
@@ -119,7 +119,9 @@ def _trainer(options: argparse.Namespace) -> None:
     print(json.dumps(result), flush=True)
 
 
-def _say(what: str, done: int, of: int, note: str = "") -> None:
+def _say(group: Group, what: str, done: int, of: int, note: str = "") -> None:
+    if group.rank:
+        return  # nobody reads it before rank 0 is done, which waits for whoever cannot write
     print(json.dumps({"what": what, "done": done, "of": of, "note": note}), flush=True)
 
 
@@ -134,7 +136,7 @@ def _train(group: Group, steps: int) -> Tuple[List[float], float]:
         means: List[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
         loss = means.pop()
         model.step(means)
-        _say("training", step + 1, steps, f"loss {loss:.4f}")
+        _say(group, "training", step + 1, steps, f"loss {loss:.4f}")
     return model.weights(), loss
 
 
@@ -161,7 +163,7 @@ def _exchange(group: Group, size: int, iterations: int) -> Tuple[List[List[int]]
         timing = operation.timing
         assert timing is not None
         timings.append(list(timing))
-        _say("all-reduce", iteration + 1, iterations)
+        _say(group, "all-reduce", iteration + 1, iterations)
     return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
 
 

@@ -43,6 +43,15 @@ def test_the_quickstart_passes_its_own_checks():
     assert sum(stages) == pytest.approx(report["allreduce"]["seconds_median"])
 
 
+def test_many_steps_do_not_fill_the_pipe_of_a_rank_that_is_not_read():
+    """Of 64 KiB, into which the progress of 900 steps fits."""
+    words = ["--json", "--rtt", "1 ms", "--loss", "0 %", "--ranks", "1,1"]
+    words += ["--size", "4 KiB", "--steps", "2000", "--iterations", "1"]
+    line = [sys.executable, "-m", "landbridge.quickstart", *words]
+    done = subprocess.run(line, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0
+
+
 def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
     code, said, shown = on_a_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
     assert code == 0, shown
