@@ -1,61 +1,72 @@
 """TOML for Python before 3.11, which has no parser: as much of it as config files use.
 
-Tables, strings, numbers, booleans and arrays on one line. What else TOML has is refused, with
+Tables, also inline, arrays, strings, numbers and booleans. What else TOML has is refused, with
 its line, and never misread.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Pattern, Tuple
 
 _KEY = r"[A-Za-z0-9_-]+"
-_HEADER = re.compile(rf"\[\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
-_PAIR = re.compile(rf"({_KEY}(?:\s*\.\s*{_KEY})*)\s*=\s*")
+_PATH = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
+_HEADER = re.compile(rf"\[[ \t]*({_PATH})[ \t]*\]")
+_PAIR = re.compile(rf"({_PATH})[ \t]*=[ \t]*")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\["\\tnr])*)"(?!")')
 _LITERAL = re.compile(r"'([^'\x00-\x08\x0a-\x1f\x7f]*)'(?!')")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9]+)?")
 _ESCAPES = {'\\"': '"', "\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
+_BLANK = re.compile(r"[ \t]*")
+_COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
+#: Also lines, and comments at their ends.
+_GAP = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 
 
 class TomlError(ValueError):
     """Text that is no TOML, or TOML beyond what this reads."""
 
 
+class _Inline(Dict[str, Any]):
+    """A table that nothing is added to after its brace."""
+
+
 def loads(text: str) -> Dict[str, Any]:
     """The root table. Raises :class:`TomlError`, naming the line."""
+    text = text.replace("\r\n", "\n")
     root: Dict[str, Any] = {}
     table = root
     headers = set()
-    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
-        line = line.strip(" \t")
+    at = _after(_GAP, text, 0)
+    while at < len(text):
         try:
-            header = _HEADER.match(line)
+            header = _HEADER.match(text, at)
             if header:
-                _end(line, header.end())
                 path = tuple(_parts(header.group(1)))
                 if path in headers:
                     raise TomlError(f"table [{'.'.join(path)}] twice")
                 headers.add(path)
-                table = _descend(root, list(path))
-            elif line and not line.startswith("#"):
-                _pair(table, line)
+                table, end = _descend(root, list(path)), header.end()
+            else:
+                end = _pair(table, text, at)
+            at = _after(_GAP, text, _end(text, end))
         except TomlError as error:
-            raise TomlError(f"line {number}: {error}") from None
+            line = text.count("\n", 0, at) + 1
+            raise TomlError(f"line {line}: {error}") from None
     return root
 
 
-def _pair(table: Dict[str, Any], line: str) -> None:
-    match = _PAIR.match(line)
+def _pair(table: Dict[str, Any], text: str, at: int) -> int:
+    match = _PAIR.match(text, at)
     if not match:
         raise TomlError("neither a [table] nor a `key = value`")
     *path, key = _parts(match.group(1))
-    value, end = _value(line, match.end())
-    _end(line, end)
+    value, end = _value(text, match.end())
     table = _descend(table, path)
     if key in table:
         raise TomlError(f"key `{key}` twice")
     table[key] = value
+    return end
 
 
 def _parts(path: str) -> List[str]:
@@ -65,49 +76,71 @@ def _parts(path: str) -> List[str]:
 def _descend(table: Dict[str, Any], path: List[str]) -> Dict[str, Any]:
     for part in path:
         table = table.setdefault(part, {})
-        if not isinstance(table, dict):
+        if not isinstance(table, dict) or isinstance(table, _Inline):
             raise TomlError(f"`{part}` is a value and a table")
     return table
 
 
-def _value(line: str, at: int) -> Tuple[Any, int]:
-    string, literal = _STRING.match(line, at), _LITERAL.match(line, at)
+def _value(text: str, at: int) -> Tuple[Any, int]:
+    string, literal = _STRING.match(text, at), _LITERAL.match(text, at)
     if string:
         return re.sub(r"\\.", lambda found: _ESCAPES[found.group()], string.group(1)), string.end()
     if literal:
         return literal.group(1), literal.end()
     for word, value in (("true", True), ("false", False)):
-        if line.startswith(word, at):
+        if text.startswith(word, at):
             return value, at + len(word)
-    if line.startswith("[", at):
-        return _array(line, at + 1)
-    number = _NUMBER.match(line, at)
+    if text.startswith("[", at):
+        return _array(text, at + 1)
+    if text.startswith("{", at):
+        return _inline(text, at + 1)
+    number = _NUMBER.match(text, at)
     if not number:
-        raise TomlError("a value that is no string, number, boolean or array on one line")
+        raise TomlError("a value that is no string, number, boolean, array or inline table")
     digits = number.group().replace("_", "")
     return (float if re.search("[.eE]", digits) else int)(digits), number.end()
 
 
-def _array(line: str, at: int) -> Tuple[List[Any], int]:
+def _array(text: str, at: int) -> Tuple[List[Any], int]:
     items: List[Any] = []
     while True:
-        at = _blank(line, at)
-        if line.startswith("]", at):
+        at = _after(_GAP, text, at)
+        if text.startswith("]", at):
             return items, at + 1
-        value, at = _value(line, at)
+        value, at = _value(text, at)
         items.append(value)
-        at = _blank(line, at)
-        if line.startswith(",", at):
+        at = _after(_GAP, text, at)
+        if text.startswith(",", at):
             at += 1
-        elif not line.startswith("]", at):
-            raise TomlError("an array that does not end on its line")
+        elif not text.startswith("]", at):
+            raise TomlError("an array that does not end")
 
 
-def _blank(line: str, at: int) -> int:
-    return len(line) - len(line[at:].lstrip(" \t"))
+def _inline(text: str, at: int) -> Tuple[_Inline, int]:
+    """On one line, and without a comma at its end."""
+    table: Dict[str, Any] = {}
+    at = _after(_BLANK, text, at)
+    if text.startswith("}", at):
+        return _Inline(), at + 1
+    while True:
+        at = _after(_BLANK, text, _pair(table, text, at))
+        if text.startswith("}", at):
+            return _Inline(table), at + 1
+        if not text.startswith(",", at):
+            raise TomlError("an inline table that does not end on its line")
+        at = _after(_BLANK, text, at + 1)
 
 
-def _end(line: str, at: int) -> None:
-    rest = line[at:].lstrip(" \t")
-    if rest and not rest.startswith("#"):
+def _after(what: Pattern[str], text: str, at: int) -> int:
+    """Past as much of it as there is, perhaps nothing."""
+    found = what.match(text, at)
+    return found.end() if found else at
+
+
+def _end(text: str, at: int) -> int:
+    """Of a line."""
+    at = _after(_COMMENT, text, at)
+    rest = text[at:].split("\n", 1)[0]
+    if rest:
         raise TomlError(f"`{rest}` after the value")
+    return at

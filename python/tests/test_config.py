@@ -101,15 +101,31 @@ def test_what_is_no_quantity_is_refused(text):
         _config.parse_bytes(text)
 
 
+#: Of every deployment that the repository shows.
+EXAMPLES = sorted(CONFIGS.glob("*region*/*.toml"))
+
 needs_tomllib = pytest.mark.skipif(sys.version_info < (3, 11), reason="nothing to compare with")
 
 
 @needs_tomllib
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("two-region/*.toml")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_the_small_reader_reads_the_example_configs(path):
     import tomllib
 
     assert _toml.loads(path.read_text()) == tomllib.loads(path.read_text())
+
+
+def test_the_small_reader_reads_arrays_over_lines_and_inline_tables():
+    text = "a = [ # one\n  { at = '07:00', b.c = 1 },\n\n  { },\n] # two\n[d]\ne = [1,\n2]"
+    assert _toml.loads(text) == {"a": [{"at": "07:00", "b": {"c": 1}}, {}], "d": {"e": [1, 2]}}
+    for wrong, words in [
+        ("\n\na = { b = 1,\n}", "line 3: neither"),
+        ("a = { b = 1 }\n[a.c]", "line 2: `a` is a value"),
+        ("a = { b = 1, b = 2 }", "key `b` twice"),
+        ("a = [1,\n2", "line 1: an array that does not end"),
+    ]:
+        with pytest.raises(_toml.TomlError, match=words):
+            _toml.loads(wrong)
 
 
 PIECES = [
@@ -118,6 +134,10 @@ PIECES = [
     *("b = true", "b = false # c", "l = [1, 2,]", "l = ['a', \"b\"]", "l = [1", "]", "", "  "),
     *("d = 2020-01-01", "h = 0x10", "i = inf", "k = {a = 1}", '"q" = 1', "x = 01", "x 1", "= 1"),
     *('s = "a" b', "n = 1__0", "n = 1.", "n = .5", "n = +3", 's = "\\q"', 's = "\\u0041"'),
+    *("k = {}", "k = { a.b = 1, a.c = [{ d = 2 }, {}] } # c", "k = { a = 1, }"),
+    *("k = { a = 1", "k = { a = 1 b = 2 }", "k = { a = { b = 1 }, a.c = 2 }", "k.b = 1", "[k]"),
+    *("[k.a]", "}", "m = [ # ]", "{ e = 'f, g' },", "1, 2", ", 3", '"]", # c'),
+    *("m = [{ a = 1 },", "[4,", "k = [{ a = 1 }, ]"),
 ]
 
 
