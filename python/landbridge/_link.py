@@ -242,18 +242,23 @@ class _Turn:
         self.thread = threading.get_ident()
 
 
-def attach(path: Path, fd: int, request: Attach) -> Link:
-    """Connects and attaches. Raises ``AttachError``."""
+def attach(path: Path, fd: int, request: Attach, deadline: float) -> Link:
+    """Connects and attaches, before ``deadline`` of ``time.monotonic``. Raises ``AttachError``."""
+    deadline = min(deadline, time.monotonic() + _ANSWER_PATIENCE_S)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(_ANSWER_PATIENCE_S)
         try:
+            _limit(connection, deadline)
             connection.connect(str(path))
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text) from error
         frames = Frames()
-        attached = _ask(connection, frames, fd, request)
+        try:
+            attached = _ask(connection, frames, fd, request, deadline)
+        except socket.timeout as error:
+            text = f"the gateway at {path} does not answer; is it stopped, or its host overloaded?"
+            raise errors.NoGateway(text) from error
         connection.settimeout(None)
     except BaseException:
         connection.close()
@@ -261,11 +266,20 @@ def attach(path: Path, fd: int, request: Attach) -> Link:
     return Link(connection, attached, frames)
 
 
-def _ask(connection: socket.socket, frames: Frames, fd: int, request: Attach) -> Attached:
+def _limit(connection: socket.socket, deadline: float) -> None:
+    """The next call to it ends by then, with ``socket.timeout``."""
+    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+
+
+def _ask(
+    connection: socket.socket, frames: Frames, fd: int, request: Attach, deadline: float
+) -> Attached:
     try:
         socket.send_fds(connection, [FIRST_BYTE], [fd])
         connection.sendall(REQUESTS.frame(request))
-        answer = _first(connection, frames)
+        answer = _first(connection, frames, deadline)
+    except socket.timeout:
+        raise
     except (OSError, DecodeError) as error:
         raise errors.Refused(f"the gateway ended the connection: {error}") from error
     if isinstance(answer, Refused):
@@ -278,8 +292,9 @@ def _ask(connection: socket.socket, frames: Frames, fd: int, request: Attach) ->
     return answer
 
 
-def _first(connection: socket.socket, frames: Frames) -> Response:
+def _first(connection: socket.socket, frames: Frames, deadline: float) -> Response:
     while True:
+        _limit(connection, deadline)
         data = connection.recv(_READ_BYTES)
         if not data:
             raise ConnectionResetError("closed without an answer")

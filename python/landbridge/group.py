@@ -39,7 +39,8 @@ def connect(
     ``config`` is the region's file, as for ``landbridge run``; ``gateway`` and ``job`` choose
     where it has several. ``arena`` is the memory that contributions and results lie in: twice
     the bytes that are under way at once, and what ``Group.empty`` hands out. All of it is
-    touched here, so that no step waits for pages. ``timeout`` is in seconds.
+    touched here, so that no step waits for pages. ``timeout`` is in seconds; it holds, but for a
+    moment, also where the gateway is stopped.
 
     Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
     did not connect in time.
@@ -113,7 +114,7 @@ class Group:
         not ended, since ranks may have come to different places of the step: also without a
         ``failure``, where this rank gave up for a reason of its own, such as Ctrl-C. Raises
         ``failure`` itself when it is the caller's fault, so that another try would fail as
-        well; otherwise what ``connect`` raises, and ``Closed``.
+        well; otherwise what ``connect`` raises, and ``Closed``. ``timeout`` holds as there.
         """
         self._check_caller()
         nanoseconds(timeout)  # or it is none
@@ -150,7 +151,7 @@ class Group:
         while True:
             self._attach(deadline)
             try:
-                return self.barrier(max(deadline - time.monotonic(), 0.001))
+                return self._await_all(max(deadline - time.monotonic(), 0.001))
             except (errors.RanksDisagree, errors.BadRequest):
                 raise
             except errors.CollectiveFailed as failure:
@@ -161,6 +162,16 @@ class Group:
                 time.sleep(_MEET_AGAIN_S)
                 if self._state.is_agreed:
                     self._state.end(self._state.link, f"given up after: {failure}")
+
+    def _await_all(self, timeout: float) -> None:
+        """A barrier that ends in time also where the gateway is stopped."""
+        link = self._state.link
+        try:
+            self.barrier_async(timeout).wait(timeout + _ANSWER_S)
+        except errors.WaitTimeout as silence:
+            text = "the gateway does not answer; is it stopped, or its host overloaded?"
+            self._state.end(link, text)
+            raise errors.NoGateway(f"{self._place.socket}: {text}") from silence
 
     def _attach(self, deadline: float) -> None:
         state = self._state
@@ -187,7 +198,7 @@ class Group:
         attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
         while True:
             try:
-                link = _link.attach(place.socket, self._arena.fd, attach)
+                link = _link.attach(place.socket, self._arena.fd, attach, deadline)
                 break
             except errors.NoGateway:
                 # It may be on its way up again.
@@ -540,6 +551,8 @@ def _clash(theirs: Tuple[Slot, Slot], slots: Tuple[Slot, Slot]) -> bool:
 
 #: Between tries to meet: a gateway or a rank takes longer to come back.
 _MEET_AGAIN_S = 0.1
+#: Within which a gateway that runs says whom a timeout was too short for; docs/failures.md.
+_ANSWER_S = 2.0
 #: A slot of no bytes.
 _NOWHERE = (0, 0)
 

@@ -159,6 +159,57 @@ def test_an_epoch_that_changes_between_collectives_is_told(own_lab):
         assert on_all((east, west), lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
 
 
+@contextlib.contextmanager
+def stopped(lab, region):
+    """Its gateway does nothing, and its socket stays."""
+    process = lab._processes[region]
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def silence_is_told():
+    begun = time.monotonic()
+    with pytest.raises(landbridge.NoGateway, match="east.sock.* does not answer"):
+        yield
+    assert time.monotonic() - begun < 10, "of thirty and more seconds"
+
+
+def test_no_patience_is_outlasted_by_a_gateway_that_is_stopped(own_lab, monkeypatch):
+    place = {"config": own_lab.config("east"), "rank": 0, "arena": "1 MiB"}
+    with stopped(own_lab, "east"), silence_is_told():
+        landbridge.connect(**place, timeout=1)
+    with attached(own_lab) as groups:
+        with stopped(own_lab, "east"), silence_is_told():
+            groups[0].recover(timeout=1)
+        assert on_all(groups, step_of_survivor) == [2, 2]
+        barrier_async = landbridge.Group.barrier_async
+        with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
+
+            def stop_and_post(group, timeout, **options):
+                stack.enter_context(stopped(own_lab, "east"))
+                return barrier_async(group, timeout, **options)
+
+            patch.setattr(landbridge.Group, "barrier_async", stop_and_post)
+            with silence_is_told():
+                groups[0].recover(timeout=2)
+        assert on_all(groups, step_of_survivor) == [2, 2]
+
+
+def step_of_survivor(group):
+    """Where a rank's last words were heard late, another may meet with them first."""
+    while True:
+        try:
+            group.recover(timeout=60)
+            return group.all_reduce(ONES, "sum")[0]
+        except landbridge.CollectiveFailed as failure:
+            print(group.rank, failure)
+
+
 def test_what_the_caller_did_wrong_is_not_tried_again(own_lab):
     with attached(own_lab) as groups:
 
