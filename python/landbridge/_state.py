@@ -77,6 +77,11 @@ class State:
         """Whether the trainer posts in the epoch under way."""
         return not self.is_over and self.epoch == self._agreed
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was once, for a failure is recovered from, and was not closed."""
+        return self.agreements > 0 and not self.closed
+
     def agree(self) -> None:
         """The trainer begins its step anew, in the epoch under way."""
         with self._lock:

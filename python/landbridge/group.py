@@ -559,6 +559,20 @@ _NOWHERE = (0, 0)
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
+def chosen(group: Optional[Group]) -> Group:
+    """``group``, or else the only one that this process has connected and not closed. Raises
+    ``ConfigError`` where there is none, or several."""
+    if group is not None:
+        return group
+    me = os.getpid()
+    connected = [g for g in list(_groups) if g._owner == me and g._state.is_connected]
+    if len(connected) != 1:
+        count = len(connected) or "no"
+        text = f"{count} groups are connected in this process, not one"
+        raise errors.ConfigError(f"{text}: give the `group` that is meant, from `connect`")
+    return connected[0]
+
+
 def _after_fork() -> None:
     for group in list(_groups):
         group._posting = threading.RLock()

@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 import time
+import warnings
 import weakref
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -154,6 +156,42 @@ def test_modules_of_different_shape_are_told_before_anything_is_overwritten(grou
         assert torch.equal(module.weight, before)
 
     on_all(groups, step)
+
+
+def test_the_only_group_of_a_process_need_not_be_named(monkeypatch):
+    monkeypatch.setattr(landbridge.group, "_groups", weakref.WeakSet())
+    model = torch.nn.Linear(3, 3)
+    uses = (sync_module, check_module, FlatGrads, lambda _: State())
+
+    def refused(count):
+        for use in uses:
+            with pytest.raises(landbridge.ConfigError, match=f"{count} groups are connected"):
+                use(model)
+
+    refused("no")
+    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+        sync_module(model)
+        assert check_module(model) == check_module(model, group)
+        assert FlatGrads(model).group is State().group is group
+        assert in_fork(partial(refused, "no")) == 0, "it is connected in its parent"
+        with stand_in.alone():
+            refused(2)
+        assert State().group is group, "that is closed"
+    refused("no")
+
+
+def in_fork(function):
+    """The exit code of a forked process that calls it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads
+        child = os.fork()
+    if child == 0:
+        try:
+            function()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 _forward = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional, Set
 import torch
 
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
-from ..group import Group
+from ..group import Group, chosen
 from ..operation import DEFAULT_TIMEOUT_S, Operation
 from ._local import LocalRanks
 
@@ -19,7 +19,7 @@ _BUCKET_BYTES = 25 << 20
 class FlatGrads:
     """Lays the gradients of a module into the arena, and averages them without a copy.
 
-        grads = landbridge.torch.FlatGrads(model, group)
+        grads = landbridge.torch.FlatGrads(model)
         for batch in batches:
             grads.zero()
             loss(model, batch).backward()   # sends each bucket as soon as it is complete
@@ -35,17 +35,20 @@ class FlatGrads:
     intact. After ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends
     them again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin
     the step again by ``zero``.
+
+    ``group`` is the only one that this process has connected, where it is not given.
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
-        group: Group,
+        group: Optional[Group] = None,
         *,
         weight: float = 1.0,
         bucket_bytes: int = _BUCKET_BYTES,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        group = chosen(group)
         # Nothing is reduced inside the site: each trainer is a rank of the fabric.
         LocalRanks(group, None)
         self.group = group

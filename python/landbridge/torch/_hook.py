@@ -10,14 +10,15 @@ import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
-from ..group import Group
+from ..group import Group, chosen
 from ..operation import DEFAULT_TIMEOUT_S, Latch, Operation
 from ._local import LocalRanks
 from ._site import Site
 
 
 class State:
-    """What ``all_reduce_hook`` needs; one for each model.
+    """What ``all_reduce_hook`` needs; one for each model. ``group`` is the only one that this
+    process has connected, where it is not given.
 
     Without ``process_group`` every rank hands its gradients to the gateway directly, which adds
     up those of its host: the way for one or two ranks a host.
@@ -42,13 +43,13 @@ class State:
 
     def __init__(
         self,
-        group: Group,
+        group: Optional[Group] = None,
         process_group: Optional[Any] = None,
         *,
         weight: float = 1.0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        self.group = group
+        self.group = group = chosen(group)
         #: How long to wait for the other ranks' gradients, in seconds.
         self.timeout = timeout
         #: Why gradients were not averaged, until ``recover``.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections import deque
-from typing import Deque, Iterator, List, NamedTuple, Tuple
+from typing import Deque, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
 from ..errors import ArenaFull
-from ..group import Group
+from ..group import Group, chosen
 from ..operation import Operation
 
 #: Bytes that one broadcast carries; it takes twice as many of the arena.
@@ -19,12 +19,14 @@ _CHUNK_BYTES = 1 << 20
 _UNDER_WAY_MAX = 16
 
 
-def sync_module(module: torch.nn.Module, group: Group, root: int = 0) -> None:
-    """Gives every rank the parameters and buffers of ``root``, bit for bit.
+def sync_module(module: torch.nn.Module, group: Optional[Group] = None, root: int = 0) -> None:
+    """Gives every rank the parameters and buffers of ``root``, bit for bit. ``group`` is the only
+    one that this process has connected, where it is not given.
 
     Raises ``RanksDisagree`` when the ranks' modules differ in names, shapes or dtypes, and
     whatever collectives raise; parts of the module are overwritten then.
     """
+    group = chosen(group)
     group.barrier(layout=names_digest(module))
     broadcast([tensor for _, tensor in _tensors(module)], group, root)
     check_module(module, group)
@@ -42,13 +44,13 @@ def broadcast(tensors: List[torch.Tensor], group: Group, root: int) -> None:
         last.finish()
 
 
-def check_module(module: torch.nn.Module, group: Group) -> int:
-    """The digest of the module, equal on every rank.
+def check_module(module: torch.nn.Module, group: Optional[Group] = None) -> int:
+    """The digest of the module, equal on every rank. ``group`` as for ``sync_module``.
 
     Raises ``RanksDisagree`` on every rank when parameters or buffers differ anywhere.
     """
     digest = module_digest(module)
-    group.barrier(layout=digest)
+    chosen(group).barrier(layout=digest)
     return digest
 
 
