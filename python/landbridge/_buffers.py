@@ -63,6 +63,9 @@ def adapt(array: Any, dtype: Optional[Dtype] = None) -> Adapter:
         return _Torch(torch, array, dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
+        masked = sys.modules.get("numpy.ma")
+        if masked is not None and isinstance(array, masked.MaskedArray):
+            raise UnsupportedArray("the mask of a masked array would be lost; see its `filled`")
         return _Numpy(numpy, numpy.asarray(array), dtype)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):
@@ -200,6 +203,7 @@ class _Numpy(Adapter):
     def check_writable(self) -> None:
         if not self.array.flags.writeable:
             raise UnsupportedArray("a result needs a writable array")
+        _check_apart(self.shape, self.array.strides, self.array.itemsize)
 
     def store(self, block: Block) -> None:
         self._numpy.copyto(self._over(block), self.array)
@@ -251,13 +255,21 @@ class _Torch(Adapter):
         return address
 
     def check_writable(self) -> None:
-        """Every dense tensor is."""
+        if self.array.is_inference() and not self._torch.is_inference_mode_enabled():
+            text = "a tensor made in inference mode is written only there"
+            raise UnsupportedArray(f"{text}; give another for the result")
+        _check_apart(self.shape, self.array.stride(), 1)
 
     def store(self, block: Block) -> None:
         self._over(block).copy_(self.array)
 
     def load(self, block: Block) -> None:
-        self.array.copy_(self._over(block))
+        if self.array.is_inference():
+            # Whoever waits may not be in the mode that it was posted in.
+            with self._torch.inference_mode():
+                self.array.copy_(self._over(block))
+        else:
+            self.array.copy_(self._over(block))
 
     def fresh(self, block: Block) -> Any:
         return self._over(block).clone()
@@ -274,6 +286,17 @@ def _from_dlpack(array: Any, dtype: Optional[Dtype]) -> Adapter:
         return _Numpy(numpy, numpy.from_dlpack(array), dtype)
     except (BufferError, RuntimeError, TypeError) as error:
         raise UnsupportedArray(f"a DLPack array that NumPy cannot take: {error}") from error
+
+
+def _check_apart(shape: Tuple[int, ...], strides: Sequence[int], itemsize: int) -> None:
+    """That each element has a place of its own: dimension by dimension, from the innermost, past
+    what lies inside. Strange orders in which elements interlock are refused as well."""
+    inside = itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape)):
+        if size > 1 and stride < inside and 0 not in shape:
+            text = "elements share memory, as after `expand` or `broadcast_to`"
+            raise UnsupportedArray(f"a result needs a place for each element, but {text}")
+        inside += stride * (size - 1)
 
 
 def _cast(view: memoryview, code: Any, shape: Tuple[int, ...]) -> memoryview:

@@ -108,12 +108,41 @@ def test_bf16_of_ml_dtypes(arena):
 @pytest.mark.parametrize(
     "wrong",
     [[1.0], "text", numpy.zeros(1, ">f4"), numpy.zeros(1, "complex64"), numpy.zeros(1, bool),
-     numpy.array(["x"]), array.array("b", [1])],
-    ids=["list", "str", "big endian", "complex", "bool", "strings", "i8"],
+     numpy.array(["x"]), array.array("b", [1]), numpy.ma.zeros(1, "float32")],
+    ids=["list", "str", "big endian", "complex", "bool", "strings", "i8", "masked"],
 )  # fmt: skip
 def test_what_cannot_take_part_is_refused(wrong):
     with pytest.raises(UnsupportedArray):
         _buffers.adapt(wrong)
+
+
+def test_a_result_needs_a_place_for_each_element():
+    strided = numpy.lib.stride_tricks.as_strided
+    zeros = numpy.zeros((6, 4), "float32")
+    for good in (zeros, zeros.T, zeros[::-2, 1::2], zeros[:, :0]):
+        _buffers.adapt(good).check_writable()
+    for wrong in (strided(zeros, (3,), (0,)), strided(zeros, (3, 3), (4, 4))):
+        with pytest.raises(UnsupportedArray, match="share memory"):
+            _buffers.adapt(wrong).check_writable()
+    torch = pytest.importorskip("torch")
+    zeros = torch.zeros(6, 4)
+    for good in (zeros, zeros.T, zeros[::2, 1::2], zeros[:1, :1].expand(1, 1)):
+        _buffers.adapt(good).check_writable()
+    for wrong in (torch.zeros(1).expand(4), zeros.as_strided((3, 3), (1, 1))):
+        with pytest.raises(UnsupportedArray, match="share memory"):
+            _buffers.adapt(wrong).check_writable()
+
+
+def test_torch_tensors_of_inference_mode_are_written_only_there(arena):
+    torch = pytest.importorskip("torch")
+    block = there_and_back(arena, torch.ones(3))[1]
+    with torch.inference_mode():
+        out = _buffers.adapt(torch.zeros(3))
+        out.check_writable()
+    out.load(block)  # waited for elsewhere
+    assert out.array.tolist() == [1, 1, 1]
+    with pytest.raises(UnsupportedArray, match="inference mode"):
+        out.check_writable()
 
 
 class Exporter:
