@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib
 import math
+import operator
 import sys
 from typing import Any, Optional, Sequence, Tuple, Union
 
@@ -108,11 +109,29 @@ def dtype_of(dtype: Any) -> Dtype:
         return dtype
     if isinstance(dtype, str) and dtype in _LABELS:
         return Dtype.named(dtype)
-    return _named(_numpy().dtype(dtype).name)
+    numpy = _numpy()
+    try:
+        found = numpy.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedArray(f"{dtype!r} is no dtype: {error}") from error
+    return _named(_native(found).name)
+
+
+def _native(dtype: Any) -> Any:
+    if not dtype.isnative:
+        raise UnsupportedArray("elements of the other byte order are not supported")
+    return dtype
 
 
 def _shape(shape: Shape) -> Tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = (shape,) if isinstance(shape, int) else shape
+    try:
+        found = tuple(map(operator.index, sizes))
+    except TypeError:
+        found = (-1,)
+    if min(found, default=0) < 0:
+        raise UnsupportedArray(f"shape {shape!r}: accepted: whole numbers from 0")
+    return found
 
 
 def _named(name: str) -> Dtype:
@@ -173,13 +192,14 @@ class _Memory(Adapter):
             raise UnsupportedArray("a result needs a buffer that is writable and contiguous")
 
     def store(self, block: Block) -> None:
-        if self.array.c_contiguous:
+        if self.array.c_contiguous and self.nbytes:
             block.view()[:] = self.array.cast("B")
         else:
             block.view()[:] = self.array.tobytes()
 
     def load(self, block: Block) -> None:
-        self.array.cast("B")[:] = block.view()
+        if self.nbytes:  # without elements it cannot be cast
+            self.array.cast("B")[:] = block.view()
 
     def fresh(self, block: Block) -> memoryview:
         return _cast(memoryview(bytearray(block.view())), self._format, self.shape)
@@ -188,8 +208,7 @@ class _Memory(Adapter):
 class _Numpy(Adapter):
     def __init__(self, numpy: Any, array: Any, dtype: Optional[Dtype]) -> None:
         name = _numpy_name(array.dtype)
-        if not array.dtype.isnative:
-            raise UnsupportedArray("elements of the other byte order are not supported")
+        _native(array.dtype)
         agreed = _agree(_NAMES.get(name), dtype, name, name == "uint16")
         super().__init__(array, agreed, array.shape)
         self._numpy = numpy

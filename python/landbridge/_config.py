@@ -6,6 +6,7 @@ The daemon checks these files whole (``landbridge check``); here only what is us
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import sys
 from pathlib import Path
@@ -54,9 +55,10 @@ def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> 
 
 def parse_bytes(quantity: Union[int, str]) -> int:
     """A number of bytes: an integer, or such as ``"256 MiB"``. Raises ``ConfigError``."""
-    if isinstance(quantity, int):
+    if isinstance(quantity, int) and not isinstance(quantity, bool):
         return quantity
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", quantity)
+    text = quantity if isinstance(quantity, str) else ""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _UNITS:
         units = ", ".join(_UNITS)
         raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, as 256 MiB")
@@ -125,12 +127,14 @@ def _ranks(path: Path, fabric: Dict[str, Any]) -> Tuple[List[float], List[str]]:
     speeds: List[float] = []
     places: List[str] = []
     for name in sorted(regions):
+        if not isinstance(regions[name], dict):
+            raise ConfigError(f"{path}: region.{name}: accepted: a table such as [region.{name}]")
         ranks, given = regions[name].get("ranks"), regions[name].get("speeds")
-        if not isinstance(ranks, int) or ranks < 1:
+        if type(ranks) is not int or ranks < 1:  # `true` is no number
             raise ConfigError(f"{path}: region.{name}.ranks: accepted: a whole number of ranks")
         given = [1.0] * ranks if given is None else given
         usable = isinstance(given, list) and len(given) == ranks
-        if not usable or not all(isinstance(v, (int, float)) and v > 0 for v in given):
+        if not usable or not all(type(v) in (int, float) and 0 < v < math.inf for v in given):
             raise ConfigError(f"{path}: region.{name}.speeds: accepted: {ranks} positive numbers")
         speeds += [float(value) for value in given]
         places += [name] * ranks

@@ -47,7 +47,7 @@ def connect(
     """
     nanoseconds(timeout)  # or it is none
     place = _config.load(config, gateway, job)
-    if rank < 0 or rank >= len(place.speeds):
+    if whole("rank", rank, 1 << 32) >= len(place.speeds):
         last = len(place.speeds) - 1
         raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
     group = Group(place, rank, Arena(_config.parse_bytes(arena)))

@@ -75,6 +75,15 @@ def test_buffers_of_the_standard_library(arena, code, label):
     assert out == source
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_buffers_without_elements(arena, shape):
+    source = memoryview(numpy.zeros(shape, "float32"))
+    adapter, block = there_and_back(arena, source)
+    adapter.check_writable()
+    adapter.load(block)
+    assert (adapter.shape, adapter.nbytes, adapter.fresh(block).nbytes) == (shape, 0, 0)
+
+
 def test_bytes_can_be_contributed_but_hold_no_result(arena):
     adapter, block = there_and_back(arena, b"abc")
     assert bytes(adapter.fresh(block)) == b"abc"
@@ -175,8 +184,12 @@ def test_arrays_over_a_slot_are_the_slot(arena):
         over[1, 2] = 7.0
         assert bytes(block.view()[20:]) == numpy.float32(7).tobytes()
         assert arena.place_of(_buffers.adapt(over).address(), 24) == block.offset
-    with pytest.raises(UnsupportedArray, match="complex64"):
-        _buffers.size_of(3, "complex64")
+    for wrong in ("complex64", "foo", ">f4", "f4,"):
+        with pytest.raises(UnsupportedArray):
+            _buffers.size_of(3, wrong)
+    for wrong in (-1, (2, -3), 1.5, (1.5,), "3"):
+        with pytest.raises(UnsupportedArray, match="shape"):
+            _buffers.size_of(wrong, "f32")
 
 
 def test_jax_arrays_never_share_memory_with_a_slot(arena):

@@ -62,6 +62,9 @@ def test_several_gateways_or_jobs_must_be_chosen_from(region):
         ("east.toml", REGION.replace("[job.train]", "[jab.train]"), "job: missing"),
         ("fabric.toml", "name = 'x'", "region: missing"),
         ("fabric.toml", FABRIC.replace("ranks = 2", "ranks = '2'"), "region.east.ranks"),
+        ("fabric.toml", FABRIC.replace("ranks = 2", "ranks = true"), "region.east.ranks"),
+        ("fabric.toml", "[region]\nwest = 1", "region.west: accepted: a table"),
+        ("fabric.toml", FABRIC.replace("0.5", "true"), "region.west.speeds"),
         ("fabric.toml", FABRIC.replace("0.5", "0.5, 1"), "region.west.speeds"),
         ("train.token", "0f", "64 hexadecimal digits"),
         ("train.token", "zz" * 32, "64 hexadecimal digits"),
@@ -81,6 +84,14 @@ def test_a_file_that_is_missing_is_named(tmp_path):
 def test_a_rank_that_the_fabric_lacks_is_refused_before_anything_is_connected(region):
     with pytest.raises(landbridge.ConfigError, match="rank 3: the fabric has ranks 0 to 2"):
         landbridge.connect(config=region, rank=3)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"arena": 1.5}, {"arena": True}, {"arena": None}, {"rank": -1}, {"rank": 0.5}]
+)
+def test_what_is_no_size_and_no_rank_is_refused(region, wrong):
+    with pytest.raises(landbridge.ConfigError, match="accepted: .*whole|accepted: a number"):
+        landbridge.connect(**{"config": region, "rank": 0, **wrong})
 
 
 def test_a_gateway_that_is_not_there_is_named(region):
