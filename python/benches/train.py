@@ -124,23 +124,27 @@ def ping_pong(count):
 
 
 def copying(group):
-    """An array into a slot, as `all_reduce` does it, and memcpy of as many bytes."""
+    """An array into a slot and out of it, as `all_reduce` does it, and memcpy of as many bytes:
+    by one thread each."""
     from landbridge import _buffers
 
     size = 64 << 20
     source, block = torch.ones(size // 4), group._reserve(size)
     target = torch.ones(size // 4)
-    adapter = _buffers.adapt(source)
-    ours, plain = [], []
+    ways = {
+        "in": lambda: _buffers.adapt(source).store(block),
+        "out": lambda: _buffers.adapt(target).load(block),
+        "memcpy": lambda: ctypes.memmove(target.data_ptr(), source.data_ptr(), size),
+    }
+    seconds = dict.fromkeys(ways, float("inf"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     for _ in range(5 if QUICK else 20):
-        begun = time.perf_counter()
-        adapter.store(block)
-        ours.append(time.perf_counter() - begun)
-        begun = time.perf_counter()
-        ctypes.memmove(target.data_ptr(), source.data_ptr(), size)
-        plain.append(time.perf_counter() - begun)
-    rates = {"bytes_per_second": size / min(ours), "memcpy_bytes_per_second": size / min(plain)}
-    return {**rates, "ratio": min(plain) / min(ours)}
+        for way, copy in ways.items():
+            seconds[way] = min(seconds[way], *timed(copy, 1))
+    torch.set_num_threads(threads)
+    rates = {f"{way}_bytes_per_second": size / least for way, least in seconds.items()}
+    return {**rates, "ratio": seconds["memcpy"] / max(seconds["in"], seconds["out"])}
 
 
 def first_use(config):
@@ -156,9 +160,12 @@ def first_use(config):
     median = statistics.median(map(statistics.median, laters))
     return {
         "arenas": len(runs),
-        "longest_seconds": longest,
+        "longest_median_seconds": longest,
+        "longest_single_seconds": max(map(max, firsts)),
         "median_seconds": median,
         "ratio": longest / median,
+        "first_seconds": firsts,
+        "later_seconds": laters,
     }
 
 

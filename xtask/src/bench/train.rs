@@ -57,8 +57,8 @@ impl Bound {
 
 const BOUNDS: [Bound; 4] = [
     Bound::most("4 KiB through the gateway, over a bare ping-pong", "/round_trip/ratio", 2.5),
-    Bound::least("copy into the arena, over memcpy", "/copy/ratio", 0.7),
-    Bound::most("longest step of first use, over the median", "/first_use/ratio", 2.0),
+    Bound::least("copy into the arena or out of it, over memcpy", "/copy/ratio", 0.7),
+    Bound::most("longest median step of first use, over later steps", "/first_use/ratio", 2.0),
     Bound::least("part of the exchange that is hidden", "/overlap/hidden", 0.8),
 ];
 
@@ -71,7 +71,9 @@ fn page(report: &Value) -> String {
          The ping-pong is of two processes that the kernel places as it likes: on one core it took \
          {:.0} us at the least, and on two they wake each other, as trainer and gateway do; both \
          take turns, and medians are of all turns. A connection's first collective takes some ms \
-         longer, whatever its size, and is none of the steps of first use. `train.json` has the \
+         longer, whatever its size, and is none of the steps of first use. Those are judged by \
+         medians over arenas, for a moment in which the machine did something else comes in one of \
+         them: the longest single step took {:.1} ms. `train.json` has all of them, and the \
          figures unrounded.\n\n\
          | what | measured | beside it | ratio | wanted |\n|---|---|---|---|---|\n",
         report["torch"].as_str().unwrap_or("?"),
@@ -79,6 +81,7 @@ fn page(report: &Value) -> String {
         report["overlap"]["link"]["rtt"].as_str().unwrap_or("?"),
         report["overlap"]["link"]["loss"].as_str().unwrap_or("?"),
         number("/round_trip/least_bare_seconds") * 1e6,
+        number("/first_use/longest_single_seconds") * 1e3,
     );
     let _ = writeln!(
         text,
@@ -90,17 +93,19 @@ fn page(report: &Value) -> String {
     );
     let _ = writeln!(
         text,
-        "| copy into the arena | {:.1} GB/s | memcpy {:.1} GB/s | {:.2} | at least 0.7 |",
-        number("/copy/bytes_per_second") / 1e9,
+        "| copy into the arena, and out of it | {:.1} GB/s, {:.1} GB/s | memcpy {:.1} GB/s | the \
+         lower {:.2} | at least 0.7 |",
+        number("/copy/in_bytes_per_second") / 1e9,
+        number("/copy/out_bytes_per_second") / 1e9,
         number("/copy/memcpy_bytes_per_second") / 1e9,
         number("/copy/ratio"),
     );
     let _ = writeln!(
         text,
-        "| longest step while 256 MiB are first used, of {} arenas | {:.1} ms | median step in them \
-         later {:.1} ms | {:.2} | at most 2 |",
+        "| longest step while 256 MiB are first used, of medians over {} arenas | {:.1} ms | \
+         median step in them later {:.1} ms | {:.2} | at most 2 |",
         number("/first_use/arenas"),
-        number("/first_use/longest_seconds") * 1e3,
+        number("/first_use/longest_median_seconds") * 1e3,
         number("/first_use/median_seconds") * 1e3,
         number("/first_use/ratio"),
     );
