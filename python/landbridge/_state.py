@@ -221,6 +221,9 @@ class State:
     def after_fork(self) -> None:
         """In a forked process: nothing here is ours, and no other thread lives."""
         self._make_locks()
+        # Nobody is told how they end: it is not known here, their callbacks are another process's
+        # matter, and threads that are not there may have held their locks.
+        self.entries, self.commits, self._leaving = {}, {}, set()
         self.hang_up()
 
     def _make_locks(self) -> None:

@@ -230,6 +230,7 @@ class Operation(_UnderWay):
         failed: in a thread of the client's, in one that waits for a collective, or here and now
         when that is so already. There whatever posts or would wait raises ``InCallback``. What it
         raises is logged."""
+        check_process(self._owner)
         with self._lock:
             if not self._ready.is_open:
                 self._callbacks.append(callback)

@@ -9,6 +9,8 @@ import os
 import signal
 import threading
 import time
+import traceback
+import warnings
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,23 @@ def on_all(items, function):
         raise failures[0]
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
     return [results[index] for index in range(len(threads))]
+
+
+def in_fork(function):
+    """The exit code of a forked process that calls it; less than 0 where it hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fork and threads: what it is about
+        child = os.fork()
+    if child == 0:
+        signal.alarm(DEADLINE_S // 2)
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def usage(readers):

@@ -8,14 +8,13 @@ import socket
 import sys
 import threading
 import time
-import warnings
 import weakref
 from functools import partial
 from types import SimpleNamespace
 
 import numpy
 import pytest
-from conftest import DEADLINE_S
+from conftest import DEADLINE_S, in_fork
 from stand_in import alone, attach, free, ready
 
 import landbridge
@@ -198,20 +197,33 @@ def test_waits_in_a_forked_process_say_so():
         _, _, post = (gateway.hear() for _ in range(3))
         gateway.say(ready(post), free(post))
         done.wait_free(DEADLINE_S)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fork and threads: what this is about
-            child = os.fork()
-        if child == 0:
-            signal.alarm(5)
-            try:
-                for wait in (operation.wait, operation.wait_free, commit.wait, done.wait):
-                    with pytest.raises(landbridge.ForkedProcess):
-                        wait()
-                os._exit(0)
-            except BaseException:
-                os._exit(3)
-        _, status = os.waitpid(child, 0)
-        assert status == 0
+
+        def waits():
+            for wait in (operation.wait, operation.wait_free, commit.wait, done.wait):
+                with pytest.raises(landbridge.ForkedProcess):
+                    wait()
+
+        assert in_fork(waits) == 0
+
+
+def test_a_forked_process_closes_what_another_thread_had_locked():
+    """As where that copied a result."""
+    with alone() as (group, gateway):
+        operation, called = group.all_reduce_async(ONES, "sum"), []
+        commit = group.commit_async(3)
+        operation.add_done_callback(called.append)
+
+        def closes():
+            group.close()
+            with pytest.raises(landbridge.ForkedProcess):
+                operation.add_done_callback(called.append)
+            assert not called and not operation.is_ready() and not commit.is_done()
+
+        with operation._lock:
+            assert in_fork(closes) == 0
+        post = gateway.hear()
+        gateway.say(ready(post), free(post))
+        assert operation.wait(DEADLINE_S)[0] == 0 and called == [operation]
 
 
 def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():

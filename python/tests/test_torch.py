@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 import weakref
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import pytest
 
 import landbridge
 import stand_in
-from conftest import DEADLINE_S, attached, on_all, usage
+from conftest import DEADLINE_S, attached, in_fork, on_all, usage
 from landbridge._lab import Lab
 from landbridge.operation import Operation
 
@@ -178,20 +177,6 @@ def test_the_only_group_of_a_process_need_not_be_named(monkeypatch):
             refused(2)
         assert State().group is group, "that is closed"
     refused("no")
-
-
-def in_fork(function):
-    """The exit code of a forked process that calls it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads
-        child = os.fork()
-    if child == 0:
-        try:
-            function()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 _forward = threading.Lock()
