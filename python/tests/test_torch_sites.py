@@ -60,9 +60,32 @@ TOLD_S = max(
 
 def raised_of(process):
     """What `backward` raised, soon enough, and what the trainer said up to that."""
-    said = process.says("raised")
-    assert said[-1]["after_s"] < TOLD_S
+    said = soon(process, "raised")
     return said[-1]["raised"], said
+
+
+def soon(process, key):
+    """What the trainer said up to that it has failed, which was not too late."""
+    said = process.says(key)
+    assert said[-1]["after_s"] < TOLD_S
+    return said
+
+
+def assert_told(process, mode, kinds, words):
+    """The failure of its step: `backward` has it, where it has, and the trainer it itself."""
+    if mode != "flat":
+        text, _ = raised_of(process)
+        assert re.search(f"gradients were not averaged: landbridge.({kinds}): .*({words})", text)
+    told = soon(process, "failed")[-1]
+    assert re.fullmatch(kinds, told["failed"]) and re.search(words, told["text"])
+
+
+#: Of ranks whose gateway was killed.
+LOST = ("GatewayLost", "connection to the gateway ended")
+#: Of the others, before it is back.
+MISSED = ("Stalled|RegionLost", "east")
+#: And where it may be back.
+BACK = ("EpochEnded|Stalled|RegionLost", "east")
 
 
 @pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
@@ -90,7 +113,7 @@ def test_a_trainer_killed_at_step_5_and_restarted_changes_nothing(mode, tmp_path
                 assert "landbridge.SiteFailed: the trainers of this site" in text
                 begun.insert(0, said)
                 west[0].end()
-            begun = [survivor.says("failed") for survivor in east] + begun
+            begun = [soon(survivor, "failed") for survivor in east] + begun
             for told in (begun[index][-1] for index in range(len(east))):
                 assert told["failed"] == "RankLost" and told["step"] == 5
                 assert "rank 1" in told["text"]
@@ -116,11 +139,9 @@ def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(mode, tmp_pat
         lab.kill("east")
         for process in processes:
             process.go_on()
-        for process in halves(processes)[0]:
-            text, _ = raised_of(process)
-            assert "gradients were not averaged: landbridge.GatewayLost" in text
-            assert "connection to the gateway ended" in text
-            assert process.says("failed")[-1]["failed"] == "GatewayLost"
+        for site, told in zip(halves(processes), (LOST, MISSED)):
+            for process in site:
+                assert_told(process, mode, *told)
         lab.start("east")
         # All hold once more where they fell back to, for they begin the step again.
         for process in processes:
@@ -137,6 +158,9 @@ def test_a_gateway_killed_between_two_buckets_changes_nothing(mode, tmp_path):
     with lab_of(mode) as lab, trainers_of(specs(lab)) as processes:
         said = [process.says("held") for process in processes]
         restart_east(lab, processes)
+        for site, told in zip(halves(processes), (LOST, BACK)):
+            for process in site:
+                assert_told(process, mode, *told)
         outcomes = on_all(processes, outcome)
     assert_same(mode, said, outcomes)
 

@@ -62,6 +62,8 @@ class Trainer:
         self.site = None
         #: The step under way.
         self.step = 0
+        #: When it could fail: since it was begun, or this trainer was held last.
+        self.begun = 0.0
         self.lost = False
         if "hold_between" in spec:
             self.hold_between_buckets()
@@ -126,10 +128,12 @@ class Trainer:
             if self.step == self.spec.get("fill_at"):
                 kept = self.fill_arena()
             try:
+                self.begun = time.monotonic()
                 loss = take_step(batches[self.step])
                 self.lose_averages()
             except landbridge.CollectiveFailed as failure:
-                self.say(failed=type(failure).__name__, step=self.step, text=str(failure))
+                told = {"step": self.step, "text": str(failure), "after_s": self.after_s()}
+                self.say(failed=type(failure).__name__, **told)
                 self.recover(failure)
                 self.resume(self.step)
                 continue
@@ -144,6 +148,10 @@ class Trainer:
     def hold(self):
         self.say(held=self.step)
         self.pipe.recv()
+        self.begun = time.monotonic()
+
+    def after_s(self):
+        return time.monotonic() - self.begun
 
     def hold_between_buckets(self):
         """Once: the first average of the step is there, and the second bucket not sent."""
@@ -216,11 +224,11 @@ class Trainer:
             self.optimizer.zero_grad()
             loss = loss_of(model, self.data, batch)
             with self.state.typed_errors():
-                begun = time.monotonic()
+                self.begun = time.monotonic()
                 try:
                     loss.backward()
                 except RuntimeError as error:
-                    self.say(raised=str(error), after_s=time.monotonic() - begun)
+                    self.say(raised=str(error), after_s=self.after_s())
                     raise
             return loss.item()
 
