@@ -3,7 +3,9 @@
 pub mod addresses;
 pub mod assemble;
 pub mod capped;
+mod carried;
 mod connection;
+mod distance;
 pub mod estimate;
 mod lane;
 pub mod link_share;

@@ -4,6 +4,7 @@
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, Values, outcomes, post_all};
+use scenarios::flow::Flow;
 use scenarios::{Lab, Shape, simulate};
 use units::{BitRate, Span};
 
@@ -59,6 +60,43 @@ fn what_is_under_way_goes_on_within_three_round_trips_of_a_cut() {
     for ways in CUTS {
         for tenth in [1, 4, 6] {
             cut_and_heal(ways, Span::from_ms(100 * tenth), Span::from_secs(2), tenth);
+        }
+    }
+}
+
+/// A heartbeat is one probe, which comes within a round trip and QUIC's patience with
+/// acknowledgements.
+#[test]
+fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() {
+    let rate = BitRate::from_bits_per_second(200_000_000);
+    let shape = Shape { rate, ..Shape::new(1, 1) };
+    let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };
+    let expected = case.expected(2, 1);
+    for ways in CUTS {
+        for after in [100, 700] {
+            simulate(async {
+                let lab = Lab::start(&shape, 3).await;
+                let flow = Flow::of(&lab.net);
+                let clients = lab.clients(140 << 20).await;
+                let mut operations = post_all(&clients, &case).await;
+                lab.sleep(Span::from_ms(after)).await;
+                ways.iter().for_each(|from| lab.cut_from(*from, true));
+                lab.sleep(Span::from_secs(2)).await;
+                ways.iter().for_each(|from| lab.cut_from(*from, false));
+                let full = Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
+                let begin = lab.net.now() + full;
+                for outcome in outcomes(&mut operations).await {
+                    assert!(outcome.expect("completes") == expected, "other bits");
+                }
+                for way in [(EAST, WEST), (WEST, EAST)] {
+                    let rates = flow.delivered(way, begin, shape.rtt, 6);
+                    println!("{ways:?} cut after {after} ms: {way:?}: {rates:.0?} Mbit/s");
+                    assert!(
+                        rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
+                        "{ways:?} cut after {after} ms: {way:?}: {rates:.0?} Mbit/s"
+                    );
+                }
+            });
         }
     }
 }

@@ -118,9 +118,9 @@ fn one_lane_at_half_speed_does_not_halve_the_others() {
     let (whole, slow) = (run(false), run(true));
     println!("{whole:.3} s with four equal lanes, {slow:.3} s with one at half speed");
     assert!(whole < 2.5, "four equal carriers: {whole} s");
-    // Seven eighths of the rate are left, so 8/7 would be the best; the rest is what the slow
-    // lane has taken and holds at the end: up to three times its bandwidth-delay product.
-    assert!(slow <= whole * 1.6, "{slow} s, {whole} s with four equal lanes");
+    // Seven eighths of the rate are left. The rest is what lanes lose until they have found what
+    // they carry, and what stands in their queues at the end.
+    assert!(slow <= whole * 1.1 * 8.0 / 7.0, "{slow} s, {whole} s with four equal lanes");
 }
 
 #[test]

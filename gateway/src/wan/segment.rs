@@ -5,6 +5,7 @@ use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
 use super::parity::{self, Arrived};
 use super::rate::{FIRST, LAST};
+use super::silence::{self, Watch};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
 use crate::engine::{Event, Placement};
 use crate::host::JobPanicked;
@@ -50,13 +51,17 @@ pub(super) async fn send_all(
             },
             () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
         };
+        let Some(watch) = silence::watch(connection) else {
+            return "no congestion controller of ours".to_owned();
+        };
+        let lane = Writer { spec, peer, watch: &watch };
         let sent = tokio::select! {
             biased;
             () = cancel.cancelled() => {
                 let _ = stream.reset(CANCELLED.into());
                 continue;
             }
-            sent = write(spec, peer, &mut stream, outgoing, class) => sent,
+            sent = lane.write(&mut stream, outgoing, class) => sent,
         };
         match sent {
             Ok(()) => peer.outbox.written(key, id, stream, &cancel),
@@ -68,49 +73,60 @@ pub(super) async fn send_all(
     }
 }
 
-async fn write(
-    spec: &LaneSpec,
-    peer: &PeerLink,
-    stream: &mut SendStream,
-    outgoing: Outgoing,
-    class: Class,
-) -> Result<(), quinn::WriteError> {
-    let _ = stream.set_priority(i32::from(class == Class::Small));
-    let Outgoing { group, header, payload, order, .. } = outgoing;
-    stream.write_all(&group.0.to_be_bytes()).await?;
-    stream.write_all(&header.encode()).await?;
-    let payload = payload.into_bytes();
-    if header.parity == 0 {
-        write_at_rate(peer, stream, payload, order).await?;
-    } else {
-        let (made, parity) = oneshot::channel();
-        let of = payload.clone();
-        let work = move || drop(made.send(parity::make(&of, header.parity)));
-        let making = spec.host.compute(Box::new(work));
-        write_at_rate(peer, stream, payload, order).await?;
-        // A segment without its parity is as good, while nothing is lost.
-        let _ = making.await;
-        let parity = parity.await.unwrap_or_default();
-        peer.metrics.parity_bytes.inc_by(parity.len() as u64);
-        write_at_rate(peer, stream, parity.into(), order).await?;
-    }
-    let _ = stream.finish();
-    Ok(())
+/// What writes a segment to its stream.
+struct Writer<'w> {
+    spec: &'w LaneSpec,
+    peer: &'w PeerLink,
+    watch: &'w Watch,
 }
 
-async fn write_at_rate(
-    peer: &PeerLink,
-    stream: &mut SendStream,
-    mut rest: Bytes,
-    order: u64,
-) -> Result<(), quinn::WriteError> {
-    while !rest.is_empty() {
-        let cell = usize::try_from(peer.rate.limit().cell_bytes()).unwrap_or(usize::MAX);
-        let cell = rest.split_to(cell.min(rest.len()));
-        peer.rate.limit().take(cell.len() as u64, order).await;
-        stream.write_chunk(cell).await?;
+impl Writer<'_> {
+    async fn write(
+        &self,
+        stream: &mut SendStream,
+        outgoing: Outgoing,
+        class: Class,
+    ) -> Result<(), quinn::WriteError> {
+        let _ = stream.set_priority(i32::from(class == Class::Small));
+        let Outgoing { group, header, payload, order, .. } = outgoing;
+        stream.write_all(&group.0.to_be_bytes()).await?;
+        stream.write_all(&header.encode()).await?;
+        let payload = payload.into_bytes();
+        if header.parity == 0 {
+            self.write_at_rate(stream, payload, order).await?;
+        } else {
+            let (made, parity) = oneshot::channel();
+            let of = payload.clone();
+            let work = move || drop(made.send(parity::make(&of, header.parity)));
+            let making = self.spec.host.compute(Box::new(work));
+            self.write_at_rate(stream, payload, order).await?;
+            // A segment without its parity is as good, while nothing is lost.
+            let _ = making.await;
+            let parity = parity.await.unwrap_or_default();
+            self.peer.metrics.parity_bytes.inc_by(parity.len() as u64);
+            self.write_at_rate(stream, parity.into(), order).await?;
+        }
+        let _ = stream.finish();
+        Ok(())
     }
-    Ok(())
+
+    async fn write_at_rate(
+        &self,
+        stream: &mut SendStream,
+        mut rest: Bytes,
+        order: u64,
+    ) -> Result<(), quinn::WriteError> {
+        let limit = self.peer.rate.limit();
+        while !rest.is_empty() {
+            let cell = usize::try_from(limit.cell_bytes()).unwrap_or(usize::MAX);
+            let cell = rest.split_to(cell.min(rest.len()));
+            limit.take(cell.len() as u64, order).await;
+            // Small segments do not say what a lane can carry.
+            let _waiting = (order != FIRST).then(|| self.watch.waiting(&*self.spec.host));
+            stream.write_chunk(cell).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Accepts streams until the connection ends; returns why.

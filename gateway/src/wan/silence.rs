@@ -1,9 +1,9 @@
-//! One probe per round trip on silence.
+//! Two probes per round trip on silence.
 //!
 //! QUIC doubles its pause before each tail probe that nobody answers, so after a cut of some
 //! seconds it may wait for as long again before it finds that the path is back. What is under
 //! way has a deadline, so a lane that has bytes in flight and hears no acknowledgement for a
-//! round trip sends a datagram of one byte, and one more each round trip until it hears. The
+//! round trip sends a datagram of one byte, and one more each half until it hears. The
 //! acknowledgement of any of them lets QUIC see all that was lost at once.
 //!
 //! A lane that hears nothing while others to the same peer do is on a path that has died: it is
@@ -43,7 +43,7 @@ pub(super) const DATAGRAM_BYTES: usize = 1024;
 /// A lane looks, and probes, at least this often: a round trip that was measured across a pause
 /// says nothing of the next one.
 const LOOK_MAX: Span = Span::from_secs(1);
-/// Others must have been heard for this long while a lane was silent, in looks,
+/// Others must have been heard for this long while a lane was silent, in round trips,
 const GIVE_UP_ROUNDS: u64 = 6;
 /// and for at least this long.
 const GIVE_UP_MIN: Span = Span::from_ms(500);
@@ -62,16 +62,19 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard
     let mut acked_before = 0;
     let mut peer_heard = peer.last_ns.load(Ordering::Relaxed);
     let (mut alone, mut mute, mut datagrams) = (Span::ZERO, Span::ZERO, 0);
+    let mut silent = false;
     loop {
-        let look = (round_trip(connection) + ACK_DELAY).min(LOOK_MAX);
+        let round = (round_trip(connection) + ACK_DELAY).min(LOOK_MAX);
+        // Who is silent already may be heard again at any time.
+        let look = if silent { Span::from_ns(round.ns() / 2) } else { round };
         host.sleep_until(host.now() + look).await;
         // Asked for each time: a connection that moves to another path has a new one.
         let Some(watch) = watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
         let acked = watch.acked.load(Ordering::Relaxed);
-        let (heard, idle) = (acked != acked_before, watch.in_flight.load(Ordering::Relaxed) == 0);
-        let silent = !heard && !idle;
+        let (heard, idle) = (acked != acked_before, watch.in_flight() == 0);
+        silent = !heard && !idle;
         acked_before = acked;
         let now = host.now();
         if heard {
@@ -89,7 +92,7 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard
             false => Span::ZERO,
         };
         peer_heard = others;
-        let patience = Span::from_ns(look.ns().saturating_mul(GIVE_UP_ROUNDS)).max(GIVE_UP_MIN);
+        let patience = Span::from_ns(round.ns().saturating_mul(GIVE_UP_ROUNDS)).max(GIVE_UP_MIN);
         if alone > patience {
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
@@ -100,7 +103,7 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard
         if mute.duration() >= IDLE {
             return format!("silent for {mute}");
         }
-        if silent || idle && now.since(missed) < look + look {
+        if silent || idle && now.since(missed) < round + round {
             watch.slack.store(2 * watch.mtu.load(Ordering::Relaxed), Ordering::Relaxed);
             if let Err(error) = connection.send_datagram(Bytes::from_static(&[0])) {
                 return error.to_string();
@@ -142,6 +145,10 @@ pub(super) struct Watch {
     /// Bytes that may leave beyond the window.
     slack: AtomicU64,
     mtu: AtomicU64,
+    /// Time that the writer of segments spent waiting for room until now, in nanoseconds, and when
+    /// it began to wait; 0 while it does not.
+    waited_ns: AtomicU64,
+    waits_since_ns: AtomicU64,
     /// Least round trip since it was taken, in nanoseconds; 0 for none.
     least_rtt_ns: AtomicU64,
     /// As above, for who looks at what the link carries.
@@ -170,6 +177,26 @@ impl Watch {
         (self.acked.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
 
+    /// Whoever writes segments waits for room until this is dropped.
+    pub fn waiting<'w>(&'w self, host: &'w dyn Host) -> Waiting<'w> {
+        self.waits_since_ns.store(host.now().ns().max(1), Ordering::Relaxed);
+        Waiting { watch: self, host }
+    }
+
+    /// Time spent waiting for room so far.
+    pub fn waited(&self, now: TimeNs) -> Span {
+        let since = match self.waits_since_ns.load(Ordering::Relaxed) {
+            0 => now,
+            since => TimeNs::from_ns(since),
+        };
+        Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
+    }
+
+    /// Bytes in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Goes on with the controller of another link.
     pub fn assign(&self, path: &Path, kind: ControllerKind, now: Instant) {
         self.limits.set(&path.windows());
@@ -178,6 +205,20 @@ impl Watch {
         let next = make(kind, path, &self.limits, (now, mtu, in_flight));
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
         self.has_next.store(true, Ordering::Release);
+    }
+}
+
+/// See [`Watch::waiting`].
+pub(super) struct Waiting<'w> {
+    watch: &'w Watch,
+    host: &'w dyn Host,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let since = TimeNs::from_ns(self.watch.waits_since_ns.swap(0, Ordering::Relaxed));
+        let waited = self.host.now().since(since);
+        self.watch.waited_ns.fetch_add(waited.ns(), Ordering::Relaxed);
     }
 }
 

@@ -1,25 +1,19 @@
-//! Windows of a lane, from the rate that its link is held to and the round trip as it is now.
-//!
-//! They start from the fabric's round trip. A path that becomes longer would leave the link
-//! idle while the window is waited for; so each lane follows the least round trip of the last
-//! few, both for what it sends and for what it lets the peer send.
+//! Windows of a lane: of its part of what the link is held to, until it has shown what it carries
+//! (`carried`), and of the fabric's round trip, until it is seen to be another (`distance`).
 
+use super::carried::{Carried, Done, MORE};
+use super::distance::Distance;
 use super::lane::{LaneSpec, PeerLink};
 use super::silence::{self, Watch};
 use hier_collectives::plan;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::Link;
 use quinn::{Connection, VarInt};
-use std::collections::VecDeque;
 use std::sync::Arc;
-use units::Span;
+use units::{Span, TimeNs};
 
-/// Round trips whose least one counts: one that is long by a queue of our own does not.
-const ROUNDS: usize = 4;
 /// Looks are at least that far apart.
 const LOOK_MIN: Span = Span::from_ms(10);
-/// Windows follow a round trip that has changed by more than this part of it.
-const CHANGE: f64 = 0.05;
 /// The longest round trip that windows follow, in round trips of the fabric's: a peer that is
 /// slow to acknowledge does not make us remember without end.
 const STRETCH_MAX: u64 = 8;
@@ -55,24 +49,55 @@ pub(super) struct Path {
 /// The least window while much is sent again.
 const REPAIR_WINDOW_MIN: u64 = 256 << 10;
 
+/// A lane may have in flight what it carries in a round trip and in this time, which timers and
+/// acknowledgements take.
+const HELD_BESIDES: Span = Span::from_ms(60);
+/// What is in flight, in parts of what a lane carries, while a queue is to drain.
+const DRAINING: f64 = 0.75;
+/// Round trips for which what waits behind a hole is kept.
+const HOLE_ROUNDS: f64 = 3.0;
+/// What is kept of a packet in a segment.
+const PACKET_BYTES: f64 = 1400.0;
+
 impl Path {
+    /// Before a lane has shown what it carries.
     pub fn windows(&self) -> Windows {
-        let bdp = plan::bdp(&self.link).get();
+        let rtt = self.link.rtt;
+        self.windows_for(&self.carried(), &Distance::new(rtt, rtt), rtt)
+    }
+
+    fn carried(&self) -> Carried {
+        Carried::new(self.part(), self.link.loss.as_f64())
+    }
+
+    /// What a lane carries that is like all others, in bytes per second.
+    fn part(&self) -> f64 {
+        self.link.rate.bytes_per_second() / self.lanes as f64
+    }
+
+    /// For a lane whose smoothed round trip is `round`.
+    fn windows_for(&self, carried: &Carried, distance: &Distance, round: Span) -> Windows {
+        let farthest = distance.seen().max(distance.rtt());
+        let bdp = plan::bdp(&Link { rtt: farthest, ..self.link.clone() }).get();
         let parity = u64::from(parity_max(self.segment_bytes)) * SHARD_BYTES;
         let stream = self.segment_bytes + parity + 4096;
+        let (rate, rtt) = (carried.rate(), distance.rtt().as_secs_f64());
+        let held = |rounds: f64| (rate * (rounds * rtt + HELD_BESIDES.as_secs_f64())) as u64;
+        let gain = if distance.drains() { DRAINING } else { carried.gain() };
+        let packets = self.segment_bytes as f64 / PACKET_BYTES;
+        let holes = 1.0 - (1.0 - carried.loss()).powf(packets);
+        let flight = held(gain).max(2 * stream);
         Windows {
             // Streams are always read, so these bound nothing but a peer that breaks the
             // rules: grants are our back-pressure.
             stream: varint(stream),
             receive: varint(3 * bdp + 8 * stream),
             streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
-            // What a lane holds unacknowledged: three BDP of its share, at least one of the
-            // link, so that one lane can fill it.
-            send: bdp.max(3 * bdp / self.lanes) + 2 * stream,
-            // Twice the link's BDP for each lane, so that any lane can carry what the others
-            // lost, and a little for short paths, where timers weigh more than distance.
-            flight: 2 * bdp + (2 << 20),
-            repair: (bdp / self.lanes).max(REPAIR_WINDOW_MIN),
+            // Room for more than is in flight, so that a lane that waits is one that is full.
+            send: held(MORE) + (HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
+            flight,
+            // QUIC's pacer spreads it over a round trip.
+            repair: flight.min((rate * round.as_secs_f64()) as u64).max(REPAIR_WINDOW_MIN),
         }
     }
 }
@@ -82,15 +107,13 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
     let mut path = peer.path(spec);
     let mut set = None;
     let mut assigned: Option<Arc<Watch>> = None;
-    let mut rounds = VecDeque::with_capacity(ROUNDS);
+    let mut distance = Distance::new(path.link.rtt, longest(&peer.link));
+    let mut carried = path.carried();
     loop {
         let Some(watch) = silence::watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
-        let mut windows = path.windows();
-        // A lane on a path that loses much takes less, or what it holds is what all wait for.
-        let least = 2 * windows.stream.into_inner();
-        windows.send = least.max((windows.send as f64 * watch.limits.share()) as u64);
+        let windows = path.windows_for(&carried, &distance, silence::round_trip(connection));
         if set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);
@@ -100,20 +123,29 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         // One that was answered, or has moved to another path, may have that of another link.
         if !assigned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &watch)) {
             watch.assign(&path, peer.controller, spec.host.quic_runtime().now());
-            assigned = Some(Arc::clone(&watch));
+            (assigned, carried) = (Some(Arc::clone(&watch)), path.carried());
         }
         let round = silence::round_trip(connection).max(LOOK_MIN);
-        spec.host.sleep_until(spec.host.now() + round).await;
-        peer.rate.limit().charge(watch.limits.take_owed());
-        rounds.push_back(watch.take_least_rtt());
-        if rounds.len() > ROUNDS {
-            rounds.pop_front();
+        let until = spec.host.now() + round;
+        loop {
+            tokio::select! {
+                biased;
+                // At once: it is sent again at once, in the place of what would be new.
+                owed = watch.limits.owed() => peer.rate.limit().charge(owed),
+                () = spec.host.sleep_until(until) => break,
+            }
         }
+        carried.round(done(spec.host.now(), connection, &watch));
+        distance.round(watch.take_least_rtt(), carried.waits());
         path.link.rate = peer.rate_now();
-        if let Some(rtt) = rounds.iter().flatten().min() {
-            path.link.rtt = followed(path.link.rtt, *rtt, longest(&peer.link));
-        }
+        carried.divide(path.part());
     }
+}
+
+fn done(at: TimeNs, connection: &Connection, watch: &Watch) -> Done {
+    let (waited, (acked, acked_bytes)) = (watch.waited(at), watch.acked());
+    let (lost, marked) = (connection.stats().path.lost_packets, watch.limits.take_marked());
+    Done { at, waited, acked, acked_bytes, lost, busy: watch.in_flight() > 0, marked }
 }
 
 /// The longest round trip that windows follow. Inside a region it is never far, and the rate
@@ -121,13 +153,6 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
 fn longest(link: &Link) -> Span {
     let stretched = Span::from_ns(link.rtt.ns().saturating_mul(STRETCH_MAX));
     if link.a == link.b { stretched } else { STRETCH_MIN.max(stretched) }
-}
-
-/// The round trip that windows are for, where it was `before` and is `measured`.
-fn followed(before: Span, measured: Span, longest: Span) -> Span {
-    let measured = measured.min(longest);
-    let change = measured.ns().abs_diff(before.ns()) as f64;
-    if change > CHANGE * before.ns() as f64 { measured } else { before }
 }
 
 fn varint(value: u64) -> VarInt {
@@ -140,35 +165,53 @@ mod tests {
     use hier_collectives::ids::RegionId;
     use units::{BitRate, Fraction};
 
-    #[test]
-    fn windows_follow_a_round_trip_that_changes_within_bounds() {
-        let ms = Span::from_ms;
-        let over = |b: u16, expected, before, measured| {
-            let (rate, loss) = (BitRate::from_bits_per_second(1_000_000), Fraction::default());
-            let link = Link { a: RegionId(0), b: RegionId(b), rate, rtt: expected, loss };
-            followed(before, measured, longest(&link))
-        };
-        assert_eq!(over(1, ms(80), ms(80), ms(82)), ms(80), "noise");
-        assert_eq!(over(1, ms(80), ms(80), ms(110)), ms(110));
-        assert_eq!(over(1, ms(80), ms(110), ms(80)), ms(80));
-        assert_eq!(over(1, ms(200), ms(200), ms(9000)), ms(1600), "a peer that does not answer");
-        assert_eq!(over(1, ms(1), ms(1), ms(9000)), ms(1000));
-        assert_eq!(over(0, ms(1), ms(1), ms(9000)), ms(8), "inside a region");
+    fn path(rtt: Span, gigabits: u64, loss_ppb: u32) -> Path {
+        let rate = BitRate::from_bits_per_second(gigabits * 1_000_000_000);
+        let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
+        let link = Link { a: RegionId(0), b: RegionId(1), rate, rtt, loss };
+        Path { link, lanes: 4, segment_bytes: 1 << 20 }
     }
 
     #[test]
     fn every_window_holds_what_the_path_holds() {
         for (rtt, gigabits) in [(1, 1), (80, 1), (200, 10), (100, 100)] {
-            let rate = BitRate::from_bits_per_second(gigabits * 1_000_000_000);
-            let (rtt, loss) = (Span::from_ms(rtt), Fraction::default());
-            let link = Link { a: RegionId(0), b: RegionId(1), rate, rtt, loss };
-            let bdp = plan::bdp(&link).get();
-            let path = Path { link, lanes: 4, segment_bytes: 1 << 20 };
-            let windows = path.windows();
-            assert!(windows.flight > bdp && windows.send > bdp, "{windows:?}");
-            assert!(windows.receive.into_inner() > 3 * bdp && windows.repair >= bdp / 4);
-            let streams = windows.streams.into_inner() * (1 << 20);
-            assert!(streams > 3 * bdp && windows.stream.into_inner() > 1 << 20);
+            for loss in [0, 10_000_000] {
+                let path = path(Span::from_ms(rtt), gigabits, loss);
+                let (bdp, windows) = (plan::bdp(&path.link).get(), path.windows());
+                let part = bdp / path.lanes;
+                assert!(windows.flight > part * 5 / 4 && windows.repair >= part, "{windows:?}");
+                assert!(windows.send > windows.flight.min(part * 5 / 4 + (1 << 20)));
+                // Nearly every segment of so many packets has a hole.
+                assert!(loss == 0 || windows.send > 4 * part, "{windows:?}");
+                assert!(windows.receive.into_inner() > 3 * bdp);
+                let streams = windows.streams.into_inner() * (1 << 20);
+                assert!(streams > 3 * bdp && windows.stream.into_inner() > 1 << 20);
+            }
         }
+    }
+
+    #[test]
+    fn what_is_sent_again_is_spread_over_the_round_trip_of_now_and_a_queue_drains() {
+        let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
+        let mut distance = Distance::new(ms(80), ms(800));
+        let repair = |round| path.windows_for(&path.carried(), &distance, round).repair;
+        assert_eq!(repair(ms(120)), 3 * repair(ms(40)));
+        assert_eq!(repair(ms(900)), path.windows().flight, "and never more than any other time");
+        let whole = path.windows();
+        for _ in 0..4 {
+            distance.round(Some(ms(120)), true);
+        }
+        let draining = path.windows_for(&path.carried(), &distance, ms(120));
+        assert!(draining.flight < whole.flight * 4 / 5 && draining.send == whole.send);
+        assert!(draining.receive > whole.receive, "the peer's are for what is seen");
+    }
+
+    #[test]
+    fn the_longest_round_trip_is_bounded() {
+        let longest = |rtt, b| longest(&Link { b: RegionId(b), ..path(rtt, 1, 0).link });
+        let ms = Span::from_ms;
+        assert_eq!(longest(ms(200), 1), ms(1600), "a peer that does not answer");
+        assert_eq!(longest(ms(1), 1), ms(1000));
+        assert_eq!(longest(ms(1), 0), ms(8), "inside a region");
     }
 }

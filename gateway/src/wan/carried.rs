@@ -1,0 +1,255 @@
+//! What one lane of several carries.
+//!
+//! Lanes pull what they have room for, so that a slow one takes less; but what it holds at the end
+//! of a collective is what all wait for, and what it has in flight beyond what its path holds
+//! stands in a queue there, or is lost. So each lane's windows follow what it delivers: its part of
+//! the link, until it shows that it carries more, or for a while no more than less.
+
+use std::collections::VecDeque;
+use units::{Span, TimeNs};
+
+/// Rounds of which the best counts, among those which say what a lane carries.
+const ROUNDS: usize = 4;
+/// A lane carries what it delivered in a round in which it waited for room for this part of it,
+const WAITED: f64 = 0.5;
+/// or in which it lost this much beyond the fabric's expectation.
+const CONGESTION_LOSS: f64 = 0.03;
+/// Rounds without it after which a queue may have been drained.
+const CALM: u32 = 8;
+/// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
+const CUT_ROUNDS: u32 = 5;
+
+/// How much more than it carries a lane has in flight: more shows whether there is room for more,
+pub(super) const MORE: f64 = 1.25;
+/// unless it lost too much lately,
+const NO_MORE: f64 = 1.0;
+/// or was told to send less.
+const LESS: f64 = 0.9;
+
+/// What one lane has done so far, by its counters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub at: TimeNs,
+    /// Time that its writer spent waiting for room.
+    pub waited: Span,
+    /// Packets acknowledged, and their bytes,
+    pub acked: u64,
+    pub acked_bytes: u64,
+    /// and given up as lost.
+    pub lost: u64,
+    /// Whether anything is in flight.
+    pub busy: bool,
+    /// Whether a mark of congestion came since it was last asked.
+    pub marked: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Carried {
+    expected_loss: f64,
+    /// What it has of the link, in bytes per second.
+    part: f64,
+    before: Option<Done>,
+    /// What the last round delivered, in bytes per second.
+    last: f64,
+    /// In bytes per second, the newest last.
+    rounds: VecDeque<f64>,
+    /// The part of its packets that was lost in the last round.
+    loss: f64,
+    /// What it has in flight, in parts of what it carries.
+    gain: f64,
+    waits: bool,
+    /// Rounds since it lost too much.
+    calm: u32,
+    /// Rounds to come that still show a cut.
+    after_cut: u32,
+}
+
+impl Carried {
+    /// Of a lane that has this part of a link, in bytes per second, which loses so much at random.
+    pub fn new(part: f64, expected_loss: f64) -> Self {
+        let rounds = VecDeque::with_capacity(ROUNDS);
+        let (loss, gain, waits) = (expected_loss, MORE, false);
+        Self {
+            expected_loss,
+            part,
+            before: None,
+            last: 0.0,
+            rounds,
+            loss,
+            gain,
+            waits,
+            calm: CALM,
+            after_cut: 0,
+        }
+    }
+
+    /// It has another part, and may carry more or less accordingly.
+    pub fn divide(&mut self, part: f64) {
+        if part != self.part {
+            let by = part / self.part;
+            self.rounds.iter_mut().for_each(|rate| *rate *= by);
+            self.part = part;
+        }
+    }
+
+    /// Bytes per second: its part, until it has shown otherwise.
+    pub fn rate(&self) -> f64 {
+        self.rounds.iter().copied().reduce(f64::max).unwrap_or(self.part)
+    }
+
+    /// Whether it waited for room in the last round, and not because of a queue that it was seen to
+    /// overflow.
+    pub fn waits(&self) -> bool {
+        self.waits && self.calm >= CALM
+    }
+
+    /// The part of its packets that was lost lately.
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// How much it may have in flight, in parts of what it carries.
+    pub fn gain(&self) -> f64 {
+        self.gain
+    }
+
+    /// Another round is over.
+    pub fn round(&mut self, done: Done) {
+        let Some(before) = self.before.replace(done) else { return };
+        let took = done.at.since(before.at).as_secs_f64();
+        let waited = done.waited.as_secs_f64() - before.waited.as_secs_f64();
+        self.waits = waited >= WAITED * took;
+        let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
+        if acked == 0 && done.busy {
+            self.after_cut = CUT_ROUNDS;
+        }
+        if acked == 0 || took == 0.0 {
+            return;
+        }
+        // Acknowledgements come in bursts: two rounds say more than one.
+        let rate = (done.acked_bytes - before.acked_bytes) as f64 / took;
+        let last = std::mem::replace(&mut self.last, rate);
+        let rate = if last > 0.0 { (last + rate) / 2.0 } else { rate };
+        let loss = lost as f64 / (acked + lost) as f64;
+        let much = loss > self.expected_loss + CONGESTION_LOSS;
+        if !much {
+            self.loss = loss;
+        }
+        let after_cut = self.after_cut > 0;
+        self.after_cut = self.after_cut.saturating_sub(1);
+        let congested = much && !after_cut;
+        self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
+        self.gain = match done.marked {
+            true => LESS,
+            false if congested => NO_MORE,
+            false => MORE,
+        };
+        let limited = !after_cut && (self.waits || congested || done.marked);
+        if !limited && rate <= self.rate() {
+            return;
+        } else if congested || done.marked {
+            self.rounds.clear();
+        } else if self.rounds.is_empty() {
+            self.rounds.extend([self.part; ROUNDS - 1]);
+        }
+        self.rounds.push_back(rate);
+        if self.rounds.len() > ROUNDS {
+            self.rounds.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Span = Span::from_ms(80);
+    const PART: f64 = 1_000_000.0;
+    const PACKET: u64 = 10;
+
+    struct Bench {
+        carried: Carried,
+        done: Done,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (waited, acked, acked_bytes, lost) = (Span::ZERO, 0, 0, 0);
+            let at = TimeNs::default();
+            let done = Done { at, waited, acked, acked_bytes, lost, busy: true, marked: false };
+            let mut carried = Carried::new(PART, 0.001);
+            carried.round(done);
+            Self { carried, done }
+        }
+
+        /// Rounds in which this part of a lane's part was acknowledged, and of what was sent this
+        /// part lost.
+        fn pass(&mut self, rounds: u32, delivered: f64, lost: f64, waits: bool) -> f64 {
+            for _ in 0..rounds {
+                self.done.at = self.done.at + ROUND;
+                let acked = (delivered * PART * ROUND.as_secs_f64()) as u64 / PACKET;
+                self.done.acked += acked;
+                self.done.acked_bytes += acked * PACKET;
+                self.done.lost += (acked as f64 * lost / (1.0 - lost)) as u64;
+                if waits {
+                    self.done.waited = self.done.waited + ROUND;
+                }
+                self.carried.round(self.done);
+            }
+            self.carried.rate() / PART
+        }
+    }
+
+    #[test]
+    fn a_lane_that_has_little_to_do_shows_nothing() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.pass(20, 0.1, 0.001, false), 1.0);
+        assert_eq!(bench.carried.gain(), MORE);
+    }
+
+    #[test]
+    fn a_lane_that_waits_for_four_rounds_carries_no_more_than_it_delivers() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.pass(3, 0.5, 0.0, true), 1.0);
+        assert_eq!(bench.pass(1, 0.5, 0.0, true), 0.5);
+        // With some more in flight it may deliver that, again and again.
+        assert!(bench.pass(2, 0.625, 0.0, true) > 0.6);
+        assert!(bench.pass(2, 2.0, 0.0, false) > 1.9);
+    }
+
+    #[test]
+    fn loss_above_three_percent_shows_it_at_once_and_less_than_that_nothing() {
+        let mut bench = Bench::new();
+        bench.pass(4, 0.96, 0.03, false);
+        assert!(bench.carried.rate() == PART && bench.carried.gain() == MORE);
+        assert!((0.029..0.031).contains(&bench.carried.loss()), "kept behind holes");
+        let rate = bench.pass(2, 0.5, 0.3, false);
+        assert!(rate == 0.5 && bench.carried.gain() == NO_MORE);
+        assert!(bench.carried.loss() < 0.04, "its own queue's");
+        bench.done.marked = true;
+        bench.pass(1, 0.5, 0.0, false);
+        assert_eq!(bench.carried.gain(), LESS);
+    }
+
+    #[test]
+    fn a_cut_shows_nothing_nor_does_what_is_sent_again_after_it() {
+        let mut bench = Bench::new();
+        bench.pass(20, 0.0, 0.0, true);
+        assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
+        assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);
+        assert_eq!(bench.carried.gain(), MORE);
+        let rate = bench.pass(4, 0.2, 0.0, true);
+        assert_eq!(rate, 0.2, "that is how it stays");
+    }
+
+    #[test]
+    fn who_has_another_part_carries_accordingly() {
+        let mut bench = Bench::new();
+        bench.carried.divide(2.0 * PART);
+        assert_eq!(bench.carried.rate(), 2.0 * PART);
+        bench.pass(8, 0.5, 0.0, true);
+        bench.carried.divide(PART);
+        assert_eq!(bench.carried.rate(), 0.25 * PART);
+    }
+}
