@@ -154,8 +154,8 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
                 (flow.offered(way, met, RTT, ROUNDS), flow.delivered(way, met, RTT, ROUNDS));
             println!("{way:?}: offered {offered:.0?}, delivered {delivered:.0?} Mbit/s");
             let mean = delivered.iter().sum::<f64>() / ROUNDS as f64;
-            assert!(mean >= 0.9 * 500.0, "{way:?}: {delivered:.0?} Mbit/s");
-            assert!(delivered.iter().all(|rate| *rate >= 0.7 * 500.0), "{delivered:.0?} Mbit/s");
+            assert!(mean >= 0.93 * 500.0, "{way:?}: {delivered:.0?} Mbit/s");
+            assert!(delivered.iter().all(|rate| *rate >= 0.8 * 500.0), "{delivered:.0?} Mbit/s");
             let mean = offered.iter().sum::<f64>() / ROUNDS as f64;
             assert!(mean <= 1.1 * 500.0, "{mean} Mbit/s offered");
         }
@@ -315,8 +315,7 @@ fn a_link_that_carries_a_little_less_than_it_should_loses_little_and_is_full() {
             let sent = (after.packets - before.packets) as f64;
             let lost = (after.drops() - before.drops()) as f64 / sent;
             println!("{:.3} % lost of {sent} packets", 100.0 * lost);
-            // One way or the other may take longer to be found: its lanes hold too little to lose much.
-            assert!(lost < 0.004, "{:.3} % lost", 100.0 * lost);
+            assert!(lost < 0.001, "{:.3} % lost", 100.0 * lost);
         }
         for way in [(EAST, WEST), (WEST, EAST)] {
             let rate = flow.delivered(way, begun, Span::from_secs(4), 1)[0];

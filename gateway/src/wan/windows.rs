@@ -1,10 +1,9 @@
 //! Windows of a lane: of its part of what the link is held to, until it has shown what it carries
 //! (`carried`), and of the fabric's round trip, until it is seen to be another (`distance`).
 
-use super::carried::{Carried, Done};
+use super::carried::{Carried, Done, MORE};
 use super::distance::Distance;
 use super::lane::{LaneSpec, PeerLink};
-use super::policy::ControllerKind;
 use super::silence::{self, Watch};
 use hier_collectives::plan;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
@@ -47,16 +46,13 @@ pub(super) struct Path {
     pub segment_bytes: u64,
 }
 
-/// The least that may be in flight.
-const WINDOW_MIN: u64 = 256 << 10;
-/// A lane has in flight what it carries in so many round trips: more than one shows whether there
-/// is room for more;
-const HELD_ROUNDS: f64 = 1.25;
-/// and in this time, which timers and acknowledgements take,
+/// The least window while much is sent again.
+const REPAIR_WINDOW_MIN: u64 = 256 << 10;
+
+/// A lane may have in flight what it carries in a round trip and in this time, which timers and
+/// acknowledgements take.
 const HELD_BESIDES: Span = Span::from_ms(60);
-/// or in this, inside a region.
-const HELD_BESIDES_NEAR: Span = Span::from_ms(1);
-/// The part of that while a queue is to drain.
+/// What is in flight, in parts of what a lane carries, while a queue is to drain.
 const DRAINING: f64 = 0.75;
 /// Round trips for which what waits behind a hole is kept.
 const HOLE_ROUNDS: f64 = 3.0;
@@ -67,7 +63,7 @@ impl Path {
     /// Before a lane has shown what it carries.
     pub fn windows(&self) -> Windows {
         let rtt = self.link.rtt;
-        self.windows_for(&self.carried(), &Distance::new(rtt, rtt, false), rtt)
+        self.windows_for(&self.carried(), &Distance::new(rtt, rtt), rtt)
     }
 
     fn carried(&self) -> Carried {
@@ -86,13 +82,11 @@ impl Path {
         let parity = u64::from(parity_max(self.segment_bytes)) * SHARD_BYTES;
         let stream = self.segment_bytes + parity + 4096;
         let (rate, rtt) = (carried.rate(), distance.rtt().as_secs_f64());
-        let near = self.link.a == self.link.b;
-        let besides = if near { HELD_BESIDES_NEAR } else { HELD_BESIDES };
-        let held = rate * (HELD_ROUNDS * rtt + besides.as_secs_f64());
-        let share = carried.share().min(if distance.drains() { DRAINING } else { 1.0 });
-        let flight = ((held * share) as u64).max(WINDOW_MIN);
+        let held = |rounds: f64| (rate * (rounds * rtt + HELD_BESIDES.as_secs_f64())) as u64;
+        let gain = if distance.drains() { DRAINING } else { carried.gain() };
         let packets = self.segment_bytes as f64 / PACKET_BYTES;
         let holes = 1.0 - (1.0 - carried.loss()).powf(packets);
+        let flight = held(gain).max(2 * stream);
         Windows {
             // Streams are always read, so these bound nothing but a peer that breaks the
             // rules: grants are our back-pressure.
@@ -100,10 +94,10 @@ impl Path {
             receive: varint(3 * bdp + 8 * stream),
             streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // Room for more than is in flight, so that a lane that waits is one that is full.
-            send: (held + HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
+            send: held(MORE) + (HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
-            repair: flight.min((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN),
+            repair: flight.min((rate * round.as_secs_f64()) as u64).max(REPAIR_WINDOW_MIN),
         }
     }
 }
@@ -113,8 +107,7 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
     let mut path = peer.path(spec);
     let mut set = None;
     let mut assigned: Option<Arc<Watch>> = None;
-    let heeds = peer.controller == ControllerKind::LinkShare;
-    let mut distance = Distance::new(path.link.rtt, longest(&peer.link), heeds);
+    let mut distance = Distance::new(path.link.rtt, longest(&peer.link));
     let mut carried = path.carried();
     loop {
         let Some(watch) = silence::watch(connection) else {
@@ -200,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_sent_again_is_spread_over_the_round_trip_of_now_and_a_queue_drains() {
         let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
-        let mut distance = Distance::new(ms(80), ms(800), true);
+        let mut distance = Distance::new(ms(80), ms(800));
         let repair = |round| path.windows_for(&path.carried(), &distance, round).repair;
         assert_eq!(repair(ms(120)), 3 * repair(ms(40)));
         assert_eq!(repair(ms(900)), path.windows().flight, "and never more than any other time");
