@@ -1,7 +1,7 @@
 //! `link-share`: congestion control for a link whose rate is known.
 //!
 //! The rate limit keeps the link from filling, so random loss is not taken for congestion: the
-//! window is for what the lane delivers (see [`super::carried`]). quinn's own pacer
+//! window is for what the lane delivers (`wan/carried.rs`). quinn's own pacer
 //! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
 //! controller reports an unlimited window, and above it the bytes in flight.
 //!
