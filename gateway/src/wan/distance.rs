@@ -118,6 +118,13 @@ mod tests {
         assert_eq!(queued.seen(), MS(140));
     }
 
+    /// It stays while ours drains: the path is no longer for it.
+    #[test]
+    fn a_queue_of_the_peer_beside_our_own_is_no_distance() {
+        let mut queued = at(80);
+        assert!(rounds(&mut queued, 100, (110, 60)) > 1 && queued.rtt() == MS(80));
+    }
+
     #[test]
     fn a_queue_is_looked_for_less_and_less_often() {
         let mut queued = at(80);
