@@ -304,7 +304,7 @@ fn a_link_that_carries_a_little_less_than_it_should_loses_little_and_is_full() {
         let flow = Flow::of(&lab.net);
         let (_clients, mut operations) = begin(&lab).await;
         respec(&lab, mbit(193), Span::from_ms(20));
-        lab.sleep(Span::from_ms(6500)).await;
+        lab.sleep(Span::from_secs(5)).await;
         let counters = || {
             let (east, west) = (address(EAST).ip(), address(WEST).ip());
             [(east, west), (west, east)].map(|(a, b)| lab.net.counters(a, b).expect("a link"))

@@ -12,19 +12,33 @@ use units::{Span, TimeNs};
 const ROUNDS: usize = 4;
 /// A lane carries what it delivered in a round in which it waited for room for this part of it,
 const WAITED: f64 = 0.5;
-/// or in which it lost this much beyond the fabric's expectation.
-const CONGESTION_LOSS: f64 = 0.03;
+/// or in which it lost this much beyond the fabric's expectation: less is the link's own.
+pub(super) const CONGESTION_LOSS: f64 = 0.03;
 /// Rounds without it after which a queue may have been drained.
 const CALM: u32 = 8;
 /// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
 const CUT_ROUNDS: u32 = 5;
+/// Nor is what still comes of a higher rate what it carries at a lower one.
+const CHANGE_ROUNDS: u32 = 2;
 
-/// How much more than it carries a lane has in flight: more shows whether there is room for more,
+/// Packets that a loss is told by, at least.
+const SAMPLE_PACKETS: u64 = 128;
+/// In a round in which it did not wait, a lane may have had little to do: it carries no less than
+/// this part of what it did before.
+const DROP: f64 = 0.8;
+
+/// A lane has in flight what it carries in so many round trips: more than one shows whether there
+/// is room for more,
 pub(super) const MORE: f64 = 1.25;
-/// unless it lost too much lately,
+/// unless it lost too much lately.
 const NO_MORE: f64 = 1.0;
-/// or was told to send less.
-const LESS: f64 = 0.9;
+
+/// The part of its window that a lane uses falls so each round with a mark of congestion,
+const NARROWER: f64 = 0.8;
+/// rises so each other round,
+const WIDER: f64 = 1.1;
+/// and is no less than this.
+const SHARE_MIN: f64 = 1.0 / 16.0;
 
 /// What one lane has done so far, by its counters.
 #[derive(Debug, Clone, Copy)]
@@ -56,20 +70,24 @@ pub(super) struct Carried {
     rounds: VecDeque<f64>,
     /// The part of its packets that was lost in the last round.
     loss: f64,
-    /// What it has in flight, in parts of what it carries.
-    gain: f64,
+    /// What it has in flight, in round trips.
+    round_trips: f64,
+    /// The part of its window that is in use.
+    share: f64,
     waits: bool,
     /// Rounds since it lost too much.
     calm: u32,
-    /// Rounds to come that still show a cut.
+    /// Rounds to come that still show a cut,
     after_cut: u32,
+    /// and that still show another rate of the link.
+    after_change: u32,
 }
 
 impl Carried {
     /// Of a lane that has this part of a link, in bytes per second, which loses so much at random.
     pub fn new(part: f64, expected_loss: f64) -> Self {
         let rounds = VecDeque::with_capacity(ROUNDS);
-        let (loss, gain, waits) = (expected_loss, MORE, false);
+        let (loss, round_trips, share) = (expected_loss, MORE, 1.0);
         Self {
             expected_loss,
             part,
@@ -77,10 +95,12 @@ impl Carried {
             last: 0.0,
             rounds,
             loss,
-            gain,
-            waits,
+            round_trips,
+            share,
+            waits: false,
             calm: CALM,
             after_cut: 0,
+            after_change: 0,
         }
     }
 
@@ -89,7 +109,8 @@ impl Carried {
         if part != self.part {
             let by = part / self.part;
             self.rounds.iter_mut().for_each(|rate| *rate *= by);
-            self.part = part;
+            (self.part, self.last) = (part, self.last * by);
+            self.after_change = CHANGE_ROUNDS;
         }
     }
 
@@ -109,9 +130,14 @@ impl Carried {
         self.loss
     }
 
-    /// How much it may have in flight, in parts of what it carries.
-    pub fn gain(&self) -> f64 {
-        self.gain
+    /// In how many round trips it carries what it may have in flight.
+    pub fn round_trips(&self) -> f64 {
+        self.round_trips
+    }
+
+    /// The part of its window that it is to use.
+    pub fn share(&self) -> f64 {
+        self.share
     }
 
     /// Another round is over.
@@ -121,7 +147,7 @@ impl Carried {
         let waited = done.waited.as_secs_f64() - before.waited.as_secs_f64();
         self.waits = waited >= WAITED * took;
         let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
-        if acked == 0 && done.busy {
+        if acked == 0 && done.busy && before.busy {
             self.after_cut = CUT_ROUNDS;
         }
         if acked == 0 || took == 0.0 {
@@ -136,19 +162,22 @@ impl Carried {
         if !much {
             self.loss = loss;
         }
-        let after_cut = self.after_cut > 0;
+        let (after_cut, after_change) = (self.after_cut > 0, self.after_change > 0);
         self.after_cut = self.after_cut.saturating_sub(1);
-        let congested = much && !after_cut;
+        self.after_change = self.after_change.saturating_sub(1);
+        let congested = much && !after_cut && acked + lost >= SAMPLE_PACKETS;
         self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
-        self.gain = match done.marked {
-            true => LESS,
-            false if congested => NO_MORE,
-            false => MORE,
-        };
-        let limited = !after_cut && (self.waits || congested || done.marked);
-        if !limited && rate <= self.rate() {
+        self.round_trips = if congested { NO_MORE } else { MORE };
+        let factor = if done.marked { NARROWER } else { WIDER };
+        self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
+        // With less of its window in use it delivers less than it carries.
+        let limited = self.waits && self.share >= 1.0 && !after_cut;
+        let more = rate > self.rate() && !after_change;
+        if !(limited || more || congested) {
             return;
-        } else if congested || done.marked {
+        }
+        let rate = if self.waits { rate } else { rate.max(DROP * self.rate()) };
+        if congested {
             self.rounds.clear();
         } else if self.rounds.is_empty() {
             self.rounds.extend([self.part; ROUNDS - 1]);
@@ -205,7 +234,10 @@ mod tests {
     fn a_lane_that_has_little_to_do_shows_nothing() {
         let mut bench = Bench::new();
         assert_eq!(bench.pass(20, 0.1, 0.001, false), 1.0);
-        assert_eq!(bench.carried.gain(), MORE);
+        assert_eq!(bench.carried.share(), 1.0);
+        // A few packets, of which one was lost.
+        assert_eq!(bench.pass(3, 0.01, 0.1, false), 1.0);
+        assert_eq!(bench.carried.round_trips(), MORE);
     }
 
     #[test]
@@ -222,14 +254,36 @@ mod tests {
     fn loss_above_three_percent_shows_it_at_once_and_less_than_that_nothing() {
         let mut bench = Bench::new();
         bench.pass(4, 0.96, 0.03, false);
-        assert!(bench.carried.rate() == PART && bench.carried.gain() == MORE);
+        assert!(bench.carried.rate() == PART && bench.carried.round_trips() == MORE);
         assert!((0.029..0.031).contains(&bench.carried.loss()), "kept behind holes");
-        let rate = bench.pass(2, 0.5, 0.3, false);
-        assert!(rate == 0.5 && bench.carried.gain() == NO_MORE);
+        let mut little = Bench::new();
+        assert_eq!(little.pass(1, 0.5, 0.3, false), DROP, "it may have had little to do");
+        let rate = bench.pass(2, 0.5, 0.3, true);
+        assert!(rate == 0.5 && bench.carried.round_trips() == NO_MORE);
         assert!(bench.carried.loss() < 0.04, "its own queue's");
+        bench.pass(1, 0.5, 0.0, true);
+        assert_eq!(bench.carried.round_trips(), MORE);
+    }
+
+    #[test]
+    fn marks_narrow_the_window_round_by_round() {
+        let mut bench = Bench::new();
         bench.done.marked = true;
-        bench.pass(1, 0.5, 0.0, false);
-        assert_eq!(bench.carried.gain(), LESS);
+        bench.pass(2, 1.0, 0.0, false);
+        assert!((0.63..0.65).contains(&bench.carried.share()));
+        bench.pass(40, 1.0, 0.0, false);
+        assert_eq!(bench.carried.share(), SHARE_MIN);
+        assert_eq!(bench.carried.rate(), PART);
+    }
+
+    #[test]
+    fn the_first_round_of_a_transfer_is_no_cut() {
+        let mut bench = Bench::new();
+        bench.done.busy = false;
+        bench.pass(3, 0.0, 0.0, false);
+        bench.done.busy = true;
+        bench.pass(1, 0.0, 0.0, false);
+        assert!(bench.pass(2, 0.5, 0.3, true) < 0.6);
     }
 
     #[test]
@@ -238,7 +292,7 @@ mod tests {
         bench.pass(20, 0.0, 0.0, true);
         assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
         assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);
-        assert_eq!(bench.carried.gain(), MORE);
+        assert_eq!(bench.carried.round_trips(), MORE);
         let rate = bench.pass(4, 0.2, 0.0, true);
         assert_eq!(rate, 0.2, "that is how it stays");
     }
@@ -251,5 +305,11 @@ mod tests {
         bench.pass(8, 0.5, 0.0, true);
         bench.carried.divide(PART);
         assert_eq!(bench.carried.rate(), 0.25 * PART);
+        // What is still acknowledged of the time before shows nothing, whatever it is held to.
+        let mut bench = Bench::new();
+        bench.carried.divide(0.1 * PART);
+        bench.pass(2, 1.0, 0.0, false);
+        bench.carried.divide(PART);
+        assert_eq!(bench.carried.rate(), PART);
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Distance {
     rtt: Span,
     seen: Span,
     longest: Span,
+    /// Whether a queue drains when it is asked to.
+    heeds: bool,
     rounds: VecDeque<Option<Span>>,
     /// While a queue, if it is one, drains: rounds left.
     draining: u32,
@@ -34,10 +36,11 @@ pub(super) struct Distance {
 }
 
 impl Distance {
-    /// At first what the fabric says; never followed to more than `longest`.
-    pub fn new(rtt: Span, longest: Span) -> Self {
+    /// At first what the fabric says; never followed to more than `longest`. Of a lane that has
+    /// less in flight when it is to drain a queue, or not: then the round trip is what is seen.
+    pub fn new(rtt: Span, longest: Span, heeds: bool) -> Self {
         let rounds = VecDeque::with_capacity(ROUNDS);
-        Self { rtt, seen: rtt, longest, rounds, draining: 0, waiting: 0, wait: WAIT }
+        Self { rtt, seen: rtt, longest, heeds, rounds, draining: 0, waiting: 0, wait: WAIT }
     }
 
     /// The round trip, without our own queue.
@@ -78,7 +81,7 @@ impl Distance {
             } else if self.draining == 0 {
                 (self.rtt, self.wait) = (least, WAIT);
             }
-        } else if near {
+        } else if near || far && !self.heeds {
             self.rtt = least;
         } else if far && waited && self.rounds.len() == ROUNDS && self.waiting == 0 {
             self.draining = DRAIN;
@@ -94,7 +97,7 @@ mod tests {
     const MS: fn(u64) -> Span = Span::from_ms;
 
     fn at(rtt: u64) -> Distance {
-        Distance::new(MS(rtt), MS(800))
+        Distance::new(MS(rtt), MS(800), true)
     }
 
     /// Rounds of a lane that waits, on a path of so many ms, with a queue of so many that drains.
@@ -142,6 +145,13 @@ mod tests {
         assert!(distance.rtt() == MS(80) && !distance.drains());
         (0..20).for_each(|_| distance.round(None, true));
         assert_eq!(distance.rtt(), MS(80));
+    }
+
+    #[test]
+    fn who_drains_no_queue_follows_what_is_seen() {
+        let mut distance = Distance::new(MS(80), MS(800), false);
+        assert_eq!(rounds(&mut distance, 5, (80, 60)), 0);
+        assert_eq!(distance.rtt(), MS(140));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! carries. That holds the pair, and what the link is found to carry is planned for. After a
 //! while more is tried, until a queue shows: what a link could carry shows only when asked for.
 
+use super::carried::CONGESTION_LOSS;
 use hier_collectives::plan::PairRate;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
@@ -21,9 +22,8 @@ const PACKETS_MIN: u64 = 64;
 const PACKET_BITS: u64 = 8 * 1500;
 /// What has not seen as many by then says nothing.
 const SPAN_MAX: Span = Span::from_secs(2);
-/// Loss beyond the fabric's expectation that may be congestion, as the lanes' windows take it,
-const CONGESTION_LOSS: f64 = 0.03;
-/// when even the fastest packet of a span took this many times the link's own round trip
+/// More loss than a link's own is congestion when even the fastest packet of a span took this many
+/// times the link's own round trip
 const QUEUED: f64 = 1.2;
 /// and this.
 const QUEUED_ABOVE: Span = Span::from_ms(1);
@@ -41,8 +41,6 @@ const SETTLE: u32 = 5;
 const CLOSE: usize = 4;
 /// and this much loss beyond the fabric's expectation,
 const CLOSE_LOSS: f64 = 0.005;
-/// or, while nothing was found, this much,
-const FIRST_LOSS: f64 = 0.0075;
 /// where it fills this part of what was found, and never to less than that: what others on the link
 /// take would be taken off again and again.
 const CLOSE_TO: f64 = 0.9;
@@ -286,8 +284,7 @@ impl Estimate {
         let lost = sum(|tick| tick.lost as f64) / sum(|tick| tick.sent as f64);
         let carried = (sum(|tick| tick.carried) / CLOSE as f64).max(CLOSE_TO * found);
         // A path that became longer looks as if a queue stood there, and may lose a little.
-        let much = if self.known.is_some() { CLOSE_LOSS } else { FIRST_LOSS };
-        if lost < self.link.loss.as_f64() + much {
+        if lost < self.link.loss.as_f64() + CLOSE_LOSS {
             return;
         }
         if self.known.is_none() && carried < NEWS * whole {

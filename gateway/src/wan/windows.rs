@@ -4,6 +4,7 @@
 use super::carried::{Carried, Done, MORE};
 use super::distance::Distance;
 use super::lane::{LaneSpec, PeerLink};
+use super::policy::ControllerKind;
 use super::silence::{self, Watch};
 use hier_collectives::plan;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
@@ -46,13 +47,17 @@ pub(super) struct Path {
     pub segment_bytes: u64,
 }
 
-/// The least window while much is sent again.
-const REPAIR_WINDOW_MIN: u64 = 256 << 10;
-
-/// A lane may have in flight what it carries in a round trip and in this time, which timers and
-/// acknowledgements take.
+/// The least that may be in flight.
+const WINDOW_MIN: u64 = 256 << 10;
+/// Beside round trips a lane has in flight what it carries in this time, which timers and
+/// acknowledgements take,
 const HELD_BESIDES: Span = Span::from_ms(60);
-/// What is in flight, in parts of what a lane carries, while a queue is to drain.
+/// or in so many round trips more, if that is less: what a short path does not hold stands in the
+/// peer's socket,
+const HELD_BESIDES_ROUNDS: u64 = 6;
+/// but not in less than this, for which a thread may wait for its turn.
+const HELD_BESIDES_MIN: Span = Span::from_ms(2);
+/// The part of all that while a queue is to drain.
 const DRAINING: f64 = 0.75;
 /// Round trips for which what waits behind a hole is kept.
 const HOLE_ROUNDS: f64 = 3.0;
@@ -63,7 +68,7 @@ impl Path {
     /// Before a lane has shown what it carries.
     pub fn windows(&self) -> Windows {
         let rtt = self.link.rtt;
-        self.windows_for(&self.carried(), &Distance::new(rtt, rtt), rtt)
+        self.windows_for(&self.carried(), &Distance::new(rtt, rtt, false), rtt)
     }
 
     fn carried(&self) -> Carried {
@@ -82,11 +87,12 @@ impl Path {
         let parity = u64::from(parity_max(self.segment_bytes)) * SHARD_BYTES;
         let stream = self.segment_bytes + parity + 4096;
         let (rate, rtt) = (carried.rate(), distance.rtt().as_secs_f64());
-        let held = |rounds: f64| (rate * (rounds * rtt + HELD_BESIDES.as_secs_f64())) as u64;
-        let gain = if distance.drains() { DRAINING } else { carried.gain() };
+        let besides = held_besides(distance.rtt()).as_secs_f64();
+        let held = |round_trips: f64| rate * (round_trips * rtt + besides);
+        let share = carried.share().min(if distance.drains() { DRAINING } else { 1.0 });
+        let flight = ((held(carried.round_trips()) * share) as u64).max(WINDOW_MIN);
         let packets = self.segment_bytes as f64 / PACKET_BYTES;
         let holes = 1.0 - (1.0 - carried.loss()).powf(packets);
-        let flight = held(gain).max(2 * stream);
         Windows {
             // Streams are always read, so these bound nothing but a peer that breaks the
             // rules: grants are our back-pressure.
@@ -94,10 +100,10 @@ impl Path {
             receive: varint(3 * bdp + 8 * stream),
             streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // Room for more than is in flight, so that a lane that waits is one that is full.
-            send: held(MORE) + (HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
+            send: (held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
-            repair: flight.min((rate * round.as_secs_f64()) as u64).max(REPAIR_WINDOW_MIN),
+            repair: flight.min((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN),
         }
     }
 }
@@ -107,7 +113,8 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
     let mut path = peer.path(spec);
     let mut set = None;
     let mut assigned: Option<Arc<Watch>> = None;
-    let mut distance = Distance::new(path.link.rtt, longest(&peer.link));
+    let heeds = peer.controller == ControllerKind::LinkShare;
+    let mut distance = Distance::new(path.link.rtt, longest(&peer.link), heeds);
     let mut carried = path.carried();
     loop {
         let Some(watch) = silence::watch(connection) else {
@@ -140,6 +147,11 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         path.link.rate = peer.rate_now();
         carried.divide(path.part());
     }
+}
+
+fn held_besides(rtt: Span) -> Span {
+    let rounds = Span::from_ns(rtt.ns().saturating_mul(HELD_BESIDES_ROUNDS));
+    rounds.clamp(HELD_BESIDES_MIN, HELD_BESIDES)
 }
 
 fn done(at: TimeNs, connection: &Connection, watch: &Watch) -> Done {
@@ -193,7 +205,7 @@ mod tests {
     #[test]
     fn what_is_sent_again_is_spread_over_the_round_trip_of_now_and_a_queue_drains() {
         let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
-        let mut distance = Distance::new(ms(80), ms(800));
+        let mut distance = Distance::new(ms(80), ms(800), true);
         let repair = |round| path.windows_for(&path.carried(), &distance, round).repair;
         assert_eq!(repair(ms(120)), 3 * repair(ms(40)));
         assert_eq!(repair(ms(900)), path.windows().flight, "and never more than any other time");
