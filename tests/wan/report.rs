@@ -123,6 +123,15 @@ fn costs(measured: &Measured) -> String {
     text
 }
 
+/// What is to be known of its runs.
+fn told(cell: &Cell) -> String {
+    match (&cell.void, cell.attempt) {
+        (Some(why), attempt) => format!("VOID, attempt {attempt}: {why}"),
+        (None, 1) => String::new(),
+        (None, attempt) => format!("attempt {attempt}, those before it were void"),
+    }
+}
+
 /// A cell, as a row of its link's table.
 pub fn line(cell: &Cell) -> String {
     let or_not = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -141,6 +150,6 @@ pub fn line(cell: &Cell) -> String {
         or_not(cell.cpu_seconds_per_gb.map(|seconds| format!("{seconds:.2}"))),
         or_not(cell.retransmitted_bytes.map(megabytes)),
         or_not(cell.queue_bytes_peak.map(megabytes)),
-        cell.void.as_deref().map_or(String::new(), |why| format!("VOID: {why}")),
+        told(cell),
     )
 }

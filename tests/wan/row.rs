@@ -107,6 +107,8 @@ pub struct Cell {
     pub queue_bytes_peak: Option<u64>,
     /// Why the emulator calls it void.
     pub void: Option<String>,
+    /// Those before it were void.
+    pub attempt: u32,
 }
 
 /// A cell takes no longer than this.
@@ -137,6 +139,7 @@ impl Cell {
             retransmitted_bytes: None,
             queue_bytes_peak: None,
             void: None,
+            attempt: 1,
         }
     }
 }
