@@ -10,8 +10,9 @@ use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Barrier;
 use units::ByteCount;
 
 /// Exchange a buffer with a peer over quinn, add what comes, and print seconds and processor
@@ -70,7 +71,8 @@ fn main() -> ExitCode {
             std::thread::spawn(move || run(&command, lane, &warm))
         })
         .collect();
-    warm.wait();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("no driver").block_on(warm.wait());
     let before = cpu_seconds();
     let mut seconds = vec![0.0f64; command.iterations as usize];
     for thread in threads {
@@ -138,10 +140,12 @@ async fn exchanges(command: &Command, lane: u16, warm: &Barrier) -> Result<Vec<f
     };
     let numbers =
         usize::try_from(command.size.get()).unwrap_or(usize::MAX) / 4 / usize::from(command.lanes);
-    let mine = Bytes::from(vec![0u8; 4 * numbers]);
+    // Of zeros the kernel would keep one page for all.
+    let mine = Bytes::from(1f32.to_le_bytes().repeat(numbers));
     let mut sum = vec![1.0f32; numbers];
     exchange(&connection, &mine, &mut sum).await?;
-    warm.wait();
+    // Not by blocking: what the peer waits for may not have left yet.
+    warm.wait().await;
     let mut seconds = Vec::new();
     for _ in 0..command.iterations {
         let begin = Instant::now();

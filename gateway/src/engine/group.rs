@@ -9,7 +9,7 @@ use super::ranks::Ranks;
 use super::{Event, EventSender, Placement};
 use crate::crowd::Seldom;
 use crate::host::{Host, JobPanicked};
-use crate::local::arena::{MemSlice, Operand};
+use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::{JobMetrics, Outcome};
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
@@ -193,13 +193,11 @@ impl Group {
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;
-                let operands: Vec<Operand<'static>> = inputs
-                    .iter()
-                    .map(|input| Operand::Memory(memory.view(&input.view), input.weight))
-                    .collect();
+                let inputs: Vec<(MemSlice, f64)> =
+                    inputs.iter().map(|input| (memory.view(&input.view), input.weight)).collect();
                 let out = memory.view(&out);
-                let bytes = out.len() * operands.len() as u64;
-                let reduce = move || out.reduce(op, dtype, &operands);
+                let bytes = out.len() * inputs.len() as u64;
+                let reduce = move || out.reduce(op, dtype, &inputs);
                 self.compute(shared, job, bytes, Box::new(reduce));
             }
             Action::Copy { job, from, to } => {

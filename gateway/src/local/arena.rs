@@ -56,12 +56,12 @@ pub struct MemSlice {
     range: Range<u64>,
 }
 
-/// An input of [`MemSlice::reduce`], with its weight in an average.
-#[derive(Debug, Clone)]
+/// An input of a reduction, with its weight in an average.
+#[derive(Debug, Clone, Copy)]
 pub enum Operand<'a> {
-    /// Shared memory.
-    Memory(MemSlice, f64),
-    /// Bytes out of a packet.
+    /// Shared memory, as long as what it is combined into.
+    Memory(&'a MemSlice, f64),
+    /// Bytes out of a packet, as long as the part that they are combined into.
     Bytes(&'a [u8], f64),
 }
 
@@ -297,10 +297,12 @@ impl MemSlice {
     /// # Panics
     /// When they reach beyond it.
     pub fn copy_from_bytes(&self, offset: u64, bytes: &[u8]) {
-        let to = self.slice(offset..offset + bytes.len() as u64);
-        // SAFETY: `to` lies in the mapping; `bytes` is a slice of this process that the
-        // mapping is not part of, so they do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.pointer(), bytes.len()) };
+        let end = offset.checked_add(bytes.len() as u64);
+        assert!(end.is_some_and(|end| end <= self.len()), "{offset} and {} more", bytes.len());
+        let to = self.pointer().wrapping_add(offset as usize);
+        // SAFETY: `to` and what follows lie in the mapping; `bytes` is a slice of this process that
+        // the mapping is not part of, so they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
     /// Reads all of it.
@@ -323,27 +325,55 @@ impl MemSlice {
         unsafe { std::ptr::copy(self.pointer(), to.pointer(), self.length()) };
     }
 
-    /// Combines `operands`, in order, into this slice; see [`reduce::reduce`].
+    /// Combines `inputs`, in order, into this slice; see [`reduce::reduce`].
     ///
     /// # Panics
-    /// When the lengths differ or an operand overlaps: a bug of ours.
-    pub fn reduce(&self, op: ReduceOp, dtype: Dtype, operands: &[Operand<'_>]) {
-        let pointer = |operand: &Operand<'_>| match operand {
-            Operand::Memory(slice, weight) => {
-                assert_eq!(slice.len(), self.len());
-                assert!(!slice.overlaps(self) || mutant::is(Mutant::Accumulate));
-                reduce::Operand { bytes: slice.pointer(), weight: *weight }
-            }
-            Operand::Bytes(bytes, weight) => {
-                assert_eq!(bytes.len() as u64, self.len());
-                reduce::Operand { bytes: bytes.as_ptr(), weight: *weight }
-            }
+    /// When the lengths differ or an input overlaps: a bug of ours.
+    pub fn reduce(&self, op: ReduceOp, dtype: Dtype, inputs: &[(Self, f64)]) {
+        let operand = |(slice, weight): &(Self, f64)| {
+            self.operand(&(0..self.len()), Operand::Memory(slice, *weight))
         };
-        let pointers: Vec<reduce::Operand> = operands.iter().map(pointer).collect();
+        let operands: Vec<reduce::Operand> = inputs.iter().map(operand).collect();
         let elements = self.length() / dtype.size() as usize;
         // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
         // alive.
-        unsafe { reduce::reduce(op, dtype, self.pointer(), &pointers, elements) };
+        unsafe { reduce::reduce(op, dtype, self.pointer(), &operands, elements) };
+    }
+
+    /// As [`Self::reduce`], of two and for `range` only: what a packet brings. Nothing is allocated
+    /// or counted, since there are many.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn reduce_part(
+        &self,
+        range: Range<u64>,
+        op: ReduceOp,
+        dtype: Dtype,
+        operands: [Operand<'_>; 2],
+    ) {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
+        let operands = operands.map(|operand| self.operand(&range, operand));
+        let elements = (range.end - range.start) as usize / dtype.size() as usize;
+        let out = self.pointer().wrapping_add(range.start as usize);
+        // SAFETY: as there.
+        unsafe { reduce::reduce(op, dtype, out, &operands, elements) };
+    }
+
+    /// An operand of a reduction into `range`.
+    fn operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
+        let (bytes, weight) = match operand {
+            Operand::Memory(slice, weight) => {
+                assert_eq!(slice.len(), self.len());
+                assert!(!slice.overlaps(self) || mutant::is(Mutant::Accumulate));
+                (slice.pointer().wrapping_add(range.start as usize).cast_const(), weight)
+            }
+            Operand::Bytes(bytes, weight) => {
+                assert_eq!(bytes.len() as u64, range.end - range.start);
+                (bytes.as_ptr(), weight)
+            }
+        };
+        reduce::Operand { bytes, weight }
     }
 
     /// Its bytes without a copy, for QUIC and for the code of parity. They stay mapped until these

@@ -108,10 +108,10 @@ impl Combine {
             return;
         }
         let range = offset..offset + net.len() as u64;
-        let local = Operand::Memory(self.local.0.slice(range.clone()), self.local.1);
+        let local = Operand::Memory(&self.local.0, self.local.1);
         let net = Operand::Bytes(net, self.net_weight);
         let operands = if self.net_first { [net, local] } else { [local, net] };
-        self.out.slice(range).reduce(self.op, self.dtype, &operands);
+        self.out.reduce_part(range, self.op, self.dtype, operands);
     }
 }
 
@@ -152,8 +152,7 @@ mod tests {
             let net: Vec<u8> = (0..length).map(|i| byte(i, 2)).collect();
             let (ours, out) = (memory(&local), memory(&vec![0; length]));
             let whole = memory(&vec![0; length]);
-            let pair = [Operand::Memory(ours.clone(), 1.0), Operand::Bytes(&net, 1.0)];
-            let [a, b] = pair;
+            let (a, b) = ((ours.clone(), 1.0), (memory(&net), 1.0));
             let pair = if net_first { [b, a] } else { [a, b] };
             whole.reduce(ReduceOp::Sum, dtype, &pair);
             let mut assembler = Assembler::new(Placement::Combine {

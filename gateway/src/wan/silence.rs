@@ -275,9 +275,16 @@ const INITIAL_PACKETS: u64 = 10;
 /// As above.
 const INITIAL_BYTES: u64 = 14_720;
 
+/// The sum. Only the connection writes here, so that nobody has to be kept from it for each packet.
+fn add(to: &AtomicU64, more: u64) -> u64 {
+    let sum = to.load(Ordering::Relaxed) + more;
+    to.store(sum, Ordering::Relaxed);
+    sum
+}
+
 impl Controller for Watched {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        let in_flight = self.watch.in_flight.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let in_flight = add(&self.watch.in_flight, bytes);
         trace!(target: FLIGHT, in_flight, window = self.watch.limits.flight());
         let slack = self.watch.slack.load(Ordering::Relaxed);
         self.watch.slack.store(slack.saturating_sub(bytes), Ordering::Relaxed);
@@ -292,8 +299,8 @@ impl Controller for Watched {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.watch.acked.fetch_add(1, Ordering::Relaxed);
-        self.watch.acked_bytes.fetch_add(bytes, Ordering::Relaxed);
+        add(&self.watch.acked, 1);
+        add(&self.watch.acked_bytes, bytes);
         let sample = u64::try_from(now.saturating_duration_since(sent).as_nanos());
         let sample = sample.unwrap_or(u64::MAX).max(1);
         for least_ns in [&self.watch.least_rtt_ns, &self.watch.least_rtt_seen_ns] {

@@ -37,17 +37,21 @@ pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
 
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
-/// a receipt cost nothing. 128 KiB where the narrowest port or link takes more than 10 ms for
-/// twice that: each segment is whole before it is added or passed on, which costs its time once
-/// for each hop.
+/// a receipt cost nothing. No less than the narrowest port or link takes 1 ms for: on short paths
+/// each is some events, whatever its length. And 128 KiB where that takes more than 10 ms for twice
+/// as much: each segment is whole before it is added or passed on, which costs its time once for
+/// each hop.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
     let ports = fabric.gateways().iter().filter_map(|gateway| gateway.wan);
     let rates = links.chain(ports.map(|wan| wan.egress.min(wan.ingress)));
-    let narrowest = rates.min().map_or(f64::INFINITY, |rate| rate.bytes_per_second());
-    let least: u64 = if narrowest * 0.010 < f64::from(256 << 10) { 128 << 10 } else { 256 << 10 };
-    let wanted = (largest / (4 * u64::from(lanes(fabric)))).clamp(least, 4 << 20);
+    // Bytes in 1 ms.
+    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * 0.001) as u64);
+    let slow = narrowest.is_some_and(|bytes| 10 * bytes < 256 << 10);
+    let least = if slow { 128 << 10 } else { 256 << 10 };
+    let wanted = largest / (4 * u64::from(lanes(fabric)));
+    let wanted = wanted.max(narrowest.unwrap_or(0)).clamp(least, 4 << 20);
     ByteCount::new(1 << wanted.ilog2())
 }
 
