@@ -48,7 +48,7 @@ pub struct Tools {
 }
 
 /// How often what is void is measured.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 2;
 
 impl Contender {
     pub const ALL: [Self; 11] = [
@@ -140,7 +140,7 @@ impl Contender {
         let gateways = gateways(lab)?;
         let mut cells = Vec::new();
         for bytes in sizes {
-            let iterations = if *bytes > COMMON { 1 } else { 3 };
+            let iterations = if *bytes > COMMON { 1 } else { 5 };
             let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
             let seconds = last_to_last(&bench(lab, *bytes, iterations)?);
             let is_cut = seconds.is_empty();

@@ -54,7 +54,7 @@ const WINDOW_MIN: u64 = 256 << 10;
 const HELD_BESIDES: Span = Span::from_ms(60);
 /// or in so many round trips more, if that is less: what a short path does not hold stands in the
 /// peer's socket,
-const HELD_BESIDES_ROUNDS: u64 = 6;
+const HELD_BESIDES_ROUNDS: u64 = 3;
 /// but not in less than this, for which a thread may wait for its turn.
 const HELD_BESIDES_MIN: Span = Span::from_ms(2);
 /// The part of all that while a queue is to drain.

@@ -93,7 +93,7 @@ pub fn trees_max(fabric: &Fabric) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::lanes;
+    use super::{lanes, segment_bytes};
     use crate::plan::plan;
     use crate::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
     use units::{BitRate, Fraction, Span};
@@ -164,5 +164,21 @@ mod tests {
         assert_eq!(segment_kib(&[&[450], &[300], &[200]]), 256);
         // A port that is narrow as a whole is no reason.
         assert_eq!(segment_kib(&[&[100], &[100]]), 256);
+    }
+
+    #[test]
+    fn segments_take_a_millisecond_where_the_path_is_short() {
+        for (gbit, kib) in [(1, 256), (2, 256), (10, 1024), (30, 2048), (100, 4096)] {
+            let region = |name: &str| RegionSpec {
+                name: name.to_owned(),
+                speeds: vec![1.0],
+                gateways: vec![(format!("{name}-0"), 1, Some(port(400)))],
+            };
+            let between = ("a".to_owned(), "b".to_owned());
+            let (rate, loss) = (port(gbit).egress, Fraction::default());
+            let link = LinkSpec { between, rate, rtt: Span::from_ms(1), loss };
+            let fabric = Fabric::new("t", 1500, ["a", "b"].map(region).into(), vec![link]);
+            assert_eq!(segment_bytes(&fabric.expect("valid")).get() >> 10, kib, "{gbit} Gbit/s");
+        }
     }
 }

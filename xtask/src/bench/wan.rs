@@ -27,8 +27,8 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
          gateways over simulated links in virtual time. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
-         after the other; runs that the emulator calls void are repeated in another lab, up to \
-         three times, and marked if they still are. Processor time is that of \
+         after the other; runs that the emulator calls void are repeated in another lab, once, \
+         and marked if they still are. Processor time is that of \
          both gateways over whole runs; the others measure their own, of both sides, while they are \
          timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
