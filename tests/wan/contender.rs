@@ -90,22 +90,29 @@ impl Contender {
 
     /// Runs it over a link, in a lab of its own. Sizes whose runs the emulator calls void are
     /// measured anew in another lab, whoever it is, and shown as they are after the last attempt.
-    pub fn measure(self, tools: &Tools, row: &Row, ground: Ground) -> Result<Vec<Cell>, LabError> {
+    ///
+    /// # Errors
+    /// What went wrong; what was measured before is in `cells`.
+    pub fn measure(
+        self,
+        tools: &Tools,
+        row: &Row,
+        ground: Ground,
+        cells: &mut Vec<Cell>,
+    ) -> Result<(), LabError> {
         let mut left = if self == Self::Landbridge { row.sizes } else { &[COMMON] };
-        let mut cells = Vec::new();
         for attempt in 1..=ATTEMPTS {
             let measured = self.attempt(tools, row, ground, left)?;
+            let valid = |cell: &Cell| cell.void.is_none() || attempt == ATTEMPTS;
+            let measured: Vec<_> = measured.into_iter().take_while(valid).collect();
             let is_cut = measured.last().is_some_and(|cell| cell.seconds.is_none());
-            let valid = |cell: &Cell| cell.void.is_none() || is_cut || attempt == ATTEMPTS;
-            let measured = measured.into_iter().take_while(valid);
-            let measured: Vec<_> = measured.map(|cell| Cell { attempt, ..cell }).collect();
             left = &left[measured.len()..];
-            cells.extend(measured);
+            cells.extend(measured.into_iter().map(|cell| Cell { attempt, ..cell }));
             if left.is_empty() || is_cut {
                 break;
             }
         }
-        Ok(cells)
+        Ok(())
     }
 
     fn attempt(
@@ -140,7 +147,7 @@ impl Contender {
         let gateways = gateways(lab)?;
         let mut cells = Vec::new();
         for bytes in sizes {
-            let iterations = if *bytes > COMMON { 1 } else { 5 };
+            let iterations = if *bytes > COMMON { 1 } else { RUNS };
             let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
             let seconds = last_to_last(&bench(lab, *bytes, iterations)?);
             let is_cut = seconds.is_empty();
@@ -285,7 +292,7 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
 
-/// Of each peer.
+/// Of everybody, up to the common size.
 const RUNS: u32 = 3;
 
 const GLOO: &str = include_str!("peers/gloo.py");

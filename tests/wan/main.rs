@@ -178,15 +178,14 @@ impl Measured {
         for row in rows {
             for contender in &present {
                 bar.set_message(format!("{row}: {}", contender.name()));
-                match contender.measure(&tools, row, ground) {
-                    Ok(cells) => {
-                        // Whoever waits for so long may see what comes of it.
-                        let seen: String = cells.iter().map(report::line).collect();
-                        bar.suspend(|| eprint!("{row} {seen}"));
-                        self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
-                    }
-                    Err(error) => self.skip(format!("{row}: {}: {error}", contender.name())),
+                let mut cells = Vec::new();
+                if let Err(error) = contender.measure(&tools, row, ground, &mut cells) {
+                    self.skip(format!("{row}: {}: {error}", contender.name()));
                 }
+                // Whoever waits for so long may see what comes of it.
+                let seen: String = cells.iter().map(report::line).collect();
+                bar.suspend(|| eprint!("{row} {seen}"));
+                self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
                 bar.inc(1);
             }
         }

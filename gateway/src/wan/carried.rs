@@ -151,6 +151,9 @@ impl Carried {
             self.after_cut = CUT_ROUNDS;
         }
         if acked == 0 || took == 0.0 {
+            if !done.busy {
+                self.share = (self.share * WIDER).min(1.0);
+            }
             return;
         }
         // Acknowledgements come in bursts: two rounds say more than one.
@@ -176,7 +179,8 @@ impl Carried {
         if !(limited || more || congested) {
             return;
         }
-        let rate = if self.waits { rate } else { rate.max(DROP * self.rate()) };
+        let rate = if limited { rate } else { rate.max(DROP * self.rate()) };
+        let rate = if after_change { rate.min(self.rate()) } else { rate };
         if congested {
             self.rounds.clear();
         } else if self.rounds.is_empty() {
@@ -274,6 +278,13 @@ mod tests {
         bench.pass(40, 1.0, 0.0, false);
         assert_eq!(bench.carried.share(), SHARE_MIN);
         assert_eq!(bench.carried.rate(), PART);
+        bench.done.marked = false;
+        bench.pass(10, 1.0, 0.0, true);
+        assert!((0.16..0.17).contains(&bench.carried.share()));
+        assert_eq!(bench.carried.rate(), PART, "it did not use all of its window");
+        bench.done.busy = false;
+        bench.pass(40, 0.0, 0.0, false);
+        assert_eq!(bench.carried.share(), 1.0, "for who comes next");
     }
 
     #[test]
@@ -306,10 +317,12 @@ mod tests {
         bench.carried.divide(PART);
         assert_eq!(bench.carried.rate(), 0.25 * PART);
         // What is still acknowledged of the time before shows nothing, whatever it is held to.
-        let mut bench = Bench::new();
-        bench.carried.divide(0.1 * PART);
-        bench.pass(2, 1.0, 0.0, false);
-        bench.carried.divide(PART);
-        assert_eq!(bench.carried.rate(), PART);
+        for waits in [false, true] {
+            let mut bench = Bench::new();
+            bench.carried.divide(0.1 * PART);
+            bench.pass(2, 1.0, 0.0, waits);
+            bench.carried.divide(PART);
+            assert_eq!(bench.carried.rate(), PART);
+        }
     }
 }

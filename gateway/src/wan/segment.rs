@@ -13,7 +13,7 @@ use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{LeaseId, MOVING_EVERY};
 use hier_collectives::wire::SegmentHeader;
-use quinn::{Connection, RecvStream, SendStream};
+use quinn::{Chunk, Connection, RecvStream, SendStream};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -159,14 +159,12 @@ async fn receive(
     id: ConnectionId,
     mut stream: RecvStream,
 ) -> Result<(), String> {
-    let (mut group, mut header) = ([0; GroupId::BYTES], [0; SegmentHeader::BYTES]);
-    if stream.read_exact(&mut group).await.is_err() || stream.read_exact(&mut header).await.is_err()
-    {
-        // Reset, or the lane died: the segment comes again.
-        return Ok(());
-    }
-    let group = GroupId(u64::from_be_bytes(group));
-    let header = SegmentHeader::decode(&header).map_err(|error| error.to_string())?;
+    // Reset, or the lane died: the segment comes again.
+    let Some((ahead, early)) = ahead(&mut stream).await else { return Ok(()) };
+    let (group, header) = ahead.split_at(GroupId::BYTES);
+    let group = GroupId(u64::from_be_bytes(group.try_into().expect("split there")));
+    let header = SegmentHeader::decode(header.try_into().expect("the rest"));
+    let header = header.map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
     let event = Event::Arrival { from, id, group, header, reply };
     if spec.events.send(event).await.is_err() {
@@ -189,7 +187,9 @@ async fn receive(
             let _ = stream.stop(CANCELLED.into());
             Ok(Received::CutOff)
         }
-        received = pump(spec, &mut stream, &mut assembler, (group, lease, &header)) => received,
+        received = pump(spec, (&mut stream, early), &mut assembler, (group, lease, &header)) => {
+            received
+        }
     };
     let received = match received {
         Ok(Received::Restorable(arrived)) => match restore(spec, assembler, arrived).await {
@@ -216,6 +216,24 @@ async fn receive(
     received.map(|_| ())
 }
 
+/// What stands ahead of the payload, and what came of that before. Read in any order from the first
+/// byte on: when QUIC has read in order and then no longer does, it gives what it has twice once
+/// more, and what was read already with it.
+async fn ahead(stream: &mut RecvStream) -> Option<([u8; AHEAD_BYTES as usize], Vec<Chunk>)> {
+    let (mut ahead, mut have, mut early) = ([0; AHEAD_BYTES as usize], 0, Vec::new());
+    while have < ahead.len() {
+        let Chunk { offset, mut bytes } = stream.read_chunk(usize::MAX, false).await.ok()??;
+        let first = usize::try_from(offset).unwrap_or(usize::MAX).min(ahead.len());
+        let part = bytes.split_to(bytes.len().min(ahead.len() - first));
+        ahead[first..first + part.len()].copy_from_slice(&part);
+        have += part.len();
+        if !bytes.is_empty() {
+            early.push(Chunk { offset: offset + part.len() as u64, bytes });
+        }
+    }
+    Some((ahead, early))
+}
+
 /// How a segment's stream ended for the receiver.
 enum Received {
     /// All of it is in place.
@@ -229,10 +247,10 @@ enum Received {
     CutOff,
 }
 
-/// Reads the payload as it comes, in any order.
+/// Reads the payload as it comes, in any order, after what came early.
 async fn pump(
     spec: &LaneSpec,
-    stream: &mut RecvStream,
+    (stream, mut early): (&mut RecvStream, Vec<Chunk>),
     assembler: &mut Assembler,
     (group, lease, header): (GroupId, LeaseId, &SegmentHeader),
 ) -> Result<Received, String> {
@@ -241,7 +259,11 @@ async fn pump(
     let mut arrived = (header.parity > 0).then(|| Arrived::new(bytes, header.parity));
     let mut received = 0;
     loop {
-        match stream.read_chunk(usize::MAX, false).await {
+        let next = match early.pop() {
+            Some(chunk) => Ok(Some(chunk)),
+            None => stream.read_chunk(usize::MAX, false).await,
+        };
+        match next {
             Ok(Some(chunk)) => {
                 let offset = chunk.offset.checked_sub(AHEAD_BYTES);
                 let fits = offset.is_some_and(|offset| match &mut arrived {

@@ -100,7 +100,7 @@ impl Path {
             receive: varint(3 * bdp + 8 * stream),
             streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // Room for more than is in flight, so that a lane that waits is one that is full.
-            send: (held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64 + 2 * stream,
+            send: ((held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64).max(flight) + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
             repair: flight.min((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN),
