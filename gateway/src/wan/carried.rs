@@ -70,8 +70,6 @@ pub(super) struct Carried {
     rounds: VecDeque<f64>,
     /// The part of its packets that was lost in the last round.
     loss: f64,
-    /// What it has in flight, in round trips.
-    round_trips: f64,
     /// The part of its window that is in use.
     share: f64,
     waits: bool,
@@ -87,7 +85,7 @@ impl Carried {
     /// Of a lane that has this part of a link, in bytes per second, which loses so much at random.
     pub fn new(part: f64, expected_loss: f64) -> Self {
         let rounds = VecDeque::with_capacity(ROUNDS);
-        let (loss, round_trips, share) = (expected_loss, MORE, 1.0);
+        let (loss, share, waits) = (expected_loss, 1.0, false);
         Self {
             expected_loss,
             part,
@@ -95,9 +93,8 @@ impl Carried {
             last: 0.0,
             rounds,
             loss,
-            round_trips,
             share,
-            waits: false,
+            waits,
             calm: CALM,
             after_cut: 0,
             after_change: 0,
@@ -132,7 +129,7 @@ impl Carried {
 
     /// In how many round trips it carries what it may have in flight.
     pub fn round_trips(&self) -> f64 {
-        self.round_trips
+        if self.calm == 0 { NO_MORE } else { MORE }
     }
 
     /// The part of its window that it is to use.
@@ -170,7 +167,6 @@ impl Carried {
         self.after_change = self.after_change.saturating_sub(1);
         let congested = much && !after_cut && acked + lost >= SAMPLE_PACKETS;
         self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
-        self.round_trips = if congested { NO_MORE } else { MORE };
         let factor = if done.marked { NARROWER } else { WIDER };
         self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
         // With less of its window in use it delivers less than it carries.

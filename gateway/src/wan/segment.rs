@@ -216,9 +216,9 @@ async fn receive(
     received.map(|_| ())
 }
 
-/// What stands ahead of the payload, and what came of that before. Read in any order from the first
-/// byte on: when QUIC has read in order and then no longer does, it gives what it has twice once
-/// more, and what was read already with it.
+/// What stands ahead of the payload, and payload that came before that was whole. In any order from
+/// the first byte on: quinn that goes over to it later gives bytes again that were read already, if
+/// it holds them a second time.
 async fn ahead(stream: &mut RecvStream) -> Option<([u8; AHEAD_BYTES as usize], Vec<Chunk>)> {
     let (mut ahead, mut have, mut early) = ([0; AHEAD_BYTES as usize], 0, Vec::new());
     while have < ahead.len() {

@@ -37,10 +37,10 @@ pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
 
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
-/// a receipt cost nothing. No less than the narrowest port or link takes 1 ms for, or 1 MiB: on short
-/// paths each is some events, whatever its length. And 128 KiB where that takes more than 10 ms for twice
-/// as much: each segment is whole before it is added or passed on, which costs its time once for
-/// each hop.
+/// a receipt cost nothing. No less, up to 1 MiB, than the narrowest port or link carries in
+/// 1 ms: on short paths each is some events, whatever its length. 128 KiB where that takes more
+/// than 10 ms for twice as much: each segment is whole before it is added or passed on, which
+/// costs its time once for each hop.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
@@ -130,11 +130,6 @@ mod tests {
     #[test]
     fn lanes_follow_the_rate_of_the_fastest_link_and_the_mtu() {
         let of = |mtu: u16, gbit: [u64; 2]| {
-            let region = |name: &str| RegionSpec {
-                name: name.to_owned(),
-                speeds: vec![1.0],
-                gateways: vec![(format!("{name}-0"), 1, Some(port(400)))],
-            };
             let link = |(other, gbit): (&str, u64)| LinkSpec {
                 between: ("a".to_owned(), other.to_owned()),
                 rate: port(gbit).egress,
@@ -142,7 +137,10 @@ mod tests {
                 loss: Fraction::default(),
             };
             let links = ["b", "c"].into_iter().zip(gbit).map(link).collect();
-            lanes(&Fabric::new("t", mtu, ["a", "b", "c"].map(region).into(), links).expect("valid"))
+            lanes(
+                &Fabric::new("t", mtu, ["a", "b", "c"].map(region_of_one).into(), links)
+                    .expect("valid"),
+            )
         };
         for (gbit, at_1500, at_9000) in
             [(1, 4, 4), (32, 4, 4), (33, 5, 4), (80, 10, 4), (100, 13, 5), (400, 16, 16)]
@@ -150,6 +148,12 @@ mod tests {
             assert_eq!((of(1500, [1, gbit]), of(9000, [gbit, 1])), (at_1500, at_9000), "{gbit}");
         }
         assert_eq!(of(9000, [1, 300]), 15);
+    }
+
+    /// A gateway whose port limits nothing.
+    fn region_of_one(name: &str) -> RegionSpec {
+        let gateways = vec![(format!("{name}-0"), 1, Some(port(400)))];
+        RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
     }
 
     fn port(gbit: u64) -> WanPort {
@@ -169,15 +173,10 @@ mod tests {
     #[test]
     fn segments_take_a_millisecond_where_the_path_is_short() {
         for (gbit, kib) in [(1, 256), (2, 256), (10, 1024), (30, 1024), (100, 1024)] {
-            let region = |name: &str| RegionSpec {
-                name: name.to_owned(),
-                speeds: vec![1.0],
-                gateways: vec![(format!("{name}-0"), 1, Some(port(400)))],
-            };
             let between = ("a".to_owned(), "b".to_owned());
             let (rate, loss) = (port(gbit).egress, Fraction::default());
             let link = LinkSpec { between, rate, rtt: Span::from_ms(1), loss };
-            let fabric = Fabric::new("t", 1500, ["a", "b"].map(region).into(), vec![link]);
+            let fabric = Fabric::new("t", 1500, ["a", "b"].map(region_of_one).into(), vec![link]);
             assert_eq!(segment_bytes(&fabric.expect("valid")).get() >> 10, kib, "{gbit} Gbit/s");
         }
     }
