@@ -127,6 +127,7 @@ impl Lab {
                 under_way: BTreeMap::new(),
                 hosts: Hosts::new(topology.sites.len()),
                 sent: 0,
+                step: pump::step(lab.shortest_round_trip),
                 spare: Vec::new(),
             };
             let name = format!("wan-sim {}", topology.sites[site]);

@@ -57,6 +57,7 @@ pub(super) struct Pump {
     pub(super) under_way: BTreeMap<(TimeNs, u64), Outgoing>,
     pub(super) hosts: Hosts,
     pub(super) sent: u64,
+    pub(super) step: Span,
     /// Memory for large buffers: new pages cost more than packets.
     pub(super) spare: Vec<Vec<u8>>,
 }
@@ -111,10 +112,14 @@ impl Pump {
         priority::raise();
         let mut buffer = Vec::new();
         let (mut last, mut accounted) = (self.now(), TimeNs::default());
+        let mut drained = true;
         // From here on, being held up is noticed.
         self.life.write_all(&[0])?;
         loop {
             self.deliver();
+            if drained {
+                self.rest(last);
+            }
             let Some(readable) = self.wait()? else {
                 return Ok(());
             };
@@ -128,10 +133,12 @@ impl Pump {
                 lock(&self.state).fidelity.worked(thread_cpu());
                 accounted = now;
             }
+            drained = false;
             for _ in 0..READS_MAX {
                 // Shorter only after it was kept: zeros for each small packet would cost more than it.
                 buffer.resize(BUFFER_BYTES, 0);
                 let Some(len) = self.tuns[self.site].read(&mut buffer)? else {
+                    drained = true;
                     break;
                 };
                 self.accept(&mut buffer, len);
@@ -176,6 +183,15 @@ impl Pump {
             }
         }
         self.hosts.idle();
+    }
+
+    /// While packets are under way and none is due, lets a step pass since it last woke up.
+    fn rest(&self, last: TimeNs) {
+        let (now, next) = (self.now(), last + self.step);
+        let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
+        if due.is_some_and(|due| due > now) && next > now {
+            std::thread::sleep(next.since(now).duration());
+        }
     }
 
     /// Waits for packets or the next delivery. Whether there are packets; `None` at the end.
@@ -352,6 +368,16 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How far apart a thread's turns are while packets are under way. Where processors are few, one
+/// that wakes up for each few packets interrupts those who send and receive them at every packet.
+pub(super) fn step(shortest_round_trip: Span) -> Span {
+    Span::from_ns(shortest_round_trip.ns() / 100).clamp(STEP_MIN, STEP_MAX)
+}
+
+/// Half a step is the mean lateness: of a round trip of 10 ms, 1 % one way.
+const STEP_MIN: Span = Span::from_ns(100_000);
+/// Longer ones save nothing more.
+const STEP_MAX: Span = Span::from_ns(250_000);
 /// Segments that arrive within this time go out in one write, with the last of them.
 const RUN_SPAN_MAX: Span = Span::from_ns(100_000);
 /// The longest wait, so that a longer one means that the thread was held up.
