@@ -50,7 +50,7 @@ pub struct GatewaySpec {
     pub credentials: Credentials,
     /// The jobs whose trainers are served.
     pub jobs: Vec<Job>,
-    /// The gateway's own memory.
+    /// What it may hold beside its ranks' own.
     pub memory: ByteCount,
     /// The plan that it offers to the others when it is the first of them by name, and by which
     /// it divides its port.
@@ -115,8 +115,7 @@ impl Gateway {
         let boot = BootId(u64::from_le_bytes(boot));
         let (me, fabric) = (spec.me, Arc::clone(&spec.fabric));
         let local = local_spec(&spec);
-        // Jobs share the memory for partials in equal parts: none can take another's.
-        let partials = ByteCount::new(spec.memory.get() / spec.jobs.len().max(1) as u64);
+        let partials = partials(&spec);
         let session = |job: &Job| {
             let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
             (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
@@ -228,6 +227,21 @@ fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item =
     let of = sides * each;
     let first = usize::from(me.0) * of;
     (0..sides).map(move |side| Threads { first: first + side * each, of })
+}
+
+/// What of a gateway's memory windows and lanes hold at most, whatever its jobs do.
+pub fn held_first(plan: &Plan, fabric: &Fabric, me: GatewayId, jobs: usize) -> ByteCount {
+    let windows = plan.memory(fabric, me, ByteCount::default()).windows().get();
+    let lanes = u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
+    ByteCount::new(jobs as u64 * windows + lanes)
+}
+
+/// What is for partials of each job, in equal parts, so that none takes another's: what windows and
+/// lanes leave, and at least half of all.
+fn partials(spec: &GatewaySpec) -> ByteCount {
+    let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
+    let first = held_first(&spec.plan, &spec.fabric, spec.me, jobs).get();
+    ByteCount::new((memory - first.min(memory / 2)) / jobs.max(1) as u64)
 }
 
 fn local_spec(spec: &GatewaySpec) -> LocalSpec {

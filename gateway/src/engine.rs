@@ -23,6 +23,7 @@ use crate::wan::outbox::ConnectionId;
 use crate::wan::policy::Policies;
 use crate::wan::word::{LinkWord, Word};
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+pub use group::trace_segment;
 use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId, Sequence};

@@ -22,7 +22,7 @@ mod windows;
 pub mod word;
 
 pub use connection::{LaneHandle, PeerSeen};
-pub use lane::{LaneError, LaneSpec, PeerLink, Threads, start};
+pub use lane::{LANE_BYTES, LaneError, LaneSpec, PeerLink, Threads, start};
 pub use silence::Heard;
 
 /// The least rate of a link, in bits per second; as for a fabric.

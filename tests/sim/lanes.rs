@@ -54,9 +54,12 @@ fn sent(lab: &Lab) -> (u64, u64) {
 
 #[test]
 fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held() {
+    let shape = Shape::new(1, 1);
     for at in [EAST, WEST] {
+        let trace = Trace::default();
+        let _listening = trace.listen();
         simulate(async {
-            let lab = Lab::start(&Shape::new(1, 1), 1).await;
+            let lab = Lab::start(&shape, 1).await;
             let case = case(128);
             let (_clients, mut operations, begun) = posted(&lab, &case).await;
             lab.sleep(Span::from_ms(400)).await;
@@ -72,6 +75,9 @@ fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held
             let link = &lab.fabric.links()[0];
             let held = 2 * (plan::bdp(link).get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
             assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
+            let plan = plan::plan(&lab.fabric).expect("a plan");
+            let room = plan::early_bytes(&lab.fabric, EAST, WEST, &plan).get();
+            assert_eq!(trace.check(room, u64::from(shape.mtu)).bytes_again, again);
         });
     }
 }

@@ -17,6 +17,8 @@ pub struct Trace(Arc<Mutex<Vec<Line>>>);
 pub struct Checked {
     pub packets: u64,
     pub segments: u64,
+    /// Of segments that were sent again, none of which the peer had acknowledged.
+    pub bytes_again: u64,
     /// The most that was ever under way beyond grants.
     pub early_bytes_max: u64,
     /// The most that was ever in flight on one lane.
@@ -71,14 +73,14 @@ impl Trace {
     }
 
     /// Holds every packet to its lane's window, to within the packet itself and a probe, and
-    /// every segment to its grant or to the early room.
+    /// every segment to its grant or to the early room; none is sent again that was acknowledged.
     ///
     /// # Panics
     /// When one is outside.
     pub fn check(&self, early_room: u64, mtu: u64) -> Checked {
         let mut checked = Checked::default();
         let (mut granted, mut early) = (BTreeMap::new(), BTreeMap::<_, BTreeMap<_, u64>>::new());
-        let mut sent = BTreeSet::new();
+        let (mut sent, mut receipted) = (BTreeSet::new(), BTreeSet::new());
         for line in self.0.lock().expect("no panic").iter() {
             let number = |name| line.numbers[name];
             if line.what.is_empty() {
@@ -106,7 +108,13 @@ impl Trace {
                     assert!(under_way <= early_room, "{under_way} bytes early, room {early_room}");
                     checked.early_bytes_max = checked.early_bytes_max.max(under_way);
                 }
+                "again" => {
+                    assert!(sent.contains(&(tree, segment)), "never sent: {line:?}");
+                    assert!(!receipted.contains(&(tree, segment)), "acknowledged: {line:?}");
+                    checked.bytes_again += number("bytes");
+                }
                 "receipted" => {
+                    receipted.insert((tree, segment));
                     early.entry(tree.1).or_default().remove(&(tree, segment));
                 }
                 what => panic!("{what}"),

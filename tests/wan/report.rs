@@ -35,11 +35,12 @@ pub fn json(measured: &Measured) -> String {
 /// What was wanted, then a table for each link.
 pub fn markdown(measured: &Measured) -> String {
     let mut text = String::from(
-        "| wanted | the worst of what was measured | figures | |\n|---|---|---|---|\n",
+        "| wanted | the worst of what was measured | figures | void | |\n|---|---|---|---|---|\n",
     );
-    for Verdict { wanted, worst, met, figures } in verdicts(measured) {
+    for Verdict { wanted, worst, met, figures, void } in verdicts(measured) {
         let met = if met { "met" } else { "NOT MET" };
-        writeln!(text, "| {wanted} | {worst} | {figures} | {met} |").expect("a string takes all");
+        writeln!(text, "| {wanted} | {worst} | {figures} | {void} | {met} |")
+            .expect("a string takes all");
     }
     text.push('\n');
     if let Some(took) = measured.took {

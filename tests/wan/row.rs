@@ -26,20 +26,18 @@ const SIZES_QUICK: &[u64] = &[4096, COMMON];
 impl Row {
     /// All rows, or a few.
     pub fn matrix(quick: bool) -> Vec<Self> {
-        let rtts: &[u64] = if quick { &[20, 80] } else { &[2, 20, 80, 200] };
-        let losses: &[u32] = if quick { &[0, 1000] } else { &[0, 100, 1000, 10_000] };
+        if quick {
+            return vec![
+                Self::new(1000, 20, 0, SIZES_QUICK),
+                Self::new(1000, 80, 1000, SIZES_QUICK),
+            ];
+        }
         let mut rows = Vec::new();
-        for rtt in rtts {
-            let sizes = match (quick, rtt) {
-                (true, _) => SIZES_QUICK,
-                (false, 200) => SIZES_FAR,
-                (false, _) => SIZES,
-            };
-            rows.extend(losses.iter().map(|ppm| Self::new(1000, *rtt, *ppm, sizes)));
+        for rtt in [2, 20, 80, 200] {
+            let sizes = if rtt == 200 { SIZES_FAR } else { SIZES };
+            rows.extend([0, 100, 1000, 10_000].map(|ppm| Self::new(1000, rtt, ppm, sizes)));
         }
-        if !quick {
-            rows.extend([0, 100].map(|ppm| Self::new(2000, 20, ppm, SIZES)));
-        }
+        rows.extend([0, 100].map(|ppm| Self::new(2000, 20, ppm, SIZES)));
         rows
     }
 

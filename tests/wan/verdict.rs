@@ -6,6 +6,7 @@ use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use super::simulated::HELD;
 use super::{Measured, Took};
 use serde::Serialize;
+use std::cmp::Ordering;
 
 /// One bound, with the figure that is furthest on its wrong side.
 #[derive(Debug, Clone, Serialize)]
@@ -13,9 +14,12 @@ pub struct Verdict {
     pub wanted: String,
     /// The figure, and whose it is.
     pub worst: String,
+    /// Not while any figure is of a void run.
     pub met: bool,
     /// Figures that were held to it.
     pub figures: usize,
+    /// Figures of runs that the emulator calls void, which say nothing.
+    pub void: usize,
 }
 
 /// All bounds of which something was measured.
@@ -48,21 +52,28 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
     bounds.into_iter().flatten().collect()
 }
 
-type Figures = Vec<(String, f64)>;
+/// Whose each is; `None` where the emulator calls its run void.
+type Figures = Vec<(String, Option<f64>)>;
 
 fn least(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
-    let worst = figures.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(verdict(wanted, worst, worst.1 >= bound, figures.len()))
+    verdict(wanted, figures, |figure| bound - figure)
 }
 
 fn most(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
-    let worst = figures.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some(verdict(wanted, worst, worst.1 <= bound, figures.len()))
+    verdict(wanted, figures, |figure| figure - bound)
 }
 
-fn verdict(wanted: &str, (whose, figure): &(String, f64), met: bool, figures: usize) -> Verdict {
-    let worst = format!("{figure:.3} ({whose})");
-    Verdict { wanted: wanted.to_owned(), worst, met, figures }
+/// `beyond` says by how much a figure is on the wrong side of its bound.
+fn verdict(wanted: &str, figures: Figures, beyond: impl Fn(f64) -> f64) -> Option<Verdict> {
+    let void = figures.iter().filter(|(_, figure)| figure.is_none()).count();
+    let held = figures.into_iter().filter_map(|(whose, figure)| Some((whose, figure?)));
+    let held: Vec<_> = held.collect();
+    let worst = held.iter().max_by(|a, b| beyond(a.1).total_cmp(&beyond(b.1)));
+    let met = void == 0 && worst.is_some_and(|(_, figure)| beyond(*figure) <= 0.0);
+    let named = |(whose, figure): &(String, f64)| format!("{figure:.3} ({whose})");
+    let (worst, wanted) = (worst.map_or_else(|| "-".to_owned(), named), wanted.to_owned());
+    let figures = held.len();
+    (figures + void > 0).then_some(Verdict { wanted, worst, met, figures, void })
 }
 
 const OURS: &str = "landbridge";
@@ -86,8 +97,13 @@ fn named(row: &Row, cell: &Cell) -> String {
 }
 
 /// A cell that was cut took longer than any bound.
-fn eta(cell: &Cell) -> f64 {
-    cell.eta.unwrap_or(0.0)
+fn eta(cell: &Cell) -> Option<f64> {
+    said(cell, cell.eta.unwrap_or(0.0))
+}
+
+/// A figure of this cell.
+fn said(cell: &Cell, figure: f64) -> Option<f64> {
+    cell.void.is_none().then_some(figure)
 }
 
 fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
@@ -103,7 +119,8 @@ fn apart(measured: &Measured) -> Figures {
     let pair = |(row, lab): (&Row, &Cell)| {
         let same = |(other, cell): &(&Row, &Cell)| *other == row && cell.bytes == lab.bytes;
         let (_, simulated) = cells(measured, OURS, "virtual").find(same)?;
-        Some((named(row, lab), (eta(lab) - eta(simulated)).abs()))
+        let apart = eta(lab).zip(eta(simulated)).map(|(lab, simulated)| (lab - simulated).abs());
+        Some((named(row, lab), apart))
     };
     labs.filter_map(pair).collect()
 }
@@ -114,7 +131,8 @@ fn small(measured: &Measured) -> Figures {
     let over = |(row, cell): (&Row, &Cell)| {
         let bound = row.bound(&row.shape().fabric(), cell.bytes);
         let seconds = cell.seconds.unwrap_or(f64::INFINITY);
-        (format!("{}, {}", cell.arm, named(row, cell)), (seconds - 1.15 * bound - 0.003) * 1e3)
+        let over = said(cell, (seconds - 1.15 * bound - 0.003) * 1e3);
+        (format!("{}, {}", cell.arm, named(row, cell)), over)
     };
     small.map(over).collect()
 }
@@ -127,7 +145,7 @@ fn windows(measured: &Measured) -> Figures {
         let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
         let got = cell.bytes as f64 / cell.seconds?;
         let narrow = expected < 0.9 * row.rate.bytes_per_second();
-        narrow.then(|| (row.to_string(), (got / expected - 1.0).abs()))
+        narrow.then(|| (row.to_string(), Some((got / expected - 1.0).abs())))
     };
     windows.filter_map(off).collect()
 }
@@ -137,7 +155,7 @@ fn segments(measured: &Measured) -> Figures {
     let times = |(row, cell): (&Row, &Cell)| {
         let same = |(other, ours): &(&Row, &Cell)| *other == row && ours.bytes == cell.bytes;
         let (_, ours) = cells(measured, OURS, "virtual").find(same)?;
-        Some((row.to_string(), cell.seconds? / ours.seconds?))
+        Some((row.to_string(), Some(cell.seconds? / ours.seconds?)))
     };
     whole.filter_map(times).collect()
 }
@@ -167,23 +185,27 @@ fn peers(measured: &Measured, against: Against) -> Figures {
     let best = |(row, ours): (&Row, &Cell)| {
         let of_peer = |who: &&'static str| {
             let found = cells(measured, who, "lab").find(|(other, _)| *other == row)?.1;
-            Some((*who, found.seconds.unwrap_or(CUT_AFTER_S as f64)))
+            Some((*who, said(found, found.seconds.unwrap_or(CUT_AFTER_S as f64))))
         };
-        let peers = against.who.iter().filter_map(of_peer);
-        let (who, seconds) = peers.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        let ours = ours.seconds.unwrap_or(f64::INFINITY);
-        Some((format!("{who}, {row}"), seconds / ours))
+        let peers: Vec<_> = against.who.iter().filter_map(of_peer).collect();
+        // Of one that is void nobody knows whether it is the best.
+        let void = peers.iter().find(|(_, seconds)| seconds.is_none());
+        let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
+        let (who, seconds) = void.or(best)?;
+        let ours = said(ours, ours.seconds.unwrap_or(f64::INFINITY));
+        Some((format!("{who}, {row}"), seconds.zip(ours).map(|(peer, ours)| peer / ours)))
     };
     rows.filter_map(best).collect()
 }
 
 fn long(measured: &Measured, what: &str) -> Figures {
     let long = measured.long.iter().filter(|long| long.what == what);
-    long.map(|long| (long.what.to_owned(), long.figure)).collect()
+    long.map(|long| (long.what.to_owned(), Some(long.figure))).collect()
 }
 
 fn costs(measured: &Measured) -> Figures {
-    let named = |cost: &super::cpu::Cost| (format!("{} B", cost.packet_payload_bytes), cost.ratio);
+    let named =
+        |cost: &super::cpu::Cost| (format!("{} B", cost.packet_payload_bytes), Some(cost.ratio));
     measured.costs.iter().map(named).collect()
 }
 
@@ -191,15 +213,40 @@ fn took(measured: &Measured) -> Figures {
     let minutes = |span: std::time::Duration| span.as_secs_f64() / 60.0;
     let over = measured.took.map(|Took { whole, at_most }| {
         let (whole, at_most) = (minutes(whole), minutes(at_most));
-        (format!("{whole:.1} of {at_most:.0}"), whole - at_most)
+        (format!("{whole:.1} of {at_most:.0}"), Some(whole - at_most))
     });
     over.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::lab::Ground;
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn what_is_void_meets_nothing() {
+        let row = Row::matrix(false)[0];
+        let cell =
+            |who: &str, seconds| Cell::new(who, Ground::Lab.name(), COMMON, vec![seconds], seconds);
+        let mut cells: Vec<_> = PEERS.iter().map(|who| (row, cell(who, 2.0))).collect();
+        cells.push((row, cell(OURS, 1.0)));
+        let of = |cells: &[(Row, Cell)]| {
+            let cells = cells.to_vec();
+            verdicts(&Measured { cells, ..Measured::default() }).remove(0)
+        };
+        let good = of(&cells);
+        assert!(good.met && good.worst.starts_with("2.000 ("), "{good:?}");
+        for index in 0..cells.len() {
+            let mut some = cells.clone();
+            some[index].1.void = Some("late".to_owned());
+            let verdict = of(&some);
+            assert!(!verdict.met && (verdict.figures, verdict.void) == (0, 1), "{verdict:?}");
+        }
+        cells[0].1.seconds = Some(0.5);
+        let slower = of(&cells);
+        assert!(!slower.met && slower.worst.starts_with("0.500 ("), "{slower:?}");
+    }
 
     #[test]
     fn a_bench_that_takes_too_long_has_missed_its_bound() {

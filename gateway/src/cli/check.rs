@@ -3,11 +3,11 @@
 use super::table::table;
 use super::{CommandError, Exit, show, show_json};
 use crate::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
+use crate::daemon::held_first;
 use clap::Args;
 use hier_collectives::plan::{self, Plan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use units::ByteCount;
 
 /// Check config files: fabrics and regions, told apart by their content.
 ///
@@ -124,11 +124,11 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
-    let of =
-        |gateway: &GatewayConfig| plan.memory(fabric, gateway.id, ByteCount::default()).windows();
+    let of = |gateway: &GatewayConfig| held_first(plan, fabric, gateway.id, jobs.len());
     let most = file.gateways().map(of).max().unwrap_or_default();
     format!(
-        "{} of {}; jobs: {}; windows of each hold up to {most} beside `memory`",
+        "{} of {}; jobs: {}; windows and lanes of each take up to {most} of \
+         `memory`, partials what they leave and at least half",
         gateways.join(", "),
         fabric.name(),
         jobs.join(", ")

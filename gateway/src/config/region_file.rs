@@ -44,8 +44,8 @@ pub struct GatewayConfig {
     pub key: PathBuf,
     /// Certificate of the CA that all gateways trust, PEM.
     pub ca: PathBuf,
-    /// Memory for partials of its ranks, all jobs together. The windows of plans come on top:
-    /// `landbridge check` says how much.
+    /// What it may hold beside its ranks' own: windows and lanes, of which `landbridge check` says
+    /// how much, and in what they leave, or in half of it, partials of its ranks, all jobs together.
     pub memory: ByteCount,
 }
 

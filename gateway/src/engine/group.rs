@@ -391,7 +391,7 @@ impl Group {
 }
 
 /// What happens to the segments to a peer, for tests of what is under way.
-fn trace_segment(what: &str, (group, peer): (GroupId, GatewayId), key: SegmentKey, bytes: u64) {
+pub fn trace_segment(what: &str, (group, peer): (GroupId, GatewayId), key: SegmentKey, bytes: u64) {
     let (sequence, tree, segment) = (key.sequence.0, key.tree.0, key.segment.0);
     let (group, peer) = (group.0, peer.0);
     trace!(target: SEGMENTS, what, group, peer, sequence, tree, segment, bytes);

@@ -24,10 +24,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use units::{BitRate, Span};
+use units::{BitRate, ByteCount, Span};
 
 /// Socket buffers asked for, each way.
 const SOCKET_BYTES: usize = 16 << 20;
+/// What QUIC holds for a busy lane: datagrams as they come, and what it remembers of packets each
+/// way.
+pub const LANE_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// Connections of a lane that were answered and have not said hello. One more, and the oldest
 /// gives way: of the strangers together, or of the peer's address that has more.
 const HANDSHAKES_MAX: usize = 64;

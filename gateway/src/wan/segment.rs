@@ -7,7 +7,7 @@ use super::parity::{self, Arrived};
 use super::rate::{FIRST, LAST};
 use super::silence::{self, Watch};
 use super::{CANCELLED, DISCARDED, PROTOCOL};
-use crate::engine::{Event, Placement};
+use crate::engine::{Event, Placement, trace_segment};
 use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -42,6 +42,9 @@ pub(super) async fn send_all(
         let cancel = outgoing.cancel.clone();
         let _released = outgoing.released.clone().drop_guard();
         let key = (outgoing.group, outgoing.header.key);
+        if outgoing.again {
+            trace_segment("again", (key.0, peer.id), key.1, bytes);
+        }
         let mut stream = tokio::select! {
             biased;
             () = cancel.cancelled() => continue,

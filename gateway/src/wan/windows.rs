@@ -47,7 +47,7 @@ pub(super) struct Path {
     pub segment_bytes: u64,
 }
 
-/// The least that may be in flight.
+/// The least that may be in flight, but for queues that are to drain.
 const WINDOW_MIN: u64 = 256 << 10;
 /// Beside round trips a lane has in flight what it carries in this time, which timers and
 /// acknowledgements take,
@@ -89,8 +89,8 @@ impl Path {
         let (rate, rtt) = (carried.rate(), distance.rtt().as_secs_f64());
         let besides = held_besides(distance.rtt()).as_secs_f64();
         let held = |round_trips: f64| rate * (round_trips * rtt + besides);
-        let share = carried.share().min(if distance.drains() { DRAINING } else { 1.0 });
-        let flight = ((held(carried.round_trips()) * share) as u64).max(WINDOW_MIN);
+        let share = carried.share() * if distance.drains() { DRAINING } else { 1.0 };
+        let flight = (held(carried.round_trips()).max(WINDOW_MIN as f64) * share) as u64;
         let packets = self.segment_bytes as f64 / PACKET_BYTES;
         let holes = 1.0 - (1.0 - carried.loss()).powf(packets);
         Windows {
@@ -103,7 +103,7 @@ impl Path {
             send: ((held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64).max(flight) + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
-            repair: flight.min((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN),
+            repair: flight.min(((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod broken;
 mod deployment;
+mod memory;
 mod rate;
 mod renew;
 mod secrets;
