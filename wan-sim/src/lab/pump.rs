@@ -118,7 +118,7 @@ impl Pump {
         loop {
             self.deliver();
             if drained {
-                self.rest(last);
+                self.rest(last)?;
             }
             let Some(readable) = self.wait()? else {
                 return Ok(());
@@ -186,12 +186,13 @@ impl Pump {
     }
 
     /// While packets are under way and none is due, lets a step pass since it last woke up.
-    fn rest(&self, last: TimeNs) {
+    fn rest(&self, last: TimeNs) -> io::Result<()> {
         let (now, next) = (self.now(), last + self.step);
         let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
         if due.is_some_and(|due| due > now) && next > now {
-            std::thread::sleep(next.since(now).duration());
+            await_any(&mut [PollFd::new(&self.life, PollFlags::IN)], next.since(now))?;
         }
+        Ok(())
     }
 
     /// Waits for packets or the next delivery. Whether there are packets; `None` at the end.
@@ -200,11 +201,7 @@ impl Pump {
         let mut fds = [PollFd::new(&self.life, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
         let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
         let wait = due.map_or(HEARTBEAT, |due| due.since(self.now()).min(HEARTBEAT));
-        let wait = Timespec { tv_sec: 0, tv_nsec: wait.ns().cast_signed() };
-        match rustix::event::poll(&mut fds, Some(&wait)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        await_any(&mut fds, wait)?;
         let [life, tun] = fds.map(|fd| !fd.revents().is_empty());
         Ok((!life).then_some(tun))
     }
@@ -279,6 +276,15 @@ impl Pump {
         let packets = (end - start) as u64;
         self.sent += 1;
         self.under_way.insert((due, self.sent), Outgoing { to, packets, buffer, at_port });
+    }
+}
+
+/// Until one is readable, or for so long, which is less than a second.
+fn await_any(fds: &mut [PollFd<'_>], at_most: Span) -> io::Result<()> {
+    let at_most = Timespec { tv_sec: 0, tv_nsec: at_most.ns().cast_signed() };
+    match rustix::event::poll(fds, Some(&at_most)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
