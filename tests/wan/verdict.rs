@@ -101,7 +101,7 @@ fn eta(cell: &Cell) -> Option<f64> {
     said(cell, cell.eta.unwrap_or(0.0))
 }
 
-/// A figure of this cell.
+/// A figure of this cell, unless its run is void.
 fn said(cell: &Cell, figure: f64) -> Option<f64> {
     cell.void.is_none().then_some(figure)
 }

@@ -382,7 +382,7 @@ pub(super) fn step(shortest_round_trip: Span) -> Span {
 
 /// Half a step is the mean lateness: of a round trip of 10 ms, 1 % one way.
 const STEP_MIN: Span = Span::from_ns(100_000);
-/// Longer ones save nothing more.
+/// No later than half of this in the mean, however long the links are.
 const STEP_MAX: Span = Span::from_ns(250_000);
 /// Segments that arrive within this time go out in one write, with the last of them.
 const RUN_SPAN_MAX: Span = Span::from_ns(100_000);
