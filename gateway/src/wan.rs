@@ -8,6 +8,7 @@ mod connection;
 mod distance;
 pub mod estimate;
 mod lane;
+mod limits;
 pub mod link_share;
 pub mod outbox;
 pub mod parity;

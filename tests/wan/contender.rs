@@ -20,10 +20,9 @@ pub enum Contender {
     Quinn {
         window: Option<u64>,
     },
-    /// So many flows of `iperf3`, one way.
+    /// So many flows of `iperf3` with CUBIC, one way.
     Iperf {
         flows: u32,
-        congestion: &'static str,
     },
     /// PyTorch's Gloo.
     Gloo {
@@ -51,7 +50,7 @@ pub struct Tools {
 const ATTEMPTS: u32 = 2;
 
 impl Contender {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 9] = [
         Self::Landbridge,
         Self::Quinn { window: None },
         Self::Quinn { window: Some(quinn::FIXED_WINDOW) },
@@ -59,10 +58,8 @@ impl Contender {
         Self::Gloo { congestion: "bbr" },
         Self::OpenMpi { congestion: "cubic" },
         Self::OpenMpi { congestion: "bbr" },
-        Self::Iperf { flows: 1, congestion: "cubic" },
-        Self::Iperf { flows: 1, congestion: "bbr" },
-        Self::Iperf { flows: 8, congestion: "cubic" },
-        Self::Iperf { flows: 8, congestion: "bbr" },
+        Self::Iperf { flows: 1 },
+        Self::Iperf { flows: 8 },
     ];
 
     pub fn name(self) -> String {
@@ -72,7 +69,7 @@ impl Contender {
             Self::Quinn { window: Some(bytes) } => {
                 format!("quinn, window of {}", ByteCount::new(bytes))
             }
-            Self::Iperf { flows, congestion } => format!("iperf3 x{flows}, {congestion}"),
+            Self::Iperf { flows } => format!("iperf3 x{flows}, cubic"),
             Self::Gloo { congestion } => format!("Gloo, {congestion}"),
             Self::OpenMpi { congestion } => format!("Open MPI, {congestion}"),
         }
@@ -126,8 +123,8 @@ impl Contender {
         match self {
             Self::Landbridge => self.landbridge(&lab, row, sizes),
             Self::Quinn { window } => self.quinn(tools, &lab, row, window),
-            Self::Iperf { flows, congestion } => {
-                lab.tcp(congestion)?;
+            Self::Iperf { flows } => {
+                lab.tcp("cubic")?;
                 self.peer(&lab, row, |lab| iperf(lab, flows))
             }
             Self::Gloo { congestion } => {

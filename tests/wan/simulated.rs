@@ -14,6 +14,8 @@ use units::{ByteCount, Fraction, Span};
 
 /// Ours, of which so many runs are made that their median is held to a bound.
 pub const HELD: &str = "landbridge, 20 BDP";
+/// quinn with [`FIXED_WINDOW`], and nothing to send on the other side.
+pub const FIXED_ONE_WAY: &str = "quinn, window of 1.25 MB, one way";
 /// Packets of the lanes carry about this much payload.
 const PACKET_PAYLOAD: u64 = 1433;
 
@@ -45,16 +47,18 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
     cells.push(cell("one segment for the whole buffer", &whole, COMMON, row, 1));
     let policy = LinkPolicy { controller: ControllerKind::Cubic, ..LinkPolicy::default() };
     cells.push(cell("landbridge, CUBIC", &Shape { policy, ..row.shape() }, COMMON, row, 1));
-    cells.push(quinn("quinn, defaults", row, None));
+    cells.push(quinn("quinn, defaults", row, None, [COMMON; 2]));
     let window = ByteCount::new(FIXED_WINDOW);
-    cells.push(quinn(&format!("quinn, window of {window}"), row, Some(FIXED_WINDOW)));
+    let fixed = Some(FIXED_WINDOW);
+    cells.push(quinn(&format!("quinn, window of {window}"), row, fixed, [COMMON; 2]));
+    cells.push(quinn(FIXED_ONE_WAY, row, fixed, [COMMON, 0]));
     cells
 }
 
-/// The exchange over one connection of quinn alone.
-fn quinn(who: &str, row: &Row, window: Option<u64>) -> Cell {
+/// The exchange over one connection of quinn alone, of so many bytes each way.
+fn quinn(who: &str, row: &Row, window: Option<u64>, bytes: [u64; 2]) -> Cell {
     let (shape, settings) = (row.shape(), Settings { mtu: None, window });
-    let ran = bare::simulated(&shape, settings, [COMMON; 2], Span::from_secs(CUT_AFTER_S));
+    let ran = bare::simulated(&shape, settings, bytes, Span::from_secs(CUT_AFTER_S));
     let ran = ran.expect("nothing but the link's loss goes wrong");
     let (seconds, bound) = (ran.seconds.into_iter().collect(), row.bound(&shape.fabric(), COMMON));
     let mut cell = Cell::new(who, "virtual", COMMON, seconds, bound);

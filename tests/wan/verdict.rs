@@ -3,7 +3,7 @@
 use super::long::{ALONE, BEHIND, IN_A_ROW};
 use super::quinn::FIXED_WINDOW;
 use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
-use super::simulated::HELD;
+use super::simulated::{FIXED_ONE_WAY, HELD};
 use super::{Measured, Took};
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -30,9 +30,13 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
         least("virtual: eta of 20 BDP and more, loss of 1 %, at least 0.93", lossy, 0.93),
         most("lab and virtual: etas of 20 BDP and more apart, at most 0.04", apart(measured), 0.04),
         most("4 KiB and 1 MB without loss: over 1.15 T* + 3 ms, in ms", small(measured), 0.0),
-        most("a window of 1.25 MB: off W/RTT, at most 0.1", windows(measured), 0.1),
+        most(
+            "virtual: a window of 1.25 MB, one way: off W/RTT, at most 0.1",
+            windows(measured),
+            0.1,
+        ),
         least(
-            "virtual: one segment for all, times as long as ours, over 1",
+            "virtual: one segment for all, from 80 ms on, times as long as ours, over 1",
             segments(measured),
             1.0,
         ),
@@ -137,10 +141,11 @@ fn small(measured: &Measured) -> Figures {
     small.map(over).collect()
 }
 
-/// Without loss, and where the window is less than the link holds.
+/// Without loss, and where the window is less than the link holds. One way: while there is more to
+/// send than has room, quinn's acknowledgements wait as well.
 fn windows(measured: &Measured) -> Figures {
-    let who = format!("quinn, window of {}", units::ByteCount::new(FIXED_WINDOW));
-    let windows = cells(measured, &who, "virtual").filter(|(row, _)| row.loss.as_f64() == 0.0);
+    let windows =
+        cells(measured, FIXED_ONE_WAY, "virtual").filter(|(row, _)| row.loss.as_f64() == 0.0);
     let off = |(row, cell): (&Row, &Cell)| {
         let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
         let got = cell.bytes as f64 / cell.seconds?;
@@ -150,8 +155,10 @@ fn windows(measured: &Measured) -> Figures {
     windows.filter_map(off).collect()
 }
 
+/// On shorter links one lane's window holds what the link does, and it is about as fast.
 fn segments(measured: &Measured) -> Figures {
     let whole = cells(measured, "one segment for the whole buffer", "virtual");
+    let whole = whole.filter(|(row, _)| row.rtt >= units::Span::from_ms(80));
     let times = |(row, cell): (&Row, &Cell)| {
         let same = |(other, ours): &(&Row, &Cell)| *other == row && ours.bytes == cell.bytes;
         let (_, ours) = cells(measured, OURS, "virtual").find(same)?;

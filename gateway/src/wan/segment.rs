@@ -122,11 +122,19 @@ impl Writer<'_> {
         let limit = self.peer.rate.limit();
         while !rest.is_empty() {
             let cell = usize::try_from(limit.cell_bytes()).unwrap_or(usize::MAX);
-            let cell = rest.split_to(cell.min(rest.len()));
+            let mut cell = rest.split_to(cell.min(rest.len()));
             limit.take(cell.len() as u64, order).await;
+            if order == FIRST {
+                self.watch.limits.hand(cell.len() as u64);
+                stream.write_chunk(cell).await?;
+                continue;
+            }
             // Small segments do not say what a lane can carry.
-            let _waiting = (order != FIRST).then(|| self.watch.waiting(&*self.spec.host));
-            stream.write_chunk(cell).await?;
+            let _waiting = self.watch.waiting(&*self.spec.host);
+            while !cell.is_empty() {
+                let room = self.watch.limits.room(cell.len()).await;
+                stream.write_chunk(cell.split_to(room)).await?;
+            }
         }
         Ok(())
     }

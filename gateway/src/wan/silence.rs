@@ -14,7 +14,8 @@
 //! seconds on either side it takes one for half a minute. Here a peer is lost once nothing has come
 //! from it for QUIC's idle timeout, whatever the round trip seems to be.
 
-use super::link_share::{Limits, LinkShare};
+use super::limits::Limits;
+use super::link_share::LinkShare;
 use super::policy::ControllerKind;
 use super::transport::IDLE;
 use super::windows::Path;
@@ -73,7 +74,7 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard
             return "no congestion controller of ours".to_owned();
         };
         let acked = watch.acked.load(Ordering::Relaxed);
-        let (heard, idle) = (acked != acked_before, watch.in_flight() == 0);
+        let (heard, idle) = (acked != acked_before, watch.limits.in_flight() == 0);
         silent = !heard && !idle;
         acked_before = acked;
         let now = host.now();
@@ -138,7 +139,6 @@ struct Watched {
 /// What a controller and the tasks beside it share.
 #[derive(Default)]
 pub(super) struct Watch {
-    in_flight: AtomicU64,
     /// Packets acknowledged so far, and their bytes.
     acked: AtomicU64,
     acked_bytes: AtomicU64,
@@ -153,7 +153,7 @@ pub(super) struct Watch {
     least_rtt_ns: AtomicU64,
     /// As above, for who looks at what the link carries.
     least_rtt_seen_ns: AtomicU64,
-    /// How much may be in flight.
+    /// How much is in flight, and may be.
     pub limits: Arc<Limits>,
     /// The controller to go on with, once there is one: an answered connection has that of
     /// another link until its peer has said who it is.
@@ -192,17 +192,11 @@ impl Watch {
         Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
     }
 
-    /// Bytes in flight.
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
     /// Goes on with the controller of another link.
     pub fn assign(&self, path: &Path, kind: ControllerKind, now: Instant) {
         self.limits.set(&path.windows());
-        let in_flight = self.in_flight.load(Ordering::Relaxed);
         let mtu = u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX);
-        let next = make(kind, path, &self.limits, (now, mtu, in_flight));
+        let next = make(kind, path, &self.limits, (now, mtu));
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
         self.has_next.store(true, Ordering::Release);
     }
@@ -238,7 +232,7 @@ impl ControllerFactory for Watching {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let watch = Watch { mtu: u64::from(mtu).into(), ..Watch::default() };
         watch.limits.set(&self.path.windows());
-        let inner = make(self.kind, &self.path, &watch.limits, (now, mtu, 0));
+        let inner = make(self.kind, &self.path, &watch.limits, (now, mtu));
         Box::new(Watched { inner, watch: Arc::new(watch) })
     }
 }
@@ -247,7 +241,7 @@ fn make(
     kind: ControllerKind,
     path: &Path,
     limits: &Arc<Limits>,
-    (now, mtu, in_flight): (Instant, u16, u64),
+    (now, mtu): (Instant, u16),
 ) -> Box<dyn Controller> {
     // RFC 9002's, for any MTU: QUIC's own is less than one jumbo packet, and such a connection
     // never sends its second one.
@@ -255,7 +249,7 @@ fn make(
     match kind {
         ControllerKind::LinkShare => {
             let loss = path.link.loss.as_f64();
-            Box::new(LinkShare::new(Arc::clone(limits), loss, in_flight))
+            Box::new(LinkShare::new(Arc::clone(limits), loss))
         }
         ControllerKind::Cubic => {
             let mut config = CubicConfig::default();
@@ -275,16 +269,14 @@ const INITIAL_PACKETS: u64 = 10;
 /// As above.
 const INITIAL_BYTES: u64 = 14_720;
 
-/// The sum. Only the connection writes here, so that nobody has to be kept from it for each packet.
-fn add(to: &AtomicU64, more: u64) -> u64 {
-    let sum = to.load(Ordering::Relaxed) + more;
-    to.store(sum, Ordering::Relaxed);
-    sum
+/// Only the connection writes here, so that nobody has to be kept from it for each packet.
+fn add(to: &AtomicU64, more: u64) {
+    to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
 impl Controller for Watched {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        let in_flight = add(&self.watch.in_flight, bytes);
+        let in_flight = self.watch.limits.sent(bytes);
         trace!(target: FLIGHT, in_flight, window = self.watch.limits.flight());
         let slack = self.watch.slack.load(Ordering::Relaxed);
         self.watch.slack.store(slack.saturating_sub(bytes), Ordering::Relaxed);
@@ -319,7 +311,7 @@ impl Controller for Watched {
         app_limited: bool,
         largest_packet_num_acked: Option<u64>,
     ) {
-        self.watch.in_flight.store(in_flight, Ordering::Relaxed);
+        self.watch.limits.acknowledged(in_flight);
         self.watch.slack.store(0, Ordering::Relaxed);
         if self.watch.has_next.swap(false, Ordering::Acquire) {
             let mut next = self.watch.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,8 +329,7 @@ impl Controller for Watched {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
-        let in_flight = self.watch.in_flight.load(Ordering::Relaxed).saturating_sub(lost_bytes);
-        self.watch.in_flight.store(in_flight, Ordering::Relaxed);
+        self.watch.limits.lose(lost_bytes);
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
@@ -349,8 +340,7 @@ impl Controller for Watched {
 
     fn window(&self) -> u64 {
         let slack = self.watch.slack.load(Ordering::Relaxed);
-        let probe =
-            if slack == 0 { 0 } else { self.watch.in_flight.load(Ordering::Relaxed) + slack };
+        let probe = if slack == 0 { 0 } else { self.watch.limits.in_flight() + slack };
         self.inner.window().max(probe)
     }
 

@@ -130,7 +130,10 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         // One that was answered, or has moved to another path, may have that of another link.
         if !assigned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &watch)) {
             watch.assign(&path, peer.controller, spec.host.quic_runtime().now());
-            (assigned, carried) = (Some(Arc::clone(&watch)), path.carried());
+            if let Some(before) = assigned.replace(Arc::clone(&watch)) {
+                before.limits.retire();
+            }
+            carried = path.carried();
         }
         let round = silence::round_trip(connection).max(LOOK_MIN);
         let until = spec.host.now() + round;
@@ -157,7 +160,7 @@ fn held_besides(rtt: Span) -> Span {
 fn done(at: TimeNs, connection: &Connection, watch: &Watch) -> Done {
     let (waited, (acked, acked_bytes)) = (watch.waited(at), watch.acked());
     let (lost, marked) = (connection.stats().path.lost_packets, watch.limits.take_marked());
-    Done { at, waited, acked, acked_bytes, lost, busy: watch.in_flight() > 0, marked }
+    Done { at, waited, acked, acked_bytes, lost, busy: watch.limits.in_flight() > 0, marked }
 }
 
 /// The longest round trip that windows follow. Inside a region it is never far, and the rate
