@@ -1,8 +1,8 @@
 //! The link's rate limit: `governor`'s bucket on the host's clock.
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
-//! milliseconds of rate, at most 64 KiB and at least about a packet, since each may end in a short
-//! one; the bucket holds two milliseconds, since timers wake up to one millisecond late. The rate
+//! milliseconds of rate, at most 64 KiB or what leaves in 0.2 ms, and at least about a packet, since
+//! each may end in a short one; the bucket holds two milliseconds, since timers wake up to one millisecond late. The rate
 //! may change at any time: the bucket is replaced.
 
 use crate::host::Host;
@@ -123,7 +123,10 @@ struct Standing<'r> {
 
 /// What the bucket holds.
 const BURST: Span = Span::from_ms(2);
-/// What fits a packet on every path.
+/// A cell is no larger than this, or than what leaves in so much time: each is some work,
+const CELL_BYTES_MAX: f64 = 65_536.0;
+const CELL_SPAN: Span = Span::from_ns(200_000);
+/// and no smaller than what fits a packet on every path.
 const CELL_BYTES_MIN: f64 = 1200.0;
 /// Goes before everything.
 pub const FIRST: u64 = 0;
@@ -220,8 +223,9 @@ impl LinkRate {
 
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let cell_bytes =
-            (bytes_per_second * BURST.as_secs_f64()).clamp(CELL_BYTES_MIN, 65_536.0).floor();
+        let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
+        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN));
+        let cell_bytes = in_time(BURST).clamp(CELL_BYTES_MIN, largest).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
         let burst = (BURST.as_secs_f64() / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);

@@ -37,21 +37,20 @@ pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
 
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
-/// a receipt cost nothing. No less, up to 1 MiB, than the narrowest port or link carries in
-/// 1 ms: on short paths each is some events, whatever its length. 128 KiB where that takes more
-/// than 10 ms for twice as much: each segment is whole before it is added or passed on, which
+/// a receipt cost nothing. No less than the narrowest port or link carries in 2 ms: on short
+/// paths each is some events, whatever its length. 128 KiB where 256 KiB take more than 10 ms: each segment is whole before it is added or passed on, which
 /// costs its time once for each hop.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
     let ports = fabric.gateways().iter().filter_map(|gateway| gateway.wan);
     let rates = links.chain(ports.map(|wan| wan.egress.min(wan.ingress)));
-    // Bytes in 1 ms.
-    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * 0.001) as u64);
-    let slow = narrowest.is_some_and(|bytes| 10 * bytes < 256 << 10);
+    // Bytes in 2 ms.
+    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * 0.002) as u64);
+    let slow = narrowest.is_some_and(|bytes| 5 * bytes < 256 << 10);
     let least = if slow { 128 << 10 } else { 256 << 10 };
     let wanted = largest / (4 * u64::from(lanes(fabric)));
-    let wanted = wanted.max(narrowest.unwrap_or(0).min(1 << 20)).clamp(least, 4 << 20);
+    let wanted = wanted.max(narrowest.unwrap_or(0)).clamp(least, 4 << 20);
     ByteCount::new(1 << wanted.ilog2())
 }
 
@@ -171,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn segments_take_a_millisecond_where_the_path_is_short() {
-        for (gbit, kib) in [(1, 256), (2, 256), (10, 1024), (30, 1024), (100, 1024)] {
+    fn segments_take_up_to_two_milliseconds_where_the_path_is_short() {
+        for (gbit, kib) in [(1, 256), (2, 256), (10, 2048), (30, 4096), (100, 4096)] {
             let between = ("a".to_owned(), "b".to_owned());
             let (rate, loss) = (port(gbit).egress, Fraction::default());
             let link = LinkSpec { between, rate, rtt: Span::from_ms(1), loss };
