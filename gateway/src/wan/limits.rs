@@ -1,17 +1,21 @@
 //! What one lane has under way, and how much it may.
 //!
 //! QUIC gives no acknowledgement while it has something to send and no room for it: two lanes whose
-//! windows are both full would wait for each other until a probe timeout. So what has no room is
-//! not handed to it.
+//! windows are both full would wait for each other until a probe timeout. So bulk that has no room
+//! is not handed to it. What is sent again, small segments, and windows of CUBIC and NewReno, which
+//! grow only while they are full, still are in its hands alone.
 
 use super::windows::Windows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// The part of a window that is not filled, for headers and control.
+/// The part of a window that is not filled, for control and for headers of what is handed over at
+/// once, 3.3 % of the smallest packets.
 const HEADROOM_DIVISOR: u64 = 32;
-/// A full window is refilled in so many pieces at most.
+/// Who waits for room waits for this part of the window,
 const PIECES: u64 = 4;
+/// but for no less than this, unless the window is.
+const PIECE_MIN: u64 = 16 << 10;
 
 /// Shared by the tasks of a lane and its congestion controller. Packets are counted by the
 /// connection alone, so that nobody has to be kept from it for each of them.
@@ -24,9 +28,9 @@ pub(super) struct Limits {
     /// Bytes in flight.
     in_flight: AtomicU64,
     /// Bytes lost and not sent again yet.
-    lost: AtomicU64,
+    lost: Unsent,
     /// Bytes handed to QUIC and not sent yet.
-    handed: AtomicU64,
+    handed: Unsent,
     freed: Notify,
     /// Whether a mark of congestion came.
     marked: AtomicBool,
@@ -35,20 +39,23 @@ pub(super) struct Limits {
     owes: Notify,
 }
 
+/// Bytes that QUIC is to send, as far as is known: it does not say what was reset with its stream.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: AtomicU64,
+    /// Of these, added since a packet was last sent.
+    since: AtomicU64,
+}
+
 impl Limits {
     /// Follows the lane's windows; see [`super::windows`].
     pub fn set(&self, windows: &Windows) {
         self.allow(windows.flight, windows.repair);
     }
 
-    /// The connection has gone over to another path, with limits of its own.
-    pub fn retire(&self) {
-        self.allow(u64::MAX, u64::MAX);
-    }
-
     /// So many bytes may be in flight, and so many while much is sent again.
     pub fn allow(&self, flight: u64, repair: u64) {
-        self.flight.store(flight, Ordering::Relaxed);
+        self.flight.store(flight.max(1), Ordering::Relaxed);
         self.repair.store(repair, Ordering::Relaxed);
         self.freed.notify_one();
     }
@@ -61,59 +68,74 @@ impl Limits {
         self.repair.load(Ordering::Relaxed)
     }
 
-    /// Waits until some of `bytes` bytes have room, and says how many: they count as handed to
-    /// QUIC. For one task at a time.
+    /// Waits until some of `bytes` bytes have room, and says how many. For one task at a time.
     pub async fn room(&self, bytes: usize) -> usize {
         loop {
-            let flight = self.flight() / HEADROOM_DIVISOR * (HEADROOM_DIVISOR - 1);
-            let used = self.in_flight() + self.lost() + self.handed.load(Ordering::Relaxed);
-            let free = usize::try_from(flight.saturating_sub(used)).unwrap_or(usize::MAX);
-            let piece = usize::try_from(flight / PIECES).unwrap_or(usize::MAX).max(1);
-            if free >= bytes.min(piece) {
-                let room = free.min(bytes);
-                self.hand(room as u64);
+            if let Some(room) = self.room_now(bytes) {
                 return room;
             }
             if self.in_flight() > 0 {
                 self.freed.notified().await;
                 continue;
             }
-            // QUIC's turn: it sends what it has. What it does not was dropped with its stream.
+            // QUIC's turn: it sends what it has.
             tokio::task::yield_now().await;
             if self.in_flight() == 0 {
-                self.handed.store(0, Ordering::Relaxed);
-                self.lost.store(0, Ordering::Relaxed);
+                // The rest was reset with its stream.
+                self.handed.clear();
+                self.lost.clear();
             }
         }
     }
 
-    /// So many bytes are handed to QUIC, whether or not they have room.
+    /// How many of `bytes` bytes have room, if enough do to be worth a write.
+    pub fn room_now(&self, bytes: usize) -> Option<usize> {
+        let used = self.in_flight() + self.lost.bytes() + self.handed.bytes();
+        let free = self.filled().saturating_sub(used);
+        let room = usize::try_from(free).unwrap_or(usize::MAX).min(bytes);
+        (free >= self.piece().min(bytes as u64)).then_some(room)
+    }
+
+    /// What is filled of the window.
+    fn filled(&self) -> u64 {
+        let flight = self.flight();
+        flight - flight / HEADROOM_DIVISOR
+    }
+
+    /// The least that is waited for.
+    fn piece(&self) -> u64 {
+        (self.filled() / PIECES).max(PIECE_MIN).min(self.filled())
+    }
+
+    /// So many bytes were handed to QUIC, whether or not they had room.
     pub fn hand(&self, bytes: u64) {
-        self.handed.fetch_add(bytes, Ordering::Relaxed);
+        self.handed.add(bytes);
     }
 
     /// A packet was sent. What was lost goes before what is new. Returns what is in flight.
     pub fn sent(&self, bytes: u64) -> u64 {
-        let lost = self.lost();
-        let again = bytes.min(lost);
-        self.lost.store(lost - again, Ordering::Relaxed);
-        let handed = self.handed.load(Ordering::Relaxed);
-        self.handed.store(handed.saturating_sub(bytes - again), Ordering::Relaxed);
+        let again = self.lost.sent(bytes);
+        self.handed.sent(bytes - again);
         let in_flight = self.in_flight() + bytes;
         self.in_flight.store(in_flight, Ordering::Relaxed);
         in_flight
     }
 
-    /// After an acknowledgement so many bytes are in flight.
-    pub fn acknowledged(&self, in_flight: u64) {
+    /// After an acknowledgement so many bytes are in flight. `all_sent`: QUIC had no more to send
+    /// when it was last asked for packets.
+    pub fn acknowledged(&self, in_flight: u64, all_sent: bool) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
+        if all_sent {
+            self.handed.forget_older();
+            self.lost.forget_older();
+        }
         self.freed.notify_one();
     }
 
     /// So many bytes were lost.
     pub fn lose(&self, bytes: u64) {
         self.in_flight.store(self.in_flight().saturating_sub(bytes), Ordering::Relaxed);
-        self.lost.store(self.lost() + bytes, Ordering::Relaxed);
+        self.lost.add(bytes);
         self.freed.notify_one();
     }
 
@@ -122,7 +144,7 @@ impl Limits {
     }
 
     pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        self.lost.bytes()
     }
 
     /// A mark of congestion came.
@@ -148,14 +170,46 @@ impl Limits {
     }
 }
 
+/// Of `since` both sides write, and `bytes` is never less: what one of them loses here is a packet
+/// or a piece until all is sent.
+impl Unsent {
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        self.since.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes off what was sent of so many bytes; returns how many these were.
+    fn sent(&self, bytes: u64) -> u64 {
+        self.since.store(0, Ordering::Relaxed);
+        let before = self.bytes();
+        let sent = bytes.min(before);
+        self.bytes.store(before - sent, Ordering::Relaxed);
+        sent
+    }
+
+    fn forget_older(&self) {
+        self.bytes.store(self.since.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn clear(&self) {
+        self.since.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::{Context, Poll, Waker};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
 
-    const FLIGHT: u64 = 320 << 10;
+    const FLIGHT: u64 = 384 << 10;
     /// Of it without headroom.
-    const FILLED: usize = 310 << 10;
+    const FILLED: usize = 372 << 10;
     const CELL: usize = 64 << 10;
 
     fn limits() -> Limits {
@@ -176,7 +230,10 @@ mod tests {
 
     /// Hands over cells until there is no room, and returns how many bytes that were.
     fn fill(limits: &Limits) -> usize {
-        std::iter::from_fn(|| room(limits, CELL, 0)).sum()
+        let cells = std::iter::from_fn(|| {
+            room(limits, CELL, 0).inspect(|bytes| limits.hand(*bytes as u64))
+        });
+        cells.sum()
     }
 
     #[test]
@@ -190,11 +247,32 @@ mod tests {
         assert_eq!(fill(&limits), 0, "to be sent again");
         limits.sent(filled as u64 / 2);
         assert_eq!(fill(&limits), 0, "sent again");
-        limits.acknowledged(filled as u64 / 2);
+        limits.acknowledged(filled as u64 / 2, false);
         assert!(fill(&limits).abs_diff(filled / 2) < CELL);
     }
 
     /// A stream that is reset takes with it what was handed over, and what was to be sent again.
+    #[test]
+    fn what_is_dropped_keeps_no_room_once_all_is_sent() {
+        let limits = limits();
+        let filled = fill(&limits);
+        limits.sent(filled as u64 / 2);
+        limits.acknowledged(filled as u64 / 4, false);
+        assert!(fill(&limits) < filled / 2);
+        limits.sent(filled as u64 / 4);
+        limits.acknowledged(filled as u64 / 4, true);
+        assert!(fill(&limits) > filled / 2, "the rest was reset");
+        limits.acknowledged(0, true);
+        assert!(fill(&limits) < filled / 2, "of what was handed over since, QUIC was not asked");
+        limits.sent(filled as u64);
+        limits.lose(filled as u64);
+        limits.acknowledged(0, true);
+        assert_eq!(fill(&limits), 0, "nor of what was lost");
+        limits.sent(40);
+        limits.acknowledged(40, true);
+        assert_eq!(fill(&limits), filled, "an acknowledgement of ours left, and nothing else");
+    }
+
     #[test]
     fn what_is_dropped_keeps_no_room_once_nothing_is_in_flight() {
         let limits = limits();
@@ -206,27 +284,53 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_window_is_filled_in_pieces_and_one_of_nothing_not_at_all() {
+    fn a_narrow_window_is_filled_in_pieces() {
         let limits = limits();
-        limits.allow(16 << 10, 16 << 10);
-        assert_eq!(room(&limits, CELL, 2), Some(15_872));
-        limits.sent(15_872);
-        limits.acknowledged(12_500);
-        assert_eq!(room(&limits, CELL, 2), None, "less than a piece");
-        assert_eq!(room(&limits, 3000, 0), Some(3000), "a last one");
+        for (flight, filled, piece) in
+            [(128 << 10, 124 << 10, 31 << 10), (64 << 10, 62 << 10, 16 << 10)]
+        {
+            limits.allow(flight, flight);
+            assert_eq!(room(&limits, FILLED, 0), Some(filled));
+            limits.hand(filled as u64);
+            limits.sent(filled as u64);
+            limits.acknowledged((filled - piece + 1) as u64, false);
+            assert_eq!(room(&limits, FILLED, 0), None, "less than a piece");
+            assert_eq!(room(&limits, 3000, 0), Some(3000), "a last one");
+            limits.acknowledged((filled - piece) as u64, false);
+            assert_eq!(room(&limits, FILLED, 0), Some(piece));
+            limits.acknowledged(0, false);
+        }
         limits.allow(0, 0);
-        limits.acknowledged(0);
-        assert_eq!(room(&limits, CELL, 2), None);
+        assert_eq!(room(&limits, CELL, 0), Some(1), "the least window is a byte");
     }
 
     #[test]
-    fn who_waits_for_room_of_a_path_that_is_left_goes_on() {
-        let limits = limits();
-        fill(&limits);
-        let mut waiting = std::pin::pin!(limits.room(CELL));
-        let mut context = Context::from_waker(Waker::noop());
-        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
-        limits.retire();
-        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(CELL));
+    fn whatever_frees_room_wakes_who_waits_for_it() {
+        for free in [
+            |limits: &Limits| limits.acknowledged(0, false),
+            |limits: &Limits| limits.lose(FLIGHT),
+            |limits: &Limits| limits.allow(2 * FLIGHT, FLIGHT),
+        ] {
+            let limits = limits();
+            limits.hand(FLIGHT);
+            limits.sent(FLIGHT);
+            let woken = Arc::new(Woken::default());
+            let waker = Waker::from(Arc::clone(&woken));
+            let mut context = Context::from_waker(&waker);
+            let mut waiting = std::pin::pin!(limits.room(CELL));
+            assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+            assert!(!woken.0.load(Ordering::Relaxed));
+            free(&limits);
+            assert!(woken.0.load(Ordering::Relaxed));
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }

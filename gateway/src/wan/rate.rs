@@ -2,8 +2,8 @@
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
 //! milliseconds of rate, at most 64 KiB or what leaves in 0.2 ms, and at least about a packet, since
-//! each may end in a short one; the bucket holds two milliseconds, since timers wake up to one millisecond late. The rate
-//! may change at any time: the bucket is replaced.
+//! each may end in a short one; the bucket holds two milliseconds, since timers wake up to one
+//! millisecond late. The rate may change at any time: the bucket is replaced.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};

@@ -16,6 +16,7 @@ use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, Connection, RecvStream, SendStream};
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use units::Span;
 
 /// What stands ahead of the payload.
 const AHEAD_BYTES: u64 = (GroupId::BYTES + SegmentHeader::BYTES) as u64;
@@ -57,7 +58,7 @@ pub(super) async fn send_all(
         let Some(watch) = silence::watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
-        let lane = Writer { spec, peer, watch: &watch };
+        let mut lane = Writer { spec, peer, connection, watch };
         let sent = tokio::select! {
             biased;
             () = cancel.cancelled() => {
@@ -76,16 +77,20 @@ pub(super) async fn send_all(
     }
 }
 
+/// Who waits for room asks so often whether it is that of the path of now.
+const WATCH_AGE_MAX: Span = Span::from_ms(250);
+
 /// What writes a segment to its stream.
 struct Writer<'w> {
     spec: &'w LaneSpec,
     peer: &'w PeerLink,
-    watch: &'w Watch,
+    connection: &'w Connection,
+    watch: Arc<Watch>,
 }
 
 impl Writer<'_> {
     async fn write(
-        &self,
+        &mut self,
         stream: &mut SendStream,
         outgoing: Outgoing,
         class: Class,
@@ -114,7 +119,7 @@ impl Writer<'_> {
     }
 
     async fn write_at_rate(
-        &self,
+        &mut self,
         stream: &mut SendStream,
         mut rest: Bytes,
         order: u64,
@@ -125,18 +130,41 @@ impl Writer<'_> {
             let mut cell = rest.split_to(cell.min(rest.len()));
             limit.take(cell.len() as u64, order).await;
             if order == FIRST {
-                self.watch.limits.hand(cell.len() as u64);
+                let bytes = cell.len() as u64;
                 stream.write_chunk(cell).await?;
+                self.watch.limits.hand(bytes);
                 continue;
             }
-            // Small segments do not say what a lane can carry.
-            let _waiting = self.watch.waiting(&*self.spec.host);
             while !cell.is_empty() {
-                let room = self.watch.limits.room(cell.len()).await;
+                let room = self.room(cell.len()).await;
+                // Small segments do not say what a lane can carry.
+                let _waiting = self.watch.waiting(&*self.spec.host);
                 stream.write_chunk(cell.split_to(room)).await?;
+                self.watch.limits.hand(room as u64);
             }
         }
         Ok(())
+    }
+
+    /// Waits until some of `bytes` bytes have room, and says how many.
+    async fn room(&mut self, bytes: usize) -> usize {
+        loop {
+            let host = &*self.spec.host;
+            if let Some(room) = self.watch.limits.room_now(bytes) {
+                return room;
+            }
+            let watch = Arc::clone(&self.watch);
+            let _waiting = watch.waiting(host);
+            tokio::select! {
+                biased;
+                room = watch.limits.room(bytes) => return room,
+                () = host.sleep_until(host.now() + WATCH_AGE_MAX) => {}
+            }
+            // The connection may have moved to another path, and nothing comes on the old one.
+            if let Some(watch) = silence::watch(self.connection) {
+                self.watch = watch;
+            }
+        }
     }
 }
 

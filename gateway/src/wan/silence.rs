@@ -311,7 +311,7 @@ impl Controller for Watched {
         app_limited: bool,
         largest_packet_num_acked: Option<u64>,
     ) {
-        self.watch.limits.acknowledged(in_flight);
+        self.watch.limits.acknowledged(in_flight, app_limited);
         self.watch.slack.store(0, Ordering::Relaxed);
         if self.watch.has_next.swap(false, Ordering::Acquire) {
             let mut next = self.watch.next.lock().unwrap_or_else(PoisonError::into_inner);

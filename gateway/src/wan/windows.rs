@@ -49,6 +49,8 @@ pub(super) struct Path {
 
 /// The least that may be in flight, but for queues that are to drain.
 const WINDOW_MIN: u64 = 256 << 10;
+/// As above while much is sent again, which does not pass the rate limit: about what QUIC begins with.
+const REPAIR_MIN: u64 = 16 << 10;
 /// Beside round trips a lane has in flight what it carries in this time, which timers and
 /// acknowledgements take,
 const HELD_BESIDES: Span = Span::from_ms(60);
@@ -103,7 +105,7 @@ impl Path {
             send: ((held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64).max(flight) + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
-            repair: flight.min(((rate * round.as_secs_f64()) as u64).max(WINDOW_MIN)),
+            repair: flight.min(((rate * round.as_secs_f64()) as u64).max(REPAIR_MIN)),
         }
     }
 }
@@ -130,9 +132,7 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         // One that was answered, or has moved to another path, may have that of another link.
         if !assigned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &watch)) {
             watch.assign(&path, peer.controller, spec.host.quic_runtime().now());
-            if let Some(before) = assigned.replace(Arc::clone(&watch)) {
-                before.limits.retire();
-            }
+            assigned = Some(Arc::clone(&watch));
             carried = path.carried();
         }
         let round = silence::round_trip(connection).max(LOOK_MIN);

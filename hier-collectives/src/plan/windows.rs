@@ -37,8 +37,9 @@ pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Pla
 
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
 /// enough that the last segments of all lanes end together, large enough that a header and
-/// a receipt cost nothing. No less than the narrowest port or link carries in 2 ms: on short
-/// paths each is some events, whatever its length. 128 KiB where 256 KiB take more than 10 ms: each segment is whole before it is added or passed on, which
+/// a receipt cost nothing. No less, up to 2 MiB, than the power of two below what the narrowest
+/// port or link carries in 2 ms: on short paths each is some events, whatever its length. 128 KiB
+/// where 256 KiB take more than 10 ms: each segment is whole before it is added or passed on, which
 /// costs its time once for each hop.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| bdp(link).get()).max().unwrap_or(0);
@@ -50,7 +51,7 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let slow = narrowest.is_some_and(|bytes| 5 * bytes < 256 << 10);
     let least = if slow { 128 << 10 } else { 256 << 10 };
     let wanted = largest / (4 * u64::from(lanes(fabric)));
-    let wanted = wanted.max(narrowest.unwrap_or(0)).clamp(least, 4 << 20);
+    let wanted = wanted.max(narrowest.unwrap_or(0).min(2 << 20)).clamp(least, 4 << 20);
     ByteCount::new(1 << wanted.ilog2())
 }
 
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn segments_take_up_to_two_milliseconds_where_the_path_is_short() {
-        for (gbit, kib) in [(1, 256), (2, 256), (10, 2048), (30, 4096), (100, 4096)] {
+        for (gbit, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
             let between = ("a".to_owned(), "b".to_owned());
             let (rate, loss) = (port(gbit).egress, Fraction::default());
             let link = LinkSpec { between, rate, rtt: Span::from_ms(1), loss };
