@@ -47,7 +47,7 @@ pub struct Tools {
 }
 
 /// How often what is void is measured.
-const ATTEMPTS: u32 = 2;
+const ATTEMPTS: u32 = 3;
 
 impl Contender {
     pub const ALL: [Self; 9] = [
