@@ -9,8 +9,7 @@ use super::windows::Windows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// The part of a window that is not filled, for control and for headers of what is handed over at
-/// once, 3.3 % of the smallest packets.
+/// The part of a window that is not filled, for control and for headers of what is handed over.
 const HEADROOM_DIVISOR: u64 = 32;
 /// Who waits for room waits for this part of the window,
 const PIECES: u64 = 4;
@@ -112,7 +111,7 @@ impl Limits {
         self.handed.add(bytes);
     }
 
-    /// A packet was sent. What was lost goes before what is new. Returns what is in flight.
+    /// A packet was sent: of what was lost, as far as is known. Returns what is in flight.
     pub fn sent(&self, bytes: u64) -> u64 {
         let again = self.lost.sent(bytes);
         self.handed.sent(bytes - again);
@@ -122,7 +121,7 @@ impl Limits {
     }
 
     /// After an acknowledgement so many bytes are in flight. `all_sent`: QUIC had no more to send
-    /// when it was last asked for packets.
+    /// when it was last asked for packets, or may not yet, to an address that it has not validated.
     pub fn acknowledged(&self, in_flight: u64, all_sent: bool) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         if all_sent {

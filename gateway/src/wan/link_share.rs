@@ -17,6 +17,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The least window for what is sent again, in packets: as QUIC begins with.
+const REPAIR_PACKETS_MIN: u64 = 10;
 /// What may be sent again at once, as a part of the window for it.
 const REPAIR_BURST_DIVISOR: u64 = 4;
 /// Losses come in bursts: so much of what was expected may come at once.
@@ -27,14 +29,16 @@ const ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 pub(super) struct LinkShare {
     limits: Arc<Limits>,
     expected_loss: f64,
+    /// Bytes of a packet.
+    mtu: u64,
     /// Bytes that may be lost before any is owed: what was expected and has not happened.
     allowance: f64,
 }
 
 impl LinkShare {
     /// For a link that loses `expected_loss` of its packets at random.
-    pub fn new(limits: Arc<Limits>, expected_loss: f64) -> Self {
-        Self { limits, expected_loss, allowance: 0.0 }
+    pub fn new(limits: Arc<Limits>, expected_loss: f64, mtu: u16) -> Self {
+        Self { limits, expected_loss, mtu: mtu.into(), allowance: 0.0 }
     }
 }
 
@@ -55,10 +59,13 @@ impl Controller for LinkShare {
         }
     }
 
-    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = new_mtu.into();
+    }
 
     fn window(&self) -> u64 {
-        let (in_flight, repair_window) = (self.limits.in_flight(), self.limits.repair());
+        let in_flight = self.limits.in_flight();
+        let repair_window = self.limits.repair().max(REPAIR_PACKETS_MIN * self.mtu);
         if self.limits.lost() > repair_window / REPAIR_BURST_DIVISOR {
             repair_window
         } else if in_flight < self.limits.flight() {
@@ -89,7 +96,7 @@ mod tests {
     fn controller() -> LinkShare {
         let limits = Limits::default();
         limits.allow(1 << 20, 256 << 10);
-        LinkShare::new(Arc::new(limits), 0.001)
+        LinkShare::new(Arc::new(limits), 0.001, 1472)
     }
 
     #[test]
@@ -117,6 +124,16 @@ mod tests {
             state.limits.lose(lost);
             assert_eq!(state.window(), window, "{sent} {lost}");
         }
+    }
+
+    #[test]
+    fn what_is_sent_again_has_room_for_some_packets_however_large() {
+        let mut state = controller();
+        state.on_mtu_update(65_479);
+        state.limits.lose(150 << 10);
+        assert_eq!(state.window(), u64::MAX, "two packets");
+        state.limits.lose(150 << 10);
+        assert_eq!(state.window(), 654_790);
     }
 
     #[test]

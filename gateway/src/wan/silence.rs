@@ -249,7 +249,7 @@ fn make(
     match kind {
         ControllerKind::LinkShare => {
             let loss = path.link.loss.as_f64();
-            Box::new(LinkShare::new(Arc::clone(limits), loss))
+            Box::new(LinkShare::new(Arc::clone(limits), loss, mtu))
         }
         ControllerKind::Cubic => {
             let mut config = CubicConfig::default();

@@ -34,7 +34,7 @@ pub(super) struct Windows {
     pub send: u64,
     /// Bytes in flight.
     pub flight: u64,
-    /// Bytes in flight while much is sent again.
+    /// Bytes in flight while much is sent again, but for some packets.
     pub repair: u64,
 }
 
@@ -49,8 +49,6 @@ pub(super) struct Path {
 
 /// The least that may be in flight, but for queues that are to drain.
 const WINDOW_MIN: u64 = 256 << 10;
-/// As above while much is sent again, which does not pass the rate limit: about what QUIC begins with.
-const REPAIR_MIN: u64 = 16 << 10;
 /// Beside round trips a lane has in flight what it carries in this time, which timers and
 /// acknowledgements take,
 const HELD_BESIDES: Span = Span::from_ms(60);
@@ -105,7 +103,7 @@ impl Path {
             send: ((held(MORE) + HOLE_ROUNDS * holes * rate * rtt) as u64).max(flight) + 2 * stream,
             flight,
             // QUIC's pacer spreads it over a round trip.
-            repair: flight.min(((rate * round.as_secs_f64()) as u64).max(REPAIR_MIN)),
+            repair: flight.min((rate * round.as_secs_f64()) as u64),
         }
     }
 }
