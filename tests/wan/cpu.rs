@@ -1,7 +1,7 @@
 //! What a gigabyte costs both gateways in processor time, beside quinn alone.
 
 use super::contender::{Tools, bench, gateways, last_to_last};
-use super::lab::{Lab, LabError};
+use super::lab::{Lab, LabError, Processes};
 use super::quinn::{self, Setting};
 use super::row::{CUT_AFTER_S, Row};
 use hier_collectives::plan;
@@ -9,9 +9,10 @@ use serde::Serialize;
 
 /// What both are measured with.
 const BYTES: u64 = 64 << 20;
-const ITERATIONS: u32 = 16;
-/// Each after the other, so that a busy spell meets both.
-const ROUNDS: usize = 3;
+const ITERATIONS: u32 = 12;
+/// Each after the other, so that a busy spell meets both; many, since on a machine that others use
+/// as well a round may be half as dear again as the next.
+const ROUNDS: usize = 9;
 /// UDP payload of a packet, and the headers that make it an IP packet.
 const PAYLOADS: [u16; 2] = [1452, 8900];
 const HEADERS: u16 = 28;
@@ -39,22 +40,20 @@ pub fn measure(tools: &Tools) -> Result<Vec<Cost>, LabError> {
 fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let row = Row::loopback();
     let (mut ours, mut theirs, mut ratios, mut gbit) = (vec![], vec![], vec![], [vec![], vec![]]);
+    let fabric = row.shape().fabric();
+    // As a lane of ours has: its part of what the link carries in 4.25 round trips.
+    let lanes = plan::lanes(&fabric);
+    let window = plan::bdp(&fabric.links()[0]).get() * 17 / 4 / u64::from(lanes);
+    let (mtu, window) = (Some(payload), Some(window));
+    let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };
+    let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
+    let gateways = gateways(&lab)?;
+    // Memory of the gateways' own is there from here on.
+    bench(&lab, BYTES, 1)?;
     for _ in 0..ROUNDS {
-        let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
-        let (seconds, cpu) = of_gateways(&lab)?;
+        let (seconds, cpu) = of_gateways(&lab, &gateways)?;
         ours.push(cpu);
         gbit[0].extend(seconds.iter().map(|seconds| BYTES as f64 * 8e-9 / seconds));
-        let fabric = row.shape().fabric();
-        // As a lane of ours has: its part of what the link carries in 4.25 round trips.
-        let lanes = plan::lanes(&fabric);
-        let window = plan::bdp(&fabric.links()[0]).get() * 17 / 4 / u64::from(lanes);
-        let set = Setting {
-            bytes: BYTES,
-            iterations: ITERATIONS,
-            lanes,
-            mtu: Some(payload),
-            window: Some(window),
-        };
         let ran = quinn::exchanges(&lab, &tools.quinn, &set)?;
         let cpu = ran.cpu_seconds_per_gb(BYTES).ok_or_else(|| cut("quinn alone"))?;
         theirs.push(cpu);
@@ -68,8 +67,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
 
 /// Seconds of each all-reduce, and processor time for each gigabyte, without what the first one of
 /// a rank takes, whose memory is mapped then: quinn's is not measured either.
-fn of_gateways(lab: &Lab) -> Result<(Vec<f64>, f64), LabError> {
-    let gateways = gateways(lab)?;
+fn of_gateways(lab: &Lab, gateways: &Processes) -> Result<(Vec<f64>, f64), LabError> {
     let cpu_of = |iterations| {
         let before = gateways.cpu_seconds();
         let seconds = last_to_last(&bench(lab, BYTES, iterations)?);
@@ -78,8 +76,6 @@ fn of_gateways(lab: &Lab) -> Result<(Vec<f64>, f64), LabError> {
         }
         Ok((seconds, gateways.cpu_seconds() - before))
     };
-    // Memory of the gateways' own is there from here on.
-    cpu_of(1)?;
     let (_, first) = cpu_of(1)?;
     let (seconds, all) = cpu_of(1 + ITERATIONS)?;
     Ok((seconds, (all - first) / moved()))
