@@ -86,32 +86,22 @@ fn main() -> ExitCode {
         println!("{}", json!({ "seconds": [slowest], "cpu_seconds": now - before }));
         before = now;
     }
-    for (_, lane) in lanes {
-        match lane.join() {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
-            }
-            Err(_) => return ExitCode::FAILURE,
-        }
-    }
-    ExitCode::SUCCESS
+    let whole = lanes.into_iter().all(|(_, lane)| lane.join().is_ok());
+    if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// One lane, in this thread; tells of the seconds of each exchange.
-fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<f64>) -> Result<(), BareError> {
+fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<f64>) {
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(BareError::from)
         .and_then(|runtime| runtime.block_on(exchanges(command, lane, warm, told)));
-    if let Err(error) = &outcome {
+    if let Err(error) = outcome {
         // The others would wait for this one.
         eprintln!("lane {lane}: {error}");
         std::process::exit(1);
     }
-    outcome
 }
 
 async fn exchanges(

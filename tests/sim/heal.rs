@@ -104,6 +104,7 @@ fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
 /// six times `step`, in Mbit/s, from when it is to be full again.
 fn out_and_back(shape: &Shape, ways: &[GatewayId], after: Span, step: Span) -> [Vec<f64>; 2] {
     let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };
+    let expected = case.expected(2, 1);
     simulate(async {
         let lab = Lab::start(shape, 3).await;
         let flow = Flow::of(&lab.net);
@@ -115,7 +116,7 @@ fn out_and_back(shape: &Shape, ways: &[GatewayId], after: Span, step: Span) -> [
         ways.iter().for_each(|from| lab.cut_from(*from, false));
         let begin = lab.net.now() + Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
         for outcome in outcomes(&mut operations).await {
-            assert!(outcome.expect("completes") == case.expected(2, 1), "other bits");
+            assert!(outcome.expect("completes") == expected, "other bits");
         }
         [(EAST, WEST), (WEST, EAST)].map(|way| {
             let rates = flow.delivered(way, begin, step, 6);

@@ -52,7 +52,7 @@ impl Limits {
         self.allow(windows.flight, windows.repair);
     }
 
-    /// So many bytes may be in flight, and so many while much is sent again.
+    /// So many bytes may be in flight, one at least, and so many while much is sent again.
     pub fn allow(&self, flight: u64, repair: u64) {
         self.flight.store(flight.max(1), Ordering::Relaxed);
         self.repair.store(repair, Ordering::Relaxed);
@@ -169,8 +169,7 @@ impl Limits {
     }
 }
 
-/// Of `since` both sides write, and `bytes` is never less: what one of them loses here is a packet
-/// or a piece until all is sent.
+/// All tasks of a lane run on one thread, so nothing comes between a load and its store.
 impl Unsent {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

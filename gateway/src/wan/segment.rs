@@ -150,6 +150,7 @@ impl Writer<'_> {
     async fn room(&mut self, bytes: usize) -> usize {
         loop {
             let host = &*self.spec.host;
+            // Mostly there is some, and no timer is needed.
             if let Some(room) = self.watch.limits.room_now(bytes) {
                 return room;
             }

@@ -34,7 +34,7 @@ pub(super) struct Windows {
     pub send: u64,
     /// Bytes in flight.
     pub flight: u64,
-    /// Bytes in flight while much is sent again, but for some packets.
+    /// Bytes in flight while much is sent again; a few packets are allowed where it is less.
     pub repair: u64,
 }
 
