@@ -147,12 +147,13 @@ async fn exchanges(
     let mine = Bytes::from(1f32.to_le_bytes().repeat(numbers));
     let mut sum = vec![1.0f32; numbers];
     let first = numbers / WARM_UP_DIVISOR;
-    exchange(&connection, &mine.slice(..4 * first), &mut sum[..first]).await?;
+    let begin = mine.slice(..4 * first);
+    exchange(&connection, &begin, (&begin, &mut sum[..first])).await?;
     // Not by blocking: what the peer waits for may not have left yet.
     warm.wait().await;
     for _ in 0..command.iterations {
         let begin = Instant::now();
-        exchange(&connection, &mine, &mut sum).await?;
+        exchange(&connection, &mine, (&mine, &mut sum)).await?;
         let _ = told.send(begin.elapsed().as_secs_f64());
     }
     let packet = connection.stats().path.current_mtu;

@@ -141,10 +141,11 @@ pub fn simulated(
         let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));
         let [there, back] = numbers.map(|numbers| Bytes::from(vec![0; 4 * numbers]));
         let [mut of_east, mut of_west] = numbers.map(|numbers| vec![0.0; numbers]);
+        let [at_west, at_east] = [there.clone(), back.clone()];
         let begin = time.now();
         let both = async {
-            let east = exchange(&ends.0, &there, &mut of_west);
-            let west = exchange(&ends.1, &back, &mut of_east);
+            let east = exchange(&ends.0, &there, (&at_east, &mut of_west));
+            let west = exchange(&ends.1, &back, (&at_west, &mut of_east));
             tokio::try_join!(east, west)
         };
         tokio::select! {
@@ -161,14 +162,15 @@ pub fn simulated(
     Ok(Simulated { seconds, sent_bytes, queue_bytes_peak })
 }
 
-/// Sends `mine` and adds what comes to `sum`, which is as long as what the peer sends.
+/// Sends `mine`, and adds what comes to an operand, into a buffer of its own, as who all-reduces has
+/// to while the operand is under way. Both are as long as what the peer sends.
 ///
 /// # Errors
 /// The connection ended.
 pub async fn exchange(
     connection: &Connection,
     mine: &Bytes,
-    sum: &mut [f32],
+    (operand, sum): (&[u8], &mut [f32]),
 ) -> Result<(), BareError> {
     let send = async {
         let mut stream = connection.open_uni().await?;
@@ -178,7 +180,7 @@ pub async fn exchange(
     };
     let receive = async {
         let mut stream = connection.accept_uni().await?;
-        let mut adder = Adder { sum, bytes: 0, part: [0; 4] };
+        let mut adder = Adder { operand: operand.as_chunks().0, sum, bytes: 0, part: [0; 4] };
         while let Some(chunk) = stream.read_chunk(CHUNK_BYTES, true).await? {
             adder.add(&chunk.bytes);
         }
@@ -190,6 +192,7 @@ pub async fn exchange(
 
 /// Adds numbers that come in pieces of any length.
 struct Adder<'a> {
+    operand: &'a [[u8; 4]],
     sum: &'a mut [f32],
     bytes: usize,
     /// The begin of a number that is not whole yet.
@@ -205,17 +208,24 @@ impl Adder<'_> {
             self.bytes += 1;
             piece = rest;
             if self.bytes.is_multiple_of(4) {
-                self.sum[self.bytes / 4 - 1] += f32::from_le_bytes(self.part);
+                let at = self.bytes / 4 - 1;
+                self.sum[at] = added(&self.operand[at], &self.part);
             }
         }
         let (numbers, rest) = piece.as_chunks::<4>();
-        let to = self.sum.get_mut(self.bytes / 4..).unwrap_or_default();
-        for (sum, number) in to.iter_mut().zip(numbers) {
-            *sum += f32::from_le_bytes(*number);
+        let at = self.bytes / 4;
+        let sums = self.sum.get_mut(at..).unwrap_or_default();
+        let operand = self.operand.get(at..).unwrap_or_default();
+        for ((sum, mine), number) in sums.iter_mut().zip(operand).zip(numbers) {
+            *sum = added(mine, number);
         }
         self.part[..rest.len()].copy_from_slice(rest);
         self.bytes += piece.len();
     }
+}
+
+fn added(one: &[u8; 4], other: &[u8; 4]) -> f32 {
+    f32::from_le_bytes(*one) + f32::from_le_bytes(*other)
 }
 
 /// Bytes in flight that nothing changes.
@@ -259,8 +269,9 @@ mod tests {
         let numbers: Vec<f32> = (0..50u8).map(f32::from).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         for length in 1..=bytes.len() {
-            let mut sum = vec![1.0; numbers.len()];
-            let mut adder = Adder { sum: &mut sum, bytes: 0, part: [0; 4] };
+            let mut sum = vec![0.0; numbers.len()];
+            let ones = [1f32.to_le_bytes(); 50];
+            let mut adder = Adder { operand: &ones, sum: &mut sum, bytes: 0, part: [0; 4] };
             bytes.chunks(length).for_each(|piece| adder.add(piece));
             assert_eq!(adder.bytes, bytes.len());
             let expected: Vec<f32> = numbers.iter().map(|number| number + 1.0).collect();

@@ -14,6 +14,8 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::session::{LeaseId, MOVING_EVERY};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, Connection, RecvStream, SendStream};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use units::Span;
@@ -299,9 +301,9 @@ async fn pump(
     let mut arrived = (header.parity > 0).then(|| Arrived::new(bytes, header.parity));
     let mut received = 0;
     loop {
-        let next = match early.pop() {
-            Some(chunk) => Ok(Some(chunk)),
-            None => stream.read_chunk(usize::MAX, false).await,
+        let (next, waited) = match early.pop() {
+            Some(chunk) => (Ok(Some(chunk)), false),
+            None => noting_waits(stream.read_chunk(usize::MAX, false)).await,
         };
         match next {
             Ok(Some(chunk)) => {
@@ -319,7 +321,8 @@ async fn pump(
                     return Err("a segment longer than its header says".to_owned());
                 }
                 received += chunk.bytes.len() as u64;
-                if spec.host.now() >= tell_at {
+                // What is here comes without waits, and the clock need not be asked for each packet.
+                if waited && spec.host.now() >= tell_at {
                     tell_at = spec.host.now() + MOVING_EVERY;
                     let _ = spec.events.send(Event::Moving { group, lease }).await;
                 }
@@ -337,6 +340,18 @@ async fn pump(
             Err(_) => return Ok(Received::CutOff),
         }
     }
+}
+
+/// What comes of it, and whether that had to be waited for.
+async fn noting_waits<T>(future: impl Future<Output = T>) -> (T, bool) {
+    let (mut future, mut waited) = (pin!(future), false);
+    let output = poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        waited |= polled.is_pending();
+        polled
+    });
+    let output = output.await;
+    (output, waited)
 }
 
 /// Restores what is missing where the rest has landed.
