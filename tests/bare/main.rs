@@ -55,6 +55,9 @@ struct Command {
     /// Bytes in flight on each connection; CUBIC decides otherwise
     #[arg(long)]
     window: Option<ByteCount>,
+    /// Hand packets to the kernel one by one, for netem loses a buffer whole
+    #[arg(long)]
+    one_by_one: bool,
 }
 
 /// quinn's default for what an endpoint takes.
@@ -124,7 +127,7 @@ async fn exchanges(
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
         // and send more of them at once than the kernel takes.
-        let socket = capped::cap(runtime.wrap_udp_socket(socket)?, datagram, false);
+        let socket = capped::cap(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
         Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {

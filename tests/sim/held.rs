@@ -319,7 +319,7 @@ fn a_link_that_carries_a_little_less_than_it_should_loses_little_and_is_full() {
         }
         for way in [(EAST, WEST), (WEST, EAST)] {
             let rate = flow.delivered(way, begun, Span::from_secs(4), 1)[0];
-            assert!((0.97..=1.0).contains(&(rate / 193.0)), "{way:?}: {rate:.1} Mbit/s");
+            assert!((0.96..1.01).contains(&(rate / 193.0)), "{way:?}: {rate:.1} Mbit/s");
         }
         all_right(&mut operations).await;
     });

@@ -14,7 +14,7 @@ const ITERATIONS: u32 = 12;
 /// as well a round may be half as dear again as the next.
 const ROUNDS: usize = 9;
 /// UDP payload of a packet, and the headers that make it an IP packet.
-const PAYLOADS: [u16; 2] = [1452, 8900];
+pub const PAYLOADS: [u16; 2] = [1452, 8900];
 const HEADERS: u16 = 28;
 
 /// One size of packets.

@@ -88,9 +88,25 @@ impl Drop for Allowed {
 }
 
 /// What the lab has seen.
+#[derive(Debug, PartialEq)]
 pub struct Seen {
     pub queue_bytes_peak: Option<u64>,
     pub void: Option<String>,
+}
+
+impl Seen {
+    /// From what `wan-sim lab status` printed: void as well where it does not say that it is not.
+    fn of(status: &[u8]) -> Self {
+        let status: Value = serde_json::from_slice(status).unwrap_or_default();
+        let links = status["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let peaks = links.iter().filter_map(|link| link["queue_bytes_peak"].as_u64());
+        let void = match status["fidelity"]["void"].as_array() {
+            Some(reasons) if reasons.is_empty() => None,
+            Some(reasons) => Some(Value::from(reasons.clone()).to_string()),
+            None => Some("the emulator does not answer".to_owned()),
+        };
+        Self { queue_bytes_peak: peaks.max(), void }
+    }
 }
 
 /// Why a lab is not up.
@@ -231,14 +247,8 @@ impl Lab {
             return Ok(Seen { queue_bytes_peak: None, void: None });
         }
         let output = self.wan_sim("status", &[])?;
-        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let links = status["links"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let peaks = links.iter().filter_map(|link| link["queue_bytes_peak"].as_u64());
-        let void = status["fidelity"]["void"].as_array().filter(|reasons| !reasons.is_empty());
-        Ok(Seen {
-            queue_bytes_peak: peaks.max(),
-            void: void.map(|reasons| Value::from(reasons.clone()).to_string()),
-        })
+        let status = output.status.success().then_some(output.stdout);
+        Ok(Seen::of(&status.unwrap_or_default()))
     }
 
     fn resent_at(&self, site: &str) -> Option<u64> {
@@ -387,4 +397,18 @@ fn fabric(row: &Row, mtu: u16, addresses: [&str; 2]) -> String {
          loss = \"{loss}\"\n",
         regions.collect::<String>()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seen;
+
+    #[test]
+    fn an_emulator_that_does_not_say_that_a_run_is_good_has_spoilt_it() {
+        let good = r#"{"links": [{"queue_bytes_peak": 7}], "fidelity": {"void": []}}"#;
+        assert_eq!(Seen::of(good.as_bytes()), Seen { queue_bytes_peak: Some(7), void: None });
+        for bad in ["", "{", "{}", r#"{"fidelity": {}}"#, r#"{"fidelity": {"void": ["late"]}}"#] {
+            assert!(Seen::of(bad.as_bytes()).void.is_some(), "{bad}");
+        }
+    }
 }

@@ -44,7 +44,8 @@ struct Command {
     /// Write the plot here
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write one JSON object here
+    /// Write one JSON object here, and leave it to its reader what a missed bound means: otherwise
+    /// that fails
     #[arg(long, value_name = "FILE")]
     json_to: Option<PathBuf>,
     /// Print one JSON object instead of Markdown
@@ -52,8 +53,9 @@ struct Command {
     json: bool,
 }
 
+/// Where it is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Arm {
+pub enum Arm {
     /// Simulated links in virtual time.
     Virtual,
     /// Namespaces with TUN devices between them: needs root.
@@ -68,7 +70,11 @@ enum Arm {
 fn main() -> ExitCode {
     let (command, begun) = (Command::parse(), Instant::now());
     let rows = Row::matrix(command.quick);
-    let mut measured = Measured::default();
+    let all = vec![Arm::Lab, Arm::Cpu, Arm::Virtual];
+    let arms = command.arm.map_or(all, |arm| vec![arm]);
+    let long = arms.contains(&Arm::Virtual) && !command.quick;
+    let asked = Asked { rows: rows.clone(), arms, long };
+    let mut measured = Measured { asked, ..Measured::default() };
     let ground = match command.arm {
         None | Some(Arm::Lab) => Some(Ground::Lab),
         Some(Arm::Netem) => Some(Ground::Netem),
@@ -77,25 +83,25 @@ fn main() -> ExitCode {
     if let Some(ground) = ground {
         match measured.in_labs(&command, &rows, ground) {
             Ok(()) => {}
-            Err(LabError::Unavailable(why)) if command.arm.is_some() => {
-                eprintln!("{}: {why}", ground.name());
-                return ExitCode::from(UNAVAILABLE);
+            Err(error) if command.arm.is_some() => {
+                eprintln!("{}: {error}", ground.name());
+                let unavailable = matches!(error, LabError::Unavailable(_));
+                return if unavailable { ExitCode::from(UNAVAILABLE) } else { ExitCode::FAILURE };
             }
             Err(error) => measured.skip(format!("{}: {error}", ground.name())),
         }
     }
-    let wanted = |arm| command.arm.is_none_or(|only| only == arm);
-    if wanted(Arm::Cpu) {
+    if measured.asked.arms.contains(&Arm::Cpu) {
         match cpu::measure(&peers::own(&command.landbridge)) {
             Ok(costs) => measured.costs = costs,
             Err(error) => measured.skip(format!("loopback: {error}")),
         }
     }
     // Last: it minds nothing that runs beside it.
-    if wanted(Arm::Virtual) {
+    if measured.asked.arms.contains(&Arm::Virtual) {
         let full = Seeds { held: 20, others: 1 };
         measured.virtually(&rows, if command.quick { Seeds { held: 1, others: 1 } } else { full });
-        if !command.quick {
+        if measured.asked.long {
             measured.long = beside(long::ALL.len(), |index| long::ALL[index]());
         }
     }
@@ -116,12 +122,26 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     print!("{}", if command.json { report::json(&measured) } else { report::markdown(&measured) });
-    ExitCode::SUCCESS
+    let all_met = verdict::verdicts(&measured).iter().all(|verdict| verdict.met);
+    if all_met || command.json_to.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What is to be measured.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Which links,
+    pub rows: Vec<Row>,
+    /// and where.
+    pub arms: Vec<Arm>,
+    /// Whether many all-reduces over one link are.
+    pub long: bool,
 }
 
 /// All cells, and what could not be measured.
 #[derive(Debug, Default)]
 pub struct Measured {
+    /// What was to be.
+    pub asked: Asked,
     /// Each with its link, in the order of measuring.
     pub cells: Vec<(Row, Cell)>,
     /// Many all-reduces over one link.

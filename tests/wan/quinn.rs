@@ -1,7 +1,7 @@
 //! The exchange over quinn alone, as two processes.
 
 use super::contender::certificates;
-use super::lab::{FABRIC, Lab, LabError, Processes, SITES};
+use super::lab::{FABRIC, Ground, Lab, LabError, Processes, SITES};
 use super::told::Told;
 use std::path::Path;
 use std::process::Command;
@@ -38,6 +38,9 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabEr
         command.args(["--lanes", &set.lanes.to_string()]);
         if number == 0 {
             command.args(["--dial", &at(1)]);
+        }
+        if lab.ground == Ground::Netem {
+            command.arg("--one-by-one");
         }
         if let Some(mtu) = set.mtu {
             command.args(["--mtu", &mtu.to_string()]);

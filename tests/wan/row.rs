@@ -91,9 +91,10 @@ pub struct Cell {
     /// `virtual`, `lab` or `netem`.
     pub arm: &'static str,
     pub bytes: u64,
-    /// The median of the runs that were done within [`CUT_AFTER_S`]; `None` where none was.
+    /// The median, in which one that was cut after [`CUT_AFTER_S`] is the slowest; `None` where it is
+    /// of such a one.
     pub seconds: Option<f64>,
-    /// How many the median is of.
+    /// How many were done in time.
     pub runs: usize,
     pub eta: Option<f64>,
     /// Payload one way, in Mbit/s; where `seconds` is missing, it is less than this.
@@ -113,7 +114,7 @@ pub struct Cell {
 pub const CUT_AFTER_S: u64 = 20;
 
 impl Cell {
-    /// From the seconds that each run took.
+    /// From the seconds that each run took, `INFINITY` where it was cut.
     pub fn new(
         who: &str,
         arm: &'static str,
@@ -121,16 +122,16 @@ impl Cell {
         mut seconds: Vec<f64>,
         bound: f64,
     ) -> Self {
-        seconds.retain(|seconds| *seconds <= CUT_AFTER_S as f64);
+        let in_time = |seconds: &f64| *seconds <= CUT_AFTER_S as f64;
         seconds.sort_by(f64::total_cmp);
-        let median = seconds.get(seconds.len() / 2).copied();
+        let median = seconds.get(seconds.len() / 2).copied().filter(in_time);
         let goodput = bytes as f64 * 8.0 / 1e6 / median.unwrap_or(CUT_AFTER_S as f64);
         Self {
             who: who.to_owned(),
             arm,
             bytes,
             seconds: median,
-            runs: seconds.len(),
+            runs: seconds.iter().filter(|seconds| in_time(seconds)).count(),
             eta: median.map(|seconds| bound / seconds),
             goodput_mbit: goodput,
             cpu_seconds_per_gb: None,

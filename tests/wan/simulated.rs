@@ -16,6 +16,8 @@ use units::{ByteCount, Fraction, Span};
 pub const HELD: &str = "landbridge, 20 BDP";
 /// quinn with [`FIXED_WINDOW`], and nothing to send on the other side.
 pub const FIXED_ONE_WAY: &str = "quinn, window of 1.25 MB, one way";
+/// Ours, in segments as long as the buffer.
+pub const ONE_SEGMENT: &str = "one segment for the whole buffer";
 /// Packets of the lanes carry about this much payload.
 const PACKET_PAYLOAD: u64 = 1433;
 
@@ -40,11 +42,11 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
             // The link loses, but the fabric does not say so: no parity.
             let (loss, unannounced_loss) = (Fraction::default(), row.loss);
             let silent = Shape { loss, unannounced_loss, ..row.shape() };
-            cells.push(cell("landbridge, no tail repair", &silent, bytes, row, seeds.others));
+            cells.push(cell("landbridge, no tail repair", &silent, bytes, row, seeds.held));
         }
     }
     let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
-    cells.push(cell("one segment for the whole buffer", &whole, COMMON, row, 1));
+    cells.push(cell(ONE_SEGMENT, &whole, COMMON, row, 1));
     let policy = LinkPolicy { controller: ControllerKind::Cubic, ..LinkPolicy::default() };
     cells.push(cell("landbridge, CUBIC", &Shape { policy, ..row.shape() }, COMMON, row, 1));
     cells.push(quinn("quinn, defaults", row, None, [COMMON; 2]));
@@ -70,7 +72,8 @@ fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
     // The longest takes the most memory and varies least.
     let seeds = if bytes > COMMON && who != HELD { 1 } else { seeds };
     let runs: Vec<Run> = (1..=seeds).map(|seed| Run::of(shape, bytes, seed)).collect();
-    let seconds = runs.iter().filter_map(|run| run.seconds).collect();
+    // One that was cut is the slowest of all.
+    let seconds = runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY)).collect();
     let mut cell = Cell::new(who, "virtual", bytes, seconds, row.bound(&shape.fabric(), bytes));
     let lost: u64 = runs.iter().map(|run| run.lost_packets).sum();
     cell.retransmitted_bytes = Some(lost * PACKET_PAYLOAD / seeds);

@@ -1,10 +1,11 @@
 //! What was wanted of each figure, and whether it is so.
 
+use super::cpu::PAYLOADS;
 use super::long::{ALONE, BEHIND, IN_A_ROW};
 use super::quinn::FIXED_WINDOW;
 use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
-use super::simulated::{FIXED_ONE_WAY, HELD};
-use super::{Measured, Took};
+use super::simulated::{FIXED_ONE_WAY, HELD, ONE_SEGMENT};
+use super::{Arm, Measured, Took};
 use serde::Serialize;
 use std::cmp::Ordering;
 
@@ -14,15 +15,15 @@ pub struct Verdict {
     pub wanted: String,
     /// The figure, and whose it is.
     pub worst: String,
-    /// Not while any figure is of a void run.
+    /// Not while any figure is of a void run, or missing.
     pub met: bool,
     /// Figures that were held to it.
     pub figures: usize,
-    /// Figures of runs that the emulator calls void, which say nothing.
+    /// Figures of runs that the emulator calls void, which say nothing, and figures that are missing.
     pub void: usize,
 }
 
-/// All bounds of which something was measured.
+/// All bounds of which something was to be measured.
 pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
     let (clean, lossy) = (etas(measured, 0.0..0.001_01), etas(measured, 0.001_01..1.0));
     let bounds = [
@@ -56,7 +57,7 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
     bounds.into_iter().flatten().collect()
 }
 
-/// Whose each is; `None` where the emulator calls its run void.
+/// Whose each is; `None` where the emulator calls its run void, or there was none.
 type Figures = Vec<(String, Option<f64>)>;
 
 fn least(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
@@ -82,91 +83,117 @@ fn verdict(wanted: &str, figures: Figures, beyond: impl Fn(f64) -> f64) -> Optio
 
 const OURS: &str = "landbridge";
 
-fn cells<'a>(
+/// The cell of this row, if it was measured.
+fn cell<'a>(
     measured: &'a Measured,
-    who: &'a str,
-    arm: &'a str,
-) -> impl Iterator<Item = (&'a Row, &'a Cell)> {
-    let cells = measured.cells.iter().map(|(row, cell)| (row, cell));
-    cells.filter(move |(_, cell)| cell.who == who && cell.arm == arm)
+    row: &Row,
+    (who, arm, bytes): (&str, &str, u64),
+) -> Option<&'a Cell> {
+    let is_it = |cell: &Cell| cell.who == who && cell.arm == arm && cell.bytes == bytes;
+    measured.cells.iter().find(|(of, cell)| of == row && is_it(cell)).map(|(_, cell)| cell)
 }
 
-/// Far enough for a bound on eta, and large enough.
-fn is_bulk((row, cell): &(&Row, &Cell)) -> bool {
-    row.twenty_bdp().is_some_and(|least| cell.bytes >= least)
+/// Rows that were to be measured in an arm.
+fn rows(measured: &Measured, arm: Arm) -> impl Iterator<Item = &Row> {
+    measured.asked.rows.iter().filter(move |_| measured.asked.arms.contains(&arm))
 }
 
-fn named(row: &Row, cell: &Cell) -> String {
-    format!("{}, {row}", units::ByteCount::new(cell.bytes))
+const VIRTUAL: &str = "virtual";
+const LAB: &str = "lab";
+
+/// Sizes of ours that a bound on eta is about.
+fn bulk(row: &Row) -> impl Iterator<Item = u64> {
+    let least = row.twenty_bdp();
+    row.sizes.iter().copied().filter(move |bytes| least.is_some_and(|least| *bytes >= least))
 }
 
-/// A cell that was cut took longer than any bound.
-fn eta(cell: &Cell) -> Option<f64> {
-    said(cell, cell.eta.unwrap_or(0.0))
+fn named(row: &Row, bytes: u64) -> String {
+    format!("{}, {row}", units::ByteCount::new(bytes))
 }
 
-/// A figure of this cell, unless its run is void.
-fn said(cell: &Cell, figure: f64) -> Option<f64> {
-    cell.void.is_none().then_some(figure)
+/// One that was cut took longer than any bound.
+fn eta(cell: Option<&Cell>) -> Option<f64> {
+    said(cell, |cell| cell.eta.unwrap_or(0.0))
+}
+
+/// Seconds; so many where it was cut.
+fn seconds(cell: Option<&Cell>, cut: f64) -> Option<f64> {
+    said(cell, |cell| cell.seconds.unwrap_or(cut))
+}
+
+/// A figure of this cell, unless its run is void, or there was none.
+fn said(cell: Option<&Cell>, figure: impl Fn(&Cell) -> f64) -> Option<f64> {
+    cell.filter(|cell| cell.void.is_none()).map(figure)
 }
 
 fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
-    let bulk = cells(measured, HELD, "virtual").chain(cells(measured, OURS, "virtual"));
-    let bulk = bulk.filter(is_bulk);
-    let bulk = bulk.filter(|(row, _)| losses.contains(&row.loss.as_f64()));
-    bulk.map(|(row, cell)| (named(row, cell), eta(cell))).collect()
+    let rows = rows(measured, Arm::Virtual);
+    let rows = rows.filter(|row| losses.contains(&row.loss.as_f64()));
+    let of_row = |row: &Row| -> Figures {
+        let held = row.twenty_bdp().map(|bytes| (HELD, bytes));
+        let whole = bulk(row).map(|bytes| (OURS, bytes));
+        let figure =
+            |(who, bytes)| (named(row, bytes), eta(cell(measured, row, (who, VIRTUAL, bytes))));
+        held.into_iter().chain(whole).map(figure).collect()
+    };
+    rows.flat_map(of_row).collect()
 }
 
 fn apart(measured: &Measured) -> Figures {
-    let labs = cells(measured, OURS, "lab").filter(is_bulk);
-    let labs = labs.filter(|(row, _)| row.rate.bits_per_second() <= 1_000_000_000);
-    let pair = |(row, lab): (&Row, &Cell)| {
-        let same = |(other, cell): &(&Row, &Cell)| *other == row && cell.bytes == lab.bytes;
-        let (_, simulated) = cells(measured, OURS, "virtual").find(same)?;
-        let apart = eta(lab).zip(eta(simulated)).map(|(lab, simulated)| (lab - simulated).abs());
-        Some((named(row, lab), apart))
+    if !measured.asked.arms.contains(&Arm::Virtual) {
+        return Figures::new();
+    }
+    let rows = rows(measured, Arm::Lab).filter(|row| row.rate.bits_per_second() <= 1_000_000_000);
+    let of_row = |row: &Row| -> Figures {
+        let apart = |bytes| {
+            let eta = |arm| eta(cell(measured, row, (OURS, arm, bytes)));
+            let apart = eta(LAB).zip(eta(VIRTUAL)).map(|(lab, simulated)| (lab - simulated).abs());
+            (named(row, bytes), apart)
+        };
+        bulk(row).map(apart).collect()
     };
-    labs.filter_map(pair).collect()
+    rows.flat_map(of_row).collect()
 }
 
 fn small(measured: &Measured) -> Figures {
-    let cells = ["virtual", "lab"].into_iter().flat_map(|arm| cells(measured, OURS, arm));
-    let small = cells.filter(|(row, cell)| row.loss.as_f64() == 0.0 && cell.bytes <= 1_000_000);
-    let over = |(row, cell): (&Row, &Cell)| {
-        let bound = row.bound(&row.shape().fabric(), cell.bytes);
-        let seconds = cell.seconds.unwrap_or(f64::INFINITY);
-        let over = said(cell, (seconds - 1.15 * bound - 0.003) * 1e3);
-        (format!("{}, {}", cell.arm, named(row, cell)), over)
+    let of_arm = |(arm, name): (Arm, &'static str)| {
+        let rows = rows(measured, arm).filter(|row| row.loss.as_f64() == 0.0);
+        let sizes = |row: &Row| row.sizes.iter().copied().filter(|bytes| *bytes <= 1_000_000);
+        let pairs = rows.flat_map(move |row| sizes(row).map(move |bytes| (row, bytes)));
+        pairs.map(move |(row, bytes)| {
+            let bound = row.bound(&row.shape().fabric(), bytes);
+            let took = seconds(cell(measured, row, (OURS, name, bytes)), f64::INFINITY);
+            let over = took.map(|seconds| (seconds - 1.15 * bound - 0.003) * 1e3);
+            (format!("{name}, {}", named(row, bytes)), over)
+        })
     };
-    small.map(over).collect()
+    [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)].into_iter().flat_map(of_arm).collect()
 }
 
 /// Without loss, and where the window is less than the link holds. One way: while there is more to
 /// send than has room, quinn's acknowledgements wait as well.
 fn windows(measured: &Measured) -> Figures {
-    let windows =
-        cells(measured, FIXED_ONE_WAY, "virtual").filter(|(row, _)| row.loss.as_f64() == 0.0);
-    let off = |(row, cell): (&Row, &Cell)| {
+    let rows = rows(measured, Arm::Virtual).filter(|row| row.loss.as_f64() == 0.0);
+    let off = |row: &Row| {
         let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
-        let got = cell.bytes as f64 / cell.seconds.unwrap_or(f64::INFINITY);
+        let took = seconds(cell(measured, row, (FIXED_ONE_WAY, VIRTUAL, COMMON)), f64::INFINITY);
+        let off = took.map(|seconds| (COMMON as f64 / seconds / expected - 1.0).abs());
         let narrow = expected < 0.9 * row.rate.bytes_per_second();
-        narrow.then(|| (row.to_string(), said(cell, (got / expected - 1.0).abs())))
+        narrow.then(|| (row.to_string(), off))
     };
-    windows.filter_map(off).collect()
+    rows.filter_map(off).collect()
 }
 
 /// On shorter links one lane's window holds what the link does, and it is about as fast.
 fn segments(measured: &Measured) -> Figures {
-    let whole = cells(measured, "one segment for the whole buffer", "virtual");
-    let whole = whole.filter(|(row, _)| row.rtt >= units::Span::from_ms(80));
-    let times = |(row, cell): (&Row, &Cell)| {
-        let same = |(other, ours): &(&Row, &Cell)| *other == row && ours.bytes == cell.bytes;
-        let (_, ours) = cells(measured, OURS, "virtual").find(same)?;
-        let seconds = said(cell, cell.seconds.unwrap_or(CUT_AFTER_S as f64));
-        let ours = said(ours, ours.seconds.unwrap_or(f64::INFINITY));
-        Some((row.to_string(), seconds.zip(ours).map(|(whole, ours)| whole / ours)))
+    let rows = rows(measured, Arm::Virtual).filter(|row| row.rtt >= units::Span::from_ms(80));
+    let times = |row: &Row| {
+        let whole = cell(measured, row, (ONE_SEGMENT, VIRTUAL, COMMON));
+        let ours = cell(measured, row, (OURS, VIRTUAL, COMMON));
+        let pair = seconds(whole, CUT_AFTER_S as f64).zip(seconds(ours, f64::INFINITY));
+        (row.to_string(), pair.map(|(whole, ours)| whole / ours))
     };
-    whole.filter_map(times).collect()
+    rows.map(times).collect()
 }
 
 /// Rows of the lab, and who counts there.
@@ -183,39 +210,51 @@ const FAR: Against = Against { rtt_ms: 80, loss_least: 0.0, loss_most: 0.001_01,
 const GLOO: Against =
     Against { rtt_ms: 80, loss_least: 0.000_99, loss_most: 0.001_01, who: &["Gloo, bbr"] };
 
+impl Against {
+    fn counts(&self, row: &Row) -> bool {
+        row.rate.bits_per_second() == 1_000_000_000
+            && row.rtt == units::Span::from_ms(self.rtt_ms)
+            && (self.loss_least..=self.loss_most).contains(&row.loss.as_f64())
+    }
+}
+
+/// Whether a bound on us and our peers is about this row.
+pub fn compares_peers(row: &Row) -> bool {
+    [NEAR, FAR, GLOO].iter().any(|against| against.counts(row))
+}
+
 /// The best of them over ours; one that was cut took as long as it had at least.
 fn peers(measured: &Measured, against: Against) -> Figures {
-    let rows = cells(measured, OURS, "lab").filter(|(row, cell)| {
-        cell.bytes == COMMON
-            && row.rate.bits_per_second() == 1_000_000_000
-            && row.rtt == units::Span::from_ms(against.rtt_ms)
-            && (against.loss_least..=against.loss_most).contains(&row.loss.as_f64())
-    });
-    let best = |(row, ours): (&Row, &Cell)| {
-        let of_peer = |who: &&'static str| {
-            let found = cells(measured, who, "lab").find(|(other, _)| *other == row)?.1;
-            Some((*who, said(found, found.seconds.unwrap_or(CUT_AFTER_S as f64))))
-        };
-        let peers: Vec<_> = against.who.iter().filter_map(of_peer).collect();
-        // Of one that is void nobody knows whether it is the best.
-        let void = peers.iter().find(|(_, seconds)| seconds.is_none());
+    let rows = rows(measured, Arm::Lab).filter(|row| against.counts(row));
+    let best = |row: &Row| {
+        let peers = against.who.iter().map(|who| {
+            let found = cell(measured, row, (who, LAB, COMMON));
+            (*who, seconds(found, CUT_AFTER_S as f64))
+        });
+        let peers: Vec<_> = peers.collect();
+        // Of one that says nothing nobody knows whether it is the best.
+        let silent = peers.iter().find(|(_, seconds)| seconds.is_none());
         let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
-        let (who, seconds) = void.or(best)?;
-        let ours = said(ours, ours.seconds.unwrap_or(f64::INFINITY));
-        Some((format!("{who}, {row}"), seconds.zip(ours).map(|(peer, ours)| peer / ours)))
+        let (who, peer) = silent.or(best)?;
+        let ours = seconds(cell(measured, row, (OURS, LAB, COMMON)), f64::INFINITY);
+        Some((format!("{who}, {row}"), peer.zip(ours).map(|(peer, ours)| peer / ours)))
     };
     rows.filter_map(best).collect()
 }
 
 fn long(measured: &Measured, what: &str) -> Figures {
-    let long = measured.long.iter().filter(|long| long.what == what);
-    long.map(|long| (long.what.to_owned(), Some(long.figure))).collect()
+    let figure = measured.long.iter().find(|long| long.what == what).map(|long| long.figure);
+    let asked = measured.asked.long || figure.is_some();
+    asked.then(|| (what.to_owned(), figure)).into_iter().collect()
 }
 
 fn costs(measured: &Measured) -> Figures {
-    let named =
-        |cost: &super::cpu::Cost| (format!("{} B", cost.packet_payload_bytes), Some(cost.ratio));
-    measured.costs.iter().map(named).collect()
+    let named = |payload: u16| {
+        let cost = measured.costs.iter().find(|cost| cost.packet_payload_bytes == payload);
+        (format!("{payload} B"), cost.map(|cost| cost.ratio))
+    };
+    let asked = measured.asked.arms.contains(&Arm::Cpu);
+    PAYLOADS.into_iter().filter(|_| asked).map(named).collect()
 }
 
 fn took(measured: &Measured) -> Figures {
@@ -229,6 +268,7 @@ fn took(measured: &Measured) -> Figures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Asked;
     use super::super::lab::Ground;
     use super::*;
     use std::time::Duration;
@@ -242,8 +282,10 @@ mod tests {
         let mut cells: Vec<_> = PEERS.iter().map(|who| (row, cell(who, 2.0))).collect();
         cells.push((row, cell(OURS, 1.0)));
         let of = |cells: &[(Row, Cell)]| {
-            let cells = cells.to_vec();
-            verdicts(&Measured { cells, ..Measured::default() }).remove(0)
+            let asked = Asked { rows: vec![row], arms: vec![Arm::Lab], long: false };
+            let measured = Measured { cells: cells.to_vec(), asked, ..Measured::default() };
+            let mut verdicts = verdicts(&measured).into_iter();
+            verdicts.find(|verdict| verdict.wanted.contains("peer")).expect("a verdict")
         };
         let good = of(&cells);
         assert!(good.met && good.worst.starts_with("2.000 ("), "{good:?}");
@@ -252,6 +294,9 @@ mod tests {
             some[index].1.void = Some("late".to_owned());
             let verdict = of(&some);
             assert!(!verdict.met && (verdict.figures, verdict.void) == (0, 1), "{verdict:?}");
+            some.remove(index);
+            let missing = of(&some);
+            assert!(!missing.met && (missing.figures, missing.void) == (0, 1), "{missing:?}");
         }
         cells[0].1.seconds = Some(0.5);
         let slower = of(&cells);
@@ -269,14 +314,16 @@ mod tests {
         };
         let of = |control: &str, seconds, ours| {
             let cells = vec![cell(control, seconds), cell(OURS, ours)];
-            let verdicts = verdicts(&Measured { cells, ..Measured::default() });
-            let found = verdicts.into_iter().find(|verdict| !verdict.wanted.contains("eta"));
+            let asked = Asked { rows: vec![*row], arms: vec![Arm::Virtual], long: false };
+            let verdicts = verdicts(&Measured { cells, asked, ..Measured::default() });
+            let about = if control == FIXED_ONE_WAY { "window" } else { "one segment" };
+            let found = verdicts.into_iter().find(|verdict| verdict.wanted.contains(about));
             found.expect("a verdict").met
         };
         let fits = COMMON as f64 * row.rtt.as_secs_f64() / FIXED_WINDOW as f64;
         assert!(of(FIXED_ONE_WAY, Some(fits), Some(0.6)));
         assert!(!of(FIXED_ONE_WAY, None, Some(0.6)), "cut, and what it had is unknown");
-        let whole = "one segment for the whole buffer";
+        let whole = ONE_SEGMENT;
         assert!(of(whole, None, Some(0.6)), "cut, so slower than ours");
         assert!(!of(whole, Some(0.61), Some(0.6)) && of(whole, Some(1.2), Some(0.6)));
         assert!(!of(whole, None, None));
@@ -293,5 +340,16 @@ mod tests {
         assert!(!late[0].met && late[0].worst.contains("46.0 of 45"), "{late:?}");
         assert!(of(45)[0].met);
         assert!(verdicts(&Measured::default()).is_empty(), "an arm alone is held to nothing");
+    }
+
+    #[test]
+    fn what_was_asked_for_and_is_not_there_meets_nothing() {
+        let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu];
+        let asked = Asked { rows: Row::matrix(false), arms, long: true };
+        let verdicts = verdicts(&Measured { asked, ..Measured::default() });
+        assert_eq!(verdicts.len(), 13, "all but the time: {verdicts:?}");
+        for verdict in verdicts {
+            assert!(!verdict.met && verdict.figures == 0 && verdict.void > 0, "{verdict:?}");
+        }
     }
 }

@@ -63,6 +63,12 @@ pub fn fuzz_some(targets: &[&str]) -> ExitCode {
     write("fuzz", |root| fuzz::measure_some(root, targets))
 }
 
+/// The few rows of `wan --quick`.
+pub fn wan_quick() -> ExitCode {
+    write("wan --quick", wan::measure_quick)
+}
+
+/// A bench, or a part of it that flags after its name choose: `NAME --flag` has a page `NAME-flag`.
 fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     let page = match measure(root) {
@@ -79,6 +85,7 @@ fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCo
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
         page.title, page.text,
     );
+    let name = name.replace(" --", "-");
     let mut files = vec![(format!("{name}.md"), text.clone())];
     if let Some(mut json) = page.json {
         for (key, value) in [("command", command), ("commit", commit), ("machine", machine)] {

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         ["python"] => test::run_only("python"),
         ["bench", "train", "--quick"] => bench::train_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => bench::fuzz_some(targets),
+        ["bench", "wan", "--quick"] => bench::wan_quick(),
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::wan_shown(flags),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),
@@ -72,7 +73,8 @@ Commands:
                     train.json; with `--quick` less of it, and writes nothing.
   bench wan         All-reduces over long links in virtual time and, as root, over emulated ones
                     with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan.md. With
-                    --quick or --arm ARM it shows a part, and writes nothing.
+                    --quick less of it, to wan-quick.md; with --arm ARM it shows a part, and
+                    writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

@@ -14,6 +14,9 @@ use std::time::Duration;
 pub const IDLE: Duration = Duration::from_secs(15);
 /// How often a silent lane says that it lives.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A packet is taken for lost once so many later ones have arrived, or an eighth of a round trip after
+/// one has: paths over several links let packets overtake each other.
+const OVERTAKEN_BY: u32 = 32;
 /// The largest UDP payload there is.
 const MAX_DATAGRAM: u16 = 65_507;
 
@@ -54,6 +57,7 @@ pub(super) fn settings(
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds")))
+        .packet_threshold(OVERTAKEN_BY)
         .ack_frequency_config(None::<AckFrequencyConfig>)
         .congestion_controller_factory(Arc::new(Watching::new(path, controller)));
     match packets {

@@ -8,10 +8,20 @@ use std::process::ExitCode;
 
 /// Runs all rows; writes `docs/results/wan.json` and `docs/results/wan.svg` as well.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
+    page(root, "wan", &[])
+}
+
+/// The same of a few rows, to `wan-quick`.
+pub(super) fn measure_quick(root: &Path) -> Result<Page, Failure> {
+    page(root, "wan-quick", &["--quick"])
+}
+
+fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     let results = root.join("docs/results");
-    let svg = results.join("wan.svg").display().to_string();
+    let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::test::target_folder().join("wan.json");
-    let line = line(root, &["--svg", &svg, "--json-to", &scratch.display().to_string()])?;
+    let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
+    let line = line(root, &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
         return Err(line.failed(&status));
@@ -27,17 +37,17 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
          gateways over simulated links in virtual time. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
-         after the other; runs that the emulator calls void are repeated in another lab, once, \
-         and marked if they still are. Processor time is that of \
-         both gateways over whole runs; the others measure their own, of both sides, while they are \
-         timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
+         after the other; runs that the emulator calls void are repeated in other labs, up to \
+         twice, or seven times where a bound compares us with peers, and marked if they still are. \
+         Processor time is that of both gateways over whole runs; the others measure their own, of \
+         both sides, while they are timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
-         A cell's runs together are cut at 20 s. The same as JSON: [wan.json](wan.json).\n\n![eta against RTT](wan.svg)\n\n{tables}"
+         A cell's runs together are cut at 20 s. The same as JSON: [{name}.json]({name}.json).\n\n![eta against RTT]({name}.svg)\n\n{tables}"
     );
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
 
-/// Some rows, or another arm: shown and not written.
+/// One arm: shown and not written.
 pub fn show(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
     let code = line(root, flags)?.code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
