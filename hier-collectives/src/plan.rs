@@ -25,7 +25,8 @@ pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
 pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
 
 use crate::ids::GatewayId;
-use crate::topology::Fabric;
+use crate::repair::Repair;
+use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::ByteCount;
 
@@ -213,6 +214,11 @@ impl Plan {
     /// Whether partials and results take trees of their own.
     pub fn is_apart(&self) -> bool {
         self.trees.iter().any(|tree| tree.carries == Carries::Results)
+    }
+
+    /// Whether the tail of what crosses a link is repaired.
+    pub fn repair(&self, link: &Link, mtu: u16) -> Repair {
+        Repair::of(link, mtu, self.segment.get())
     }
 
     /// FNV-1a of the plan's wire form without its reason, since that says why and not what: equal

@@ -7,7 +7,7 @@
 use crate::bound::PACKET_OVERHEAD_BYTES;
 use crate::plan;
 use crate::topology::Link;
-use units::Fraction;
+use units::{Fraction, Span};
 
 /// Bytes of a shard: about half a packet, so that a lost packet damages three at most.
 pub const SHARD_BYTES: u64 = 704;
@@ -21,10 +21,52 @@ const SIGMAS: f64 = 4.0;
 /// More shards of payload than this are not encoded.
 const SHARDS_MAX: u64 = 32_768;
 
-/// The part of a collective's last bytes over a link that have parity: what is sent while a
-/// loss is noticed and made good, as often as one packet is likely to be lost again. That
-/// much may land before it is added. At least four segments of `segment` bytes.
-pub fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
+/// Whether the tail of what crosses a link is repaired: part of the choice of a plan, from the fabric
+/// alone, so that both ends make the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Repair {
+    /// The last bytes of a collective that have parity if it pays.
+    tail: u64,
+    /// What a lost packet among the last of a collective costs, on average.
+    pub saves: Span,
+    /// What parity of the tail takes on the link.
+    pub takes: Span,
+}
+
+impl Repair {
+    /// Weighs both for segments of `segment` bytes. A loss costs nothing while more follows; among
+    /// what is in flight last it costs a round trip and the time until it is noticed.
+    pub fn of(link: &Link, mtu: u16, segment: u64) -> Self {
+        let (bdp, loss) = (plan::bdp(link).get() as f64, link.loss.as_f64());
+        let some_lost = 1.0 - (1.0 - loss).powf(bdp / packet_bytes(mtu));
+        let tail = tail_bytes(link, mtu, segment);
+        let parity = u64::from(parity_shards(segment, link.loss, mtu)) * SHARD_BYTES;
+        let parity = tail as f64 / segment as f64 * parity as f64;
+        Self {
+            tail,
+            saves: span(some_lost * (link.rtt + NOTICED).as_secs_f64()),
+            takes: span(parity / link.rate.bytes_per_second()),
+        }
+    }
+
+    /// Whether parity costs less than what it saves.
+    pub fn pays(&self) -> bool {
+        self.saves > self.takes
+    }
+
+    /// The last bytes that have parity: none where it does not pay.
+    pub fn tail_bytes(&self) -> u64 {
+        if self.pays() { self.tail } else { 0 }
+    }
+}
+
+fn span(seconds: f64) -> Span {
+    Span::from_ns((seconds * 1e9) as u64)
+}
+
+/// What is sent while a loss is noticed and made good, as often as one packet is likely to be lost
+/// again. That much may land before it is added. At least four segments of `segment` bytes.
+fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
     let bdp = plan::bdp(link).get();
     let packets = bdp as f64 / packet_bytes(mtu);
     let mut lost_again = packets * link.loss.as_f64() * link.loss.as_f64();
@@ -43,6 +85,9 @@ fn packet_bytes(mtu: u16) -> f64 {
 /// Packets of a bandwidth-delay product that are lost in every round, at most.
 const LOST_AGAIN: f64 = 0.02;
 const ROUNDS_MAX: u64 = 4;
+
+/// Beside a round trip: timers of both ends.
+const NOTICED: Span = Span::from_ms(2);
 
 /// Shards of a payload, the last one filled up with zeros.
 pub const fn shards(bytes: u64) -> u64 {
@@ -72,6 +117,8 @@ pub fn parity_max(bytes: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RegionId;
+    use units::BitRate;
 
     fn ppm(parts: u32) -> Fraction {
         Fraction::from_ppb(parts * 1000).expect("at most one")
@@ -83,6 +130,28 @@ mod tests {
         assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 9, 18, 60]);
         assert_eq!(parity_shards(0, ppm(1000), 1500), 0);
         assert_eq!(parity_shards(64 << 20, ppm(1000), 1500), 0);
+    }
+
+    /// Whether tail repair pays at 1 Gbit/s.
+    fn pays(rtt_ms: u64, parts: u32) -> bool {
+        let link = Link {
+            a: RegionId(0),
+            b: RegionId(1),
+            rate: BitRate::from_bits_per_second(1_000_000_000),
+            rtt: Span::from_ms(rtt_ms),
+            loss: ppm(parts),
+        };
+        let repair = Repair::of(&link, 1500, 256 << 10);
+        assert_eq!(repair.pays(), repair.tail_bytes() > 0, "{repair:?}");
+        repair.pays()
+    }
+
+    #[test]
+    fn parity_is_sent_where_a_lost_packet_costs_more() {
+        let losses = [0, 100, 1000, 10_000];
+        assert_eq!(losses.map(|loss| pays(80, loss)), [false, true, true, true]);
+        assert_eq!(losses.map(|loss| pays(2, loss)), [false, false, true, true]);
+        assert_eq!([3, 4].map(|rtt_ms| pays(rtt_ms, 100)), [false, true]);
     }
 
     #[test]

@@ -242,7 +242,7 @@ fn every_gateway_of_both_regions_hears_of_a_word() {
 
 #[test]
 fn loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it() {
-    let shape = Shape { loss: ppm(1000), unannounced_loss: ppm(5000), ..Shape::new(1, 1) };
+    let shape = Shape { loss: ppm(1000), true_loss: Some(ppm(5000)), ..Shape::new(1, 1) };
     let log = Log::default();
     let _logging = log.listen();
     let said = |what: &str| log.text().lines().filter(|line| line.contains(what)).count();

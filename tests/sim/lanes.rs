@@ -133,7 +133,7 @@ fn one_lane_at_half_speed_does_not_halve_the_others() {
 fn in_flight_never_exceeds_window_or_grants() {
     for (shape, again) in [
         (Shape::new(1, 1), false),
-        (Shape { unannounced_loss: ppm(10_000), ..Shape::new(2, 1) }, true),
+        (Shape { true_loss: Some(ppm(10_000)), ..Shape::new(2, 1) }, true),
     ] {
         let trace = Trace::default();
         let _listening = trace.listen();

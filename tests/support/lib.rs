@@ -41,8 +41,8 @@ pub struct Shape {
     pub rtt: Span,
     /// Random loss each way, as the fabric says.
     pub loss: Fraction,
-    /// Random loss each way of which the fabric knows nothing; the larger one holds.
-    pub unannounced_loss: Fraction,
+    /// Random loss each way in truth, where that is not what the fabric says.
+    pub true_loss: Option<Fraction>,
     /// Order-preserving jitter each way.
     pub jitter: Span,
     /// IP MTU.
@@ -68,7 +68,7 @@ impl Shape {
             rate: BitRate::from_bits_per_second(1_000_000_000),
             rtt: Span::from_ms(80),
             loss: Fraction::default(),
-            unannounced_loss: Fraction::default(),
+            true_loss: None,
             jitter: Span::ZERO,
             mtu: 1500,
             memory: ByteCount::new(64 << 20),
@@ -103,7 +103,7 @@ impl Shape {
         let part = self.rate.bits_per_second() / u64::from(self.carriers);
         let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");
         let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
-        spec.with_loss(self.loss.max(self.unannounced_loss))
+        spec.with_loss(self.true_loss.unwrap_or(self.loss))
             .with_jitter(jitter)
             .expect("jitter below the delay")
     }

@@ -40,8 +40,8 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
         cells.push(cell(HELD, &row.shape(), bytes, row, seeds.held));
         if row.loss != Fraction::default() {
             // The link loses, but the fabric does not say so: no parity.
-            let (loss, unannounced_loss) = (Fraction::default(), row.loss);
-            let silent = Shape { loss, unannounced_loss, ..row.shape() };
+            let (loss, true_loss) = (Fraction::default(), Some(row.loss));
+            let silent = Shape { loss, true_loss, ..row.shape() };
             cells.push(cell("landbridge, no tail repair", &silent, bytes, row, seeds.held));
         }
     }

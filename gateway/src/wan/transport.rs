@@ -16,7 +16,7 @@ pub const IDLE: Duration = Duration::from_secs(15);
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// A packet is taken for lost once so many later ones have arrived, or an eighth of a round trip after
 /// one has: paths over several links let packets overtake each other.
-const OVERTAKEN_BY: u32 = 32;
+const OVERTAKEN_BY: u32 = 24;
 /// The largest UDP payload there is.
 const MAX_DATAGRAM: u16 = 65_507;
 

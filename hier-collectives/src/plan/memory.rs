@@ -3,12 +3,11 @@
 use super::{Plan, Tree, ahead_bytes, early_bytes};
 use crate::descriptor::{SMALL_BYTES, SMALL_PARTIALS, SMALL_RESERVE_BYTES};
 use crate::ids::GatewayId;
-use crate::repair::tail_bytes;
 use crate::shard::CUT_BYTES;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use units::{ByteCount, Fraction, Span};
+use units::{ByteCount, Span};
 
 /// The most that a job takes at one gateway beside its ranks' own slots, by what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +54,8 @@ impl Plan {
         for (peer, rounded) in shared {
             early += early_bytes(fabric, me, peer, self).get();
             let link = fabric.link(fabric.gateway(me).region, fabric.gateway(peer).region);
-            if let Some(link) = link.filter(|link| link.loss > Fraction::default()) {
-                early += tail_bytes(link, fabric.mtu(), self.segment.get());
-            }
+            let repair = link.map(|link| self.repair(link, fabric.mtu()));
+            early += repair.map_or(0, |repair| repair.tail_bytes());
             ahead += ahead_bytes(fabric, me, peer, self).get() + rounded;
         }
         let relayed = match relays {

@@ -4,7 +4,7 @@ use super::segment::{Outgoing, PartState};
 use super::*;
 use crate::descriptor::{SMALL_RESERVE_BYTES, small_reserve};
 use crate::ids::{SegmentIndex, TreeIndex};
-use crate::repair::{parity_shards, tail_bytes};
+use crate::repair::parity_shards;
 use crate::topology::Link;
 use units::Fraction;
 
@@ -159,7 +159,7 @@ impl Session {
     /// Room for segments with parity, from or to a peer.
     pub(super) fn tail_room(&self, peer: GatewayId) -> u64 {
         let (Some(active), Some(link)) = (&self.active, self.link_to(peer)) else { return 0 };
-        tail_bytes(link, self.config.fabric.mtu(), active.plan.segment.get())
+        active.plan.repair(link, self.config.fabric.mtu()).tail_bytes()
     }
 
     fn link_to(&self, peer: GatewayId) -> Option<&Link> {

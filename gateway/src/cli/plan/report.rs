@@ -50,6 +50,18 @@ pub(super) struct LinkRow {
     pub(super) seconds: f64,
     /// What one of its gateways lets another send ahead of results.
     window_bytes: u64,
+    tail_repair: TailRepair,
+}
+
+/// Whether parity follows the last bytes that cross a link, and why.
+#[derive(Debug, Serialize)]
+struct TailRepair {
+    /// How many bytes; 0 where it does not pay.
+    bytes: u64,
+    /// What losses among them cost without, on average.
+    saves_seconds: f64,
+    /// What parity takes on the link.
+    takes_seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,6 +125,7 @@ impl Report {
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
                     window_bytes: window(fabric, plan, (link.from, link.to)),
+                    tail_repair: tail_repair(fabric, plan, (link.from, link.to)),
                 })
                 .collect(),
             gateways: gateways
@@ -138,6 +151,28 @@ impl Report {
 fn window(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> u64 {
     let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
     plan::ahead_bytes(fabric, one, other, plan).get()
+}
+
+fn tail_repair(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> TailRepair {
+    let repair = fabric.link(from, to).map(|link| plan.repair(link, fabric.mtu()));
+    let repair = repair.unwrap_or_default();
+    TailRepair {
+        bytes: repair.tail_bytes(),
+        saves_seconds: repair.saves.as_secs_f64(),
+        takes_seconds: repair.takes.as_secs_f64(),
+    }
+}
+
+impl fmt::Display for TailRepair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let (saves, takes) = (ms(self.saves_seconds), ms(self.takes_seconds));
+        match self.bytes {
+            0 if self.saves_seconds == 0.0 => write!(f, "none: no loss"),
+            0 => write!(f, "none: saves {saves}, takes {takes}"),
+            tail => write!(f, "last {}: saves {saves}, takes {takes}", bytes(tail)),
+        }
+    }
 }
 
 fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part, operation: Operation) -> TreeRow {
@@ -183,10 +218,12 @@ impl fmt::Display for Report {
                 bytes(link.bytes),
                 format!("{:.0} %", 100.0 * part),
                 bytes(window.get()),
+                link.tail_repair.to_string(),
             ]
         });
-        let links: Vec<[String; 4]> = links.collect();
-        writeln!(f, "{}", table(["link", "payload", "busy", "window"], &links))?;
+        let links: Vec<[String; 5]> = links.collect();
+        let header = ["link", "payload", "busy", "window", "tail repair"];
+        writeln!(f, "{}", table(header, &links))?;
         let used: Vec<&TreeRow> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
         let rows: Vec<[String; 4]> =
             used.iter().take(TREES_SHOWN).map(|tree| describe(tree)).collect();
