@@ -29,7 +29,7 @@ pub use commit::COMMITS_MAX;
 pub use deadline::MOVING_EVERY;
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
-use crate::descriptor::{Descriptor, Pattern};
+use crate::descriptor::{Descriptor, Pattern, SizeClass};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
@@ -105,8 +105,8 @@ struct Core {
     ids: u64,
     jobs: BTreeMap<JobId, (SegmentKey, Job)>,
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
-    /// Bytes of partials of several local ranks: of large operations, and of small ones.
-    partial_bytes: [u64; 2],
+    /// Bytes of partials of several local ranks, of each class of operations.
+    partial_bytes: [u64; SizeClass::ALL.len()],
     /// When a segment, receipt or grant last moved something here, or bytes of a long segment did.
     progress: TimeNs,
     /// When another gateway last said that something moves there.

@@ -502,7 +502,7 @@ impl World {
     pub(super) fn assert_clean(&self) {
         for (id, session) in self.sessions.iter().enumerate() {
             assert!(session.live.is_empty(), "gateway {id}: {:?}", session.live);
-            assert_eq!(session.core.partial_bytes, [0, 0]);
+            assert_eq!(session.core.partial_bytes, [0; 3]);
             assert!(session.core.jobs.is_empty() && session.core.leases.is_empty());
             for peer in session.peers.values() {
                 assert!(peer.early_out.is_empty() && peer.early_in == 0, "{peer:?}");

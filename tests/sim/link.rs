@@ -51,6 +51,18 @@ fn a_small_operation_does_not_wait_behind_a_large_one() {
     }
 }
 
+/// It waits for what is under way on a lane, and for no more.
+#[test]
+fn a_mebibyte_waits_for_a_segment_of_each_lane_at_most() {
+    let pauses = [20, 100, 500, 1000].map(Span::from_ms);
+    let shape = Shape::new(1, 1);
+    let alone = series::alone(&shape, 1 << 20, 1, 1)[0];
+    for (at, took) in pauses.iter().zip(series::behind(&shape, (1 << 20, 1 << 30), &pauses, 1)) {
+        println!("{at} after what was before it: {took:.4} s, {alone:.4} s alone");
+        assert!(took <= alone + 0.040, "{took} s, {alone} s alone");
+    }
+}
+
 #[test]
 fn two_jobs_share_a_link_by_weight_and_fill_it() {
     for (weights, ratio) in [((1, 1), 1.0), ((3, 1), 3.0)] {

@@ -3,6 +3,7 @@
 
 use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
+use hier_collectives::descriptor::SizeClass;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::session::Turn;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
@@ -72,8 +73,8 @@ struct State {
     pulled: u64,
 }
 
-/// Segments of one class. Groups share by deficit round-robin; within a group the lowest
-/// collective goes first, whatever the epoch: sequences grow through all of them.
+/// Segments of one class. Groups share by deficit round-robin; within a group the smallest
+/// class and then the lowest collective goes first, whatever the epoch: sequences grow through all.
 #[derive(Debug, Default)]
 struct Fair {
     queues: BTreeMap<GroupId, BTreeMap<Order, Outgoing>>,
@@ -81,8 +82,8 @@ struct Fair {
     turns: VecDeque<(GroupId, u64)>,
 }
 
-/// What goes first: the lower collective, then what is less far into its tree.
-type Order = (Sequence, u32, SegmentKey);
+/// What goes first: the smaller class, the lower collective, then what is less far into its tree.
+type Order = (SizeClass, Sequence, u32, SegmentKey);
 
 #[derive(Debug)]
 struct Flight {
@@ -232,7 +233,8 @@ impl Outbox {
 
 impl State {
     fn put(&mut self, outgoing: Outgoing) {
-        if outgoing.turn.small { &mut self.small } else { &mut self.bulk }.put(outgoing);
+        if outgoing.turn.class == SizeClass::Small { &mut self.small } else { &mut self.bulk }
+            .put(outgoing);
     }
 
     fn has(&self, class: Class) -> bool {
@@ -316,7 +318,7 @@ impl State {
         for fair in [&mut self.small, &mut self.bulk] {
             if let Some(queue) = fair.queues.get_mut(&group) {
                 let before = queue.len();
-                queue.retain(|(_, _, key), _| !which(key));
+                queue.retain(|(_, _, _, key), _| !which(key));
                 forgot |= queue.len() < before;
             }
         }
@@ -334,7 +336,7 @@ impl Fair {
         let group = outgoing.group;
         self.enlist(group);
         let key = outgoing.header.key;
-        let order = (key.sequence, outgoing.turn.depth, key);
+        let order = (outgoing.turn.class, key.sequence, outgoing.turn.depth, key);
         self.queues.entry(group).or_default().insert(order, outgoing);
     }
 
@@ -407,7 +409,7 @@ mod tests {
         let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
         let header =
             SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-        let turn = Turn { small: bytes <= SMALL, depth: 0 };
+        let turn = Turn { class: SizeClass::of(bytes.into()), depth: 0 };
         outbox.push(GroupId(group), header, arena.whole(), turn);
     }
 

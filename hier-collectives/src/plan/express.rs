@@ -3,7 +3,7 @@
 use super::capacity::{Capacity, Way};
 use super::shape::{Hanging, Shape, grow};
 use super::{Algorithm, PairRates, Plan, Tree, early_bytes, spread};
-use crate::descriptor::small_reserve;
+use crate::descriptor::{MEDIUM_BYTES, SizeClass};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -137,13 +137,15 @@ impl Plan {
         Self { express_bytes: self.express_bytes.min(room), ..self }
     }
 
-    /// The least early room for what is not small along the express tree.
+    /// The largest buffer that the early room along the express tree always holds.
     fn express_room(&self, fabric: &Fabric) -> Option<u64> {
         let region = |id| fabric.gateway(id).region;
         let edges = self.trees.iter().find(|tree| tree.is_express())?.edges();
         let far = edges.filter(|(one, other)| region(*one) != region(*other));
         let room = |(one, other)| early_bytes(fabric, one, other, self).get();
-        far.map(room).map(|room| room - small_reserve(room)).min()
+        let fits =
+            |room| SizeClass::Large.room(room).max(SizeClass::Medium.room(room).min(MEDIUM_BYTES));
+        far.map(room).map(fits).min()
     }
 
     /// The largest buffer that takes the express tree, if there is one.

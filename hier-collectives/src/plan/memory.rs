@@ -1,7 +1,7 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
 use super::{Plan, Tree, ahead_bytes, early_bytes};
-use crate::descriptor::{SMALL_BYTES, SMALL_PARTIALS, SMALL_RESERVE_BYTES};
+use crate::descriptor::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
 use crate::ids::GatewayId;
 use crate::shard::CUT_BYTES;
 use crate::topology::Fabric;
@@ -60,7 +60,10 @@ impl Plan {
         }
         let relayed = match relays {
             0 => 0,
-            trees => relay_bytes(fabric, me, self).get() + SMALL_RESERVE_BYTES + trees * segment,
+            trees => {
+                let kept: u64 = SizeClass::ALL.into_iter().map(SizeClass::reserve).sum();
+                relay_bytes(fabric, me, self).get() + kept + trees * segment
+            }
         };
         Memory {
             partials: ByteCount::new(if several {
@@ -75,10 +78,11 @@ impl Plan {
     }
 }
 
-/// What large and small operations take of memory for partials: each at least a segment.
+/// What operations of all classes take of memory for partials: each class at least a segment.
 fn of_partials(all: u64, segment: u64) -> u64 {
-    let reserve = all / SMALL_PARTIALS;
-    (all - reserve).max(segment) + reserve.max(segment.min(SMALL_BYTES))
+    let longest = [(SizeClass::Small, SMALL_BYTES), (SizeClass::Medium, MEDIUM_BYTES)];
+    let longest = longest.into_iter().chain([(SizeClass::Large, u64::MAX)]);
+    longest.map(|(class, most)| class.partials(all).max(segment.min(most))).sum()
 }
 
 /// Bytes of partials of subtrees that a gateway holds for results that have not come: four times

@@ -1,6 +1,6 @@
 //! What the session asks of the shell, and how it names memory.
 
-use crate::descriptor::{Dtype, ReduceOp};
+use crate::descriptor::{Dtype, ReduceOp, SizeClass};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
 use crate::topology::Fabric;
@@ -62,8 +62,8 @@ handle!(
 /// When a segment goes, among those of its group and peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// It is of a small operation, which does not wait behind others.
-    pub small: bool,
+    /// That of its operation: smaller ones go first.
+    pub class: SizeClass,
     /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far goes
     /// first, so that all trees go on at once and none waits for another's end.
     pub depth: u32,

@@ -244,14 +244,14 @@ impl Session {
         let Some(collective) = self.live.get_mut(&key.sequence) else {
             return;
         };
-        let (several, kind) = (collective.posts.len() > 1, collective.kind());
+        let (several, class) = (collective.posts.len() > 1, collective.class());
         let part = &mut collective.parts[usize::from(key.tree.0)];
         let scratch = part.take_done(key.segment.0);
         for view in &scratch {
             self.core.release(view);
         }
         if several && let Some(local) = scratch.first() {
-            self.core.partial_bytes[kind] -= local.range.end;
+            self.core.partial_bytes[class as usize] -= local.range.end;
             self.start_locals(now);
         }
     }

@@ -3,7 +3,7 @@
 use super::LocalRank;
 use super::action::Buffer;
 use super::segment::{Incoming, PartState};
-use crate::descriptor::{Descriptor, Pattern};
+use crate::descriptor::{Descriptor, Pattern, SizeClass};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
 use crate::wire::{Message, SegmentKey};
@@ -81,20 +81,19 @@ impl Collective {
         }
     }
 
-    /// Which count its partials are in: 0 of large operations, 1 of small ones.
-    pub fn kind(&self) -> usize {
-        usize::from(self.descriptor.is_some_and(|(_, descriptor)| descriptor.is_small()))
+    /// The class of its buffer; that of large ones until it is known.
+    pub fn class(&self) -> SizeClass {
+        self.descriptor.map_or(SizeClass::Large, |(_, descriptor)| descriptor.size_class())
     }
 
-    /// Of a small operation, the bytes of subtrees' partials that are held here, or may come to be.
-    pub fn small_held(&self, me: GatewayId) -> Option<u64> {
-        self.descriptor.filter(|(_, descriptor)| descriptor.is_small())?;
+    /// The bytes of subtrees' partials that are held here, or may come to be.
+    pub fn held_on_the_way(&self, me: GatewayId) -> u64 {
         let held = |part: &PartState| {
             let done = part.waits_from(me, me);
             let rest = if done < part.count() { part.part.segment(done).start } else { u64::MAX };
             part.part.range.end.saturating_sub(rest)
         };
-        Some(self.parts.iter().filter(|part| part.waits_with(me, me)).map(held).sum())
+        self.parts.iter().filter(|part| part.waits_with(me, me)).map(held).sum()
     }
 
     /// Everything a peer should know of this collective.

@@ -111,11 +111,11 @@ impl Session {
         let Some(collective) = self.live.get_mut(&sequence) else {
             return;
         };
-        let (several, kind) = (collective.posts.len() > 1, collective.kind());
+        let (several, class) = (collective.posts.len() > 1, collective.class());
         for segment in collective.parts.iter_mut().flat_map(|part| &mut part.segments) {
             let scratch = std::mem::take(&mut segment.scratch);
             if several && let Some(first) = scratch.first() {
-                self.core.partial_bytes[kind] -= first.range.end;
+                self.core.partial_bytes[class as usize] -= first.range.end;
             }
             scratch.iter().for_each(|view| self.core.release(view));
         }

@@ -2,7 +2,7 @@
 
 use super::segment::{Outgoing, PartState};
 use super::*;
-use crate::descriptor::{SMALL_RESERVE_BYTES, small_reserve};
+use crate::descriptor::SizeClass;
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::repair::parity_shards;
 use crate::topology::Link;
@@ -32,8 +32,8 @@ impl Session {
             plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan)
         };
         let mut left = ahead.get() / active.plan.segment.get();
-        // What is small does not wait behind what is large here; peers keep early room for it.
-        let mut reserve = SMALL_RESERVE_BYTES;
+        // Smaller classes do not wait behind large ones here; peers keep early room for them.
+        let mut reserves = SizeClass::ALL.map(SizeClass::reserve);
         let mut opened = Vec::new();
         for (sequence, collective) in &mut self.live {
             // What was passed on is held until receipts for it are in, also when all is ready here.
@@ -41,8 +41,10 @@ impl Session {
                 continue;
             }
             let window = left;
-            let held = collective.small_held(me).filter(|held| peer == me && *held <= reserve);
-            reserve -= held.unwrap_or(0);
+            let reserve = &mut reserves[collective.class() as usize];
+            let held = (peer == me && *reserve > 0).then(|| collective.held_on_the_way(me));
+            let held = held.filter(|held| held <= reserve);
+            *reserve -= held.unwrap_or(0);
             let waiting = collective.parts.iter().filter(|part| part.waits_with(peer, me));
             let of_all: u64 = waiting.map(|part| u64::from(part.count())).sum();
             for (tree, part) in collective.parts.iter().enumerate() {
@@ -81,14 +83,18 @@ impl Session {
         opened.into_iter().for_each(|key| self.advance(key, now));
     }
 
-    /// Sends a peer the segments that are ready, lowest collective first, each within its
-    /// grant or the peer's early room.
+    /// Sends a peer the segments that are ready, each within its grant or the peer's early room:
+    /// of the smallest class first, and of that of the lowest collective.
     pub(super) fn send_what_may_go(&mut self, to: GatewayId, now: TimeNs) {
         if !self.ready_peers().contains(&to) {
             return;
         }
-        let room = self.early_room(to);
         let tail = self.tail(to);
+        SizeClass::ALL.into_iter().for_each(|class| self.send_of_class(class, to, &tail, now));
+    }
+
+    fn send_of_class(&mut self, class: SizeClass, to: GatewayId, tail: &Tail, now: TimeNs) {
+        let room = class.room(self.early_room(to));
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
@@ -96,11 +102,11 @@ impl Session {
             let Some((_, descriptor)) = collective.descriptor else {
                 continue;
             };
-            if collective.phase != Phase::Running && collective.phase != Phase::Ready {
+            let sends = matches!(collective.phase, Phase::Running | Phase::Ready);
+            if !sends || descriptor.size_class() != class {
                 continue;
             }
             let slot = collective.result_slot(*sequence);
-            let room = if descriptor.is_small() { room } else { room - small_reserve(room) };
             for (tree, part) in collective.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = collective.grants.get(&(to, tree)).copied().unwrap_or(0);
@@ -137,8 +143,7 @@ impl Session {
                         parity,
                     };
                     let source = source.view;
-                    let turn =
-                        Turn { small: descriptor.is_small(), depth: depth(index, part.count()) };
+                    let turn = Turn { class, depth: depth(index, part.count()) };
                     self.core.actions.push_back(Action::Send { to, header, source, turn });
                 }
             }

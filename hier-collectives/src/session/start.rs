@@ -2,7 +2,7 @@
 
 use super::segment::{Incoming, PartState, Task};
 use super::*;
-use crate::descriptor::{Pattern, SMALL_PARTIALS};
+use crate::descriptor::{Pattern, SizeClass};
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::plan::Operation;
 use crate::post::Timing;
@@ -106,21 +106,20 @@ impl Session {
     /// some gateway has not released: all before it are released everywhere, and none behind it
     /// is started where it waits for room itself. There the memory is empty, and takes it.
     ///
-    /// Small operations have an order, and memory, of their own: so they do not wait for all of a large
-    /// one to be started, and neither kind can hold what the other waits for.
+    /// Each class has an order, and memory, of its own: so a small operation does not wait for all of a
+    /// large one to be started, and no class can hold what another waits for.
     pub(super) fn start_locals(&mut self, now: TimeNs) {
-        let all = self.config.partials.get();
-        let reserve = all / SMALL_PARTIALS;
         let running = self.live.iter().filter(|(_, c)| c.phase == Phase::Running);
-        let running: Vec<_> = running.map(|(sequence, c)| (*sequence, c.kind())).collect();
-        for (kind, budget) in [(0, all - reserve), (1, reserve)] {
-            'kind: for (sequence, _) in running.iter().filter(|(_, of)| *of == kind) {
+        let running: Vec<_> = running.map(|(sequence, c)| (*sequence, c.class())).collect();
+        for class in SizeClass::ALL {
+            let budget = class.partials(self.config.partials.get());
+            'class: for (sequence, _) in running.iter().filter(|(_, of)| *of == class) {
                 while let Some(tree) =
                     self.live.get(sequence).and_then(|c| next_local_tree(&c.parts))
                 {
                     // Never a later one instead: each could hold what another waits for.
                     if !self.start_local(*sequence, tree, budget, now) {
-                        break 'kind;
+                        break 'class;
                     }
                 }
             }
@@ -137,7 +136,7 @@ impl Session {
     ) -> bool {
         let Some(collective) = self.live.get_mut(&sequence) else { return false };
         let Some((_, descriptor)) = collective.descriptor else { return false };
-        let (slot, kind) = (collective.result_slot(sequence), collective.kind());
+        let (slot, class) = (collective.result_slot(sequence), collective.class());
         let part = &mut collective.parts[usize::from(tree.0)];
         let index = part.next_local;
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(index) };
@@ -166,7 +165,7 @@ impl Session {
         }
         let range = part.part.segment(index);
         let bytes = range.end - range.start;
-        let held = &mut self.core.partial_bytes[kind];
+        let held = &mut self.core.partial_bytes[class as usize];
         if *held > 0 && *held + bytes > budget {
             return false;
         }

@@ -1,7 +1,7 @@
 //! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
 
 use crate::fabrics::{Dice, simple, wild};
-use hier_collectives::descriptor::small_reserve;
+use hier_collectives::descriptor::{MEDIUM_BYTES, SizeClass};
 use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, early_bytes};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
@@ -24,7 +24,8 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let region = |id| fabric.gateway(id).region;
     let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
     let room = |(one, other)| early_bytes(fabric, one, other, plan).get();
-    far.map(room).map(|room| room - small_reserve(room)).min().expect("regions")
+    let least = far.map(room).min().expect("regions");
+    SizeClass::Large.room(least).max(SizeClass::Medium.room(least).min(MEDIUM_BYTES))
 }
 
 /// Sizes next to the choice, and half of it: what is taken is never later, but for rounding.
@@ -87,13 +88,13 @@ fn a_barrier_over_a_thin_mesh_takes_one_hop() {
 
 #[test]
 fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
-    // Half a round trip less, (N-1)S instead of 2(N-1)/N S: for three, three quarters of a BDP; a
+    // Half a round trip less, (N-1)S instead of 2(N-1)/N S: for four, a third of a BDP; a
     // little more, since owners also wait for whole segments.
-    let fabric = simple(&[300; 3], 60, |_, _| Some(300));
+    let fabric = simple(&[300; 4], 60, |_, _| Some(300));
     let plan = plan::plan(&fabric).expect("small");
     let most = plan.express().expect("an express tree").get() as f64;
-    let three_quarters = 0.75 * 300e6 / 8.0 * 0.060;
-    assert!((1.0..1.4).contains(&(most / three_quarters)), "{most}: {}", plan.reason);
+    let third = 300e6 / 8.0 * 0.060 / 3.0;
+    assert!((1.0..1.4).contains(&(most / third)), "{most}: {}", plan.reason);
 }
 
 /// A pair that large buffers go around is held to the little that they send over it, also when
