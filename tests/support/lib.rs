@@ -47,6 +47,8 @@ pub struct Shape {
     pub jitter: Span,
     /// IP MTU.
     pub mtu: u16,
+    /// The longest IP packet that gets through, where lanes have to find out.
+    pub path_mtu: Option<u16>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
     /// Segments of this size instead of the plan's.
@@ -71,6 +73,7 @@ impl Shape {
             true_loss: None,
             jitter: Span::ZERO,
             mtu: 1500,
+            path_mtu: None,
             memory: ByteCount::new(64 << 20),
             segment: None,
             jobs: vec![(JOB, 1)],
@@ -159,6 +162,7 @@ fn setup(shape: &Shape) -> Setup {
         jobs: jobs_of(&shape.jobs, JOB_MEMORY),
         memory: shape.memory,
         policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
+        mtu_pinned: shape.path_mtu.is_none(),
         fabric,
     }
 }
@@ -190,6 +194,11 @@ impl Lab {
         for carrier in 0..shape.carriers {
             let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
             net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
+            if let Some(bytes) = shape.path_mtu {
+                for (from, to) in [(east, west), (west, east)] {
+                    net.set_mtu(from, to, bytes.into()).expect("a link");
+                }
+            }
         }
         let mut lab = gateway::simulate::Lab::new(setup(shape), net, seed);
         for (id, papers) in [GatewayId(0), GatewayId(1)].into_iter().zip(papers) {

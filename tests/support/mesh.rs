@@ -137,6 +137,7 @@ impl Mesh {
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
             memory: self.memory,
             policies: Policies::new(),
+            mtu_pinned: true,
             fabric,
         };
         let mut lab = gateway::simulate::Lab::new(setup, net, seed);

@@ -35,6 +35,8 @@ use units::{ByteCount, TimeNs};
 pub struct Link {
     spec: LinkSpec,
     blackhole: bool,
+    /// The longest IP packet that it takes.
+    mtu_bytes: u32,
     script: Script,
     duplicate: Stream,
     originals: Chances,
@@ -73,6 +75,7 @@ impl Link {
         Self {
             spec,
             blackhole: false,
+            mtu_bytes: u32::MAX,
             script,
             duplicate: Stream::new(seed, "duplicate"),
             originals: Chances::new(seed),
@@ -126,6 +129,9 @@ impl Link {
                 return Fate::Drop(Reason::Loss);
             }
             marked = Some(Mark::Loss);
+        }
+        if packet.ip_bytes > self.mtu_bytes {
+            return Fate::Drop(Reason::Mtu);
         }
         if let Some(limit) = self.spec.limit_packets() {
             while self.inside.first().is_some_and(|(at, _)| *at <= now) {
@@ -191,6 +197,11 @@ impl Link {
         }
         self.last_arrival = latest.unwrap_or(self.last_arrival);
         moved
+    }
+
+    /// Drops IP packets of more than `bytes` from now on, and tells nobody.
+    pub fn set_mtu(&mut self, bytes: u32) {
+        self.mtu_bytes = bytes;
     }
 
     /// Cuts the link, or joins it again.

@@ -73,6 +73,7 @@ impl TraceHash {
             Fate::Drop(Reason::Blackhole) => self.byte(3),
             Fate::Drop(Reason::Script) => self.byte(5),
             Fate::Drop(Reason::Limit) => self.byte(6),
+            Fate::Drop(Reason::Mtu) => self.byte(7),
             Fate::Deliver(delivery) => {
                 self.byte(4);
                 self.word(delivery.at.ns());

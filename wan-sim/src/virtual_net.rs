@@ -151,6 +151,14 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_blackhole(cut))
     }
 
+    /// Drops IP packets of more than `bytes` from `from` to `to`, as [`Link::set_mtu`] does.
+    ///
+    /// # Errors
+    /// [`NoLink`].
+    pub fn set_mtu(&self, from: IpAddr, to: IpAddr, bytes: u32) -> Result<(), NoLink> {
+        self.with_link(from, to, |link| link.set_mtu(bytes))
+    }
+
     /// Loses everything from and to the socket at `address`, or lets it through again. What
     /// is under way arrives.
     pub fn set_muted(&self, address: SocketAddr, muted: bool) {

@@ -121,6 +121,7 @@ impl Deployment {
             jobs: vec![job],
             memory: MEMORY,
             policies: Policies::new(),
+            mtu_pinned: true,
         };
         let mut lab = Lab::new(setup, net, seed);
         for id in fabric.gateway_ids() {

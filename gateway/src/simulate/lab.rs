@@ -33,6 +33,8 @@ pub struct Setup {
     pub memory: ByteCount,
     /// How links are used.
     pub policies: Policies,
+    /// Whether packets are as long as the fabric says, and not as what gets through.
+    pub mtu_pinned: bool,
 }
 
 /// A simulated deployment.
@@ -78,7 +80,7 @@ pub fn gateway_spec(setup: &Setup, me: GatewayId, papers: Papers) -> GatewaySpec
         },
         addresses: ports.map(|id| (id, at(id))).collect(),
         lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
-        mtu_pinned: true,
+        mtu_pinned: setup.mtu_pinned,
         credentials: papers.credentials,
         jobs: setup.jobs.clone(),
         memory: setup.memory,

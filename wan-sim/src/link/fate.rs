@@ -122,6 +122,8 @@ pub enum Reason {
     Queue,
     /// As many packets as the link may hold, waiting or under way, were in it.
     Limit,
+    /// It was longer than the link takes.
+    Mtu,
     /// The link was cut.
     Blackhole,
 }
@@ -134,6 +136,7 @@ impl Reason {
             Self::Script => "script",
             Self::Queue => "queue",
             Self::Limit => "limit",
+            Self::Mtu => "mtu",
             Self::Blackhole => "blackhole",
         }
     }
@@ -155,6 +158,8 @@ pub struct Counters {
     pub drops_queue: u64,
     /// Packets dropped because the link held as many as it may.
     pub drops_limit: u64,
+    /// Packets dropped because they were longer than the link takes.
+    pub drops_mtu: u64,
     /// Packets dropped because the link was cut.
     pub drops_blackhole: u64,
     /// Packets delivered with a congestion mark of this link instead of lost at random.
@@ -179,6 +184,7 @@ impl Counters {
             Fate::Drop(Reason::Script) => self.drops_script += 1,
             Fate::Drop(Reason::Queue) => self.drops_queue += 1,
             Fate::Drop(Reason::Limit) => self.drops_limit += 1,
+            Fate::Drop(Reason::Mtu) => self.drops_mtu += 1,
             Fate::Drop(Reason::Blackhole) => self.drops_blackhole += 1,
         }
     }
@@ -189,6 +195,7 @@ impl Counters {
             + self.drops_script
             + self.drops_queue
             + self.drops_limit
+            + self.drops_mtu
             + self.drops_blackhole
     }
 }

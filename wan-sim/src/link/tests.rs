@@ -182,6 +182,15 @@ fn a_limit_counts_packets_waiting_and_under_way() {
 }
 
 #[test]
+fn packets_longer_than_the_mtu_are_dropped_and_counted() {
+    let mut link = Link::new(spec("8 Mbit/s", "10 ms"), 1);
+    link.set_mtu(1000);
+    assert_eq!(link.fate(0, 1001), Fate::Drop(Reason::Mtu));
+    assert_eq!(link.fate(0, 1000), at(11_000_000));
+    assert_eq!((link.counters().drops_mtu, link.counters().drops()), (1, 1));
+}
+
+#[test]
 fn a_long_queue_marks_what_can_be_marked() {
     let marking = spec("8 Mbit/s", "1 ms").with_marking_above(ByteCount::new(1500));
     let mut link = Link::new(marking.with_queue(ByteCount::new(9000)), 1);
