@@ -17,6 +17,7 @@ use hier_collectives::plan::{self, PairRate, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -118,7 +119,8 @@ impl Gateway {
         let partials = partials(&spec);
         let session = |job: &Job| {
             let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
-            (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials })
+            let one_in = one_in(&spec.jobs, job.weight);
+            (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials, one_in })
         };
         let sessions = spec.jobs.iter().map(session).collect();
         let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
@@ -242,6 +244,12 @@ fn partials(spec: &GatewaySpec) -> ByteCount {
     let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
     let first = held_first(&spec.plan, &spec.fabric, spec.me, jobs).get();
     ByteCount::new((memory - first.min(memory / 2)) / jobs.max(1) as u64)
+}
+
+/// The part of a link that a job of this weight has beside all others: one in so many.
+fn one_in(jobs: &[Job], weight: NonZeroU32) -> NonZeroU64 {
+    let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
+    NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
 }
 
 fn local_spec(spec: &GatewaySpec) -> LocalSpec {

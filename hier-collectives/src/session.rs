@@ -44,6 +44,7 @@ use links::Links;
 use membership::{EpochStart, Join};
 use spans::Spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
 
@@ -67,6 +68,8 @@ pub struct SessionConfig {
     pub plan: Plan,
     /// Memory for partials of several local ranks; at least one segment is always used.
     pub partials: ByteCount,
+    /// The job's part of a link while all jobs use it: one in so many, rounded up.
+    pub one_in: NonZeroU64,
 }
 
 /// See the module.

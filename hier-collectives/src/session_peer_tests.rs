@@ -34,6 +34,7 @@ impl Victim {
             boot: BootId(100 + u64::from(me.0)),
             plan: plan_of(vec![tree(1, &[0, 1], &[])]),
             partials: ByteCount::new(600),
+            one_in: NonZeroU64::MIN,
         };
         let ranks = fabric.gateway(me).ranks.clone();
         let mut victim = Self {
@@ -346,6 +347,7 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
             boot: BootId(101),
             plan: plan(1 << 20, 1),
             partials: ByteCount::new(64 << 20),
+            one_in: NonZeroU64::MIN,
         });
         session.handle_peer_up(GatewayId(0), TimeNs::from_ns(1));
         session

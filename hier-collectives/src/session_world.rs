@@ -6,6 +6,7 @@ use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::plan::{Algorithm, Carries, Tree};
 use crate::post::Commit;
 use crate::topology::{LinkSpec, RegionSpec, WanPort};
+use std::num::NonZeroU64;
 use units::{BitRate, Fraction};
 
 pub(super) const SEGMENT_BYTES: u64 = 128;
@@ -110,6 +111,7 @@ impl World {
                 boot: BootId(u64::from(me.0) + 100),
                 plan: plan.clone(),
                 partials: ByteCount::new(partials),
+                one_in: NonZeroU64::MIN,
             })
         };
         let mut world = Self {

@@ -2,12 +2,14 @@
 
 use crate::trace::Trace;
 use gateway::client::{Client, Operation};
+use gateway::wan::addresses::LaneAddresses;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use scenarios::batch::{Case, Values, outcomes, post_all};
 use scenarios::{Lab, Shape, carrier_address, ppm, simulate};
+use std::net::SocketAddr;
 use units::{BitRate, ByteCount, Span};
 use wan_sim::LinkSpec;
 
@@ -100,6 +102,39 @@ fn a_lane_whose_path_dies_is_given_up_while_the_others_go_on() {
         assert!(took <= 1.4 * (4.0 / 3.0) * predicted, "{took} s, {predicted} s with all paths");
         let status = lab.status(EAST).await;
         assert_eq!(status.peers[0].lanes_up, 3, "{status:?}");
+    });
+}
+
+/// Its peer goes on with another controller, also who waits just then for room in the window of the
+/// one before: the path carries half of a lane's part.
+#[test]
+fn a_lane_that_is_seen_elsewhere_in_mid_segment_goes_on_there() {
+    simulate(async {
+        let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
+        let elsewhere = SocketAddr::from(([10, 9, 0, 1], 7400));
+        let lane = |id| LaneAddresses::from(carrier_address(id, 1)).of(1);
+        let (east, west) = (lane(EAST), lane(WEST));
+        let half = BitRate::from_bits_per_second(125_000_000);
+        let link = LinkSpec::new(half, Span::from_ms(40)).expect("a link");
+        lab.net.connect(elsewhere.ip(), west.ip(), link, link, 9);
+        for (from, to) in [(east, west), (west, east)] {
+            lab.net.set_spec(from.ip(), to.ip(), link).expect("a link");
+        }
+        let case = case(256);
+        let (_clients, mut operations, begun) = posted(&lab, &case).await;
+        lab.sleep(Span::from_ms(500)).await;
+        lab.net.move_to(east, elsewhere);
+        let took = seconds(&lab, &case, &mut operations, begun).await;
+        let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+        let (_, again) = sent(&lab);
+        println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
+        let bytes = |from, to| lab.net.counters(from, to).expect("a link").ip_bytes;
+        let there = bytes(elsewhere.ip(), west.ip());
+        let back = bytes(west.ip(), elsewhere.ip());
+        assert!(there.min(back) > 20 << 20, "{there} bytes from there and {back} to there");
+        assert_eq!(again, 0, "a lane was lost");
+        assert_eq!(lab.status(EAST).await.peers[0].lanes_up, 4);
+        assert!(took <= 1.3 * predicted, "{took} s, {predicted} s predicted");
     });
 }
 

@@ -87,6 +87,28 @@ fn two_jobs_share_a_link_by_weight_and_fill_it() {
     }
 }
 
+/// It has a thousandth of a thin link: none of its segments moves for longer than others may stall.
+#[test]
+fn a_job_of_little_weight_is_slow_and_not_dead() {
+    simulate(async {
+        let rate = BitRate::from_bits_per_second(20_000_000);
+        let jobs = vec![(JOB, 1000), (OTHER, 1)];
+        let lab = Lab::start(&Shape { jobs, rate, ..Shape::new(1, 1) }, 1).await;
+        let here = ranks(&lab, JOB, 256 << 20).await;
+        let there = ranks(&lab, OTHER, 16 << 20).await;
+        let begin = lab.host.now();
+        let heavy = keep_posting(&lab, &here, 8 << 20, begin + Span::from_secs(25));
+        let light = async {
+            lab.sleep(Span::from_secs(1)).await;
+            ready(&mut post(&there, 2 << 20).await).await;
+            lab.host.now().since(begin)
+        };
+        let (_, took) = tokio::join!(heavy, light);
+        println!("{took}");
+        assert!(took > Span::from_secs(20), "{took}: it had nothing to wait for");
+    });
+}
+
 /// Keeps four collectives under way until `stop`; the bytes completed by then.
 async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::TimeNs) -> u64 {
     let mut under_way = std::collections::VecDeque::new();

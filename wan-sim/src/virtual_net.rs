@@ -159,6 +159,13 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_mtu(bytes))
     }
 
+    /// From now on others see the socket at `address` at `seen_at`, over the links of that, and what
+    /// is sent to `address` is lost: as a network does that gives a site another address. `seen_at`
+    /// has no port of its own.
+    pub fn move_to(&self, address: SocketAddr, seen_at: SocketAddr) {
+        self.lock().move_to(address, seen_at);
+    }
+
     /// Loses everything from and to the socket at `address`, or lets it through again. What
     /// is under way arrives.
     pub fn set_muted(&self, address: SocketAddr, muted: bool) {
@@ -223,6 +230,7 @@ impl VirtualNet {
         let segment = transmit.segment_size.unwrap_or(contents.len()).max(1);
         let now = self.now();
         let mut state = self.lock();
+        let source = state.seen_at(source);
         let mut from = 0;
         while from < contents.len() {
             let to = contents.len().min(from + segment);

@@ -83,6 +83,25 @@ async fn segments_arrive_each_on_its_own_after_the_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_moved_is_seen_and_reached_elsewhere_alone() {
+    let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
+    let [home, elsewhere] = ["10.0.0.1:7", "10.0.0.9:70"];
+    let spec = link("1 Gbit/s", "10 ms", "0 %");
+    net.connect(ip(elsewhere), ip(SERVER), spec, spec, 1);
+    let [a, b] = [home, SERVER].map(|at| net.bind(address(at)).unwrap());
+    net.move_to(address(home), address(elsewhere));
+    send(&a, SERVER, &[1; 100], 100);
+    let begin = Instant::now();
+    let got = receive(&b).await;
+    assert_eq!((got[0].1.addr, got.len()), (address(elsewhere), 1));
+    send(&b, home, &[2; 100], 100);
+    send(&b, elsewhere, &[3; 100], 100);
+    assert_eq!(receive(&a).await[0].0, [3; 100]);
+    assert!(begin.elapsed() < Duration::from_millis(25), "{:?}", begin.elapsed());
+    assert_eq!(net.undelivered().no_socket, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_arrive_is_counted() {
     let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
     let a = net.bind(address(CLIENT)).unwrap();

@@ -54,7 +54,8 @@ pub struct Outbox {
     arrived: Notify,
 }
 
-/// Bytes that a group of weight 1 may send each time its turn comes round.
+/// Bytes that the heaviest of those who wait may send each time its turn comes round, so that a turn
+/// is over soon, and bytes of small segments that a group of weight 1 may have gone ahead.
 const QUANTUM_BYTES: u64 = 256 << 10;
 
 /// A segment of some group.
@@ -248,7 +249,11 @@ impl State {
     /// for others' bulk: a job of many small operations could starve all others.
     fn is_held_back(&self, group: GroupId) -> bool {
         let ahead = self.ahead.get(&group).copied().unwrap_or(0);
-        ahead >= quantum(&self.weights, group) as i64 && self.others_have_bulk(group)
+        ahead >= (QUANTUM_BYTES * self.weight(group)) as i64 && self.others_have_bulk(group)
+    }
+
+    fn weight(&self, group: GroupId) -> u64 {
+        weight(&self.weights, group)
     }
 
     fn others_have_bulk(&self, group: GroupId) -> bool {
@@ -272,8 +277,9 @@ impl State {
             return None;
         }
         let small: BTreeSet<_> = self.small.waiting().collect();
+        let heaviest = self.heaviest(&self.bulk);
         let mut turn = |group, waits: bool| {
-            let quantum = quantum(&self.weights, group);
+            let quantum = quantum(weight(&self.weights, group), heaviest);
             let ahead = self.ahead.entry(group).or_default();
             let paid = match waits {
                 true => (*ahead).clamp(0, quantum as i64),
@@ -297,12 +303,18 @@ impl State {
         let held: Vec<_> = self.small.waiting().filter(|group| self.is_held_back(*group)).collect();
         let turns = self.small.turns.iter_mut().filter(|(group, _)| held.contains(group));
         turns.for_each(|(_, deficit)| *deficit = 0);
+        let heaviest = self.heaviest(&self.small);
         let outgoing = self.small.take(&mut |group, waits| {
-            let quantum = if held.contains(&group) { 0 } else { quantum(&self.weights, group) };
-            waits.then_some(quantum)
+            let quantum = quantum(weight(&self.weights, group), heaviest);
+            waits.then_some(if held.contains(&group) { 0 } else { quantum })
         })?;
         self.went_ahead(outgoing.group, outgoing.payload.len());
         Some(outgoing)
+    }
+
+    /// The weight of the heaviest whose turn comes.
+    fn heaviest(&self, fair: &Fair) -> u64 {
+        fair.turns.iter().map(|(group, _)| self.weight(*group)).max().unwrap_or(1)
     }
 
     fn went_ahead(&mut self, group: GroupId, bytes: u64) {
@@ -326,9 +338,13 @@ impl State {
     }
 }
 
+fn weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
+    weights.get(&group).map_or(1, |weight| weight.get().into())
+}
+
 /// What a group may send each time its turn comes round.
-fn quantum(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
-    QUANTUM_BYTES * u64::from(weights.get(&group).map_or(1, |weight| weight.get()))
+fn quantum(weight: u64, heaviest: u64) -> u64 {
+    (QUANTUM_BYTES * weight / heaviest).max(1)
 }
 
 impl Fair {
@@ -439,6 +455,19 @@ mod tests {
             let off = (actual / expected - 1.0).abs();
             assert!(off < 0.08, "{weights:?} {sizes:?}: {actual}, {expected} expected");
         }
+    }
+
+    /// A turn of the heavier is no longer than of any other, in bytes: the lighter one moves all along.
+    #[test]
+    fn a_light_group_does_not_wait_long_for_a_heavy_one() {
+        let outbox = outbox(&[(7, 1000), (8, 1)]);
+        (0..4100).for_each(|segment| push(&outbox, 7, segment, MIB));
+        (0..4).for_each(|segment| push(&outbox, 8, segment, MIB));
+        let pulls = pulled(&outbox, 4004);
+        let places: Vec<_> = (0..).zip(&pulls).filter(|(_, pull)| pull.0 == 8).collect();
+        let gaps: Vec<u32> = places.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(places[0].0 <= 1010, "{places:?}");
+        assert!(gaps.iter().all(|gap| (950..1050).contains(gap)), "{gaps:?}");
     }
 
     #[test]

@@ -109,8 +109,9 @@ impl Session {
         collective.busy -= 1;
         let healthy = collective.failure.is_none();
         if let Some(incoming) = collective.incoming.get_mut(&(from, key.tree, key.segment)) {
-            incoming.leases.remove(&lease);
-            if whole && healthy && !incoming.landed {
+            // One that it does not know was of another shape, and wrote elsewhere.
+            let known = incoming.leases.remove(&lease);
+            if known && whole && healthy && !incoming.landed {
                 incoming.landed = true;
                 for other in &incoming.leases {
                     self.core.actions.push_back(Action::CancelLease(*other));

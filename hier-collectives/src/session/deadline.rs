@@ -8,7 +8,7 @@ use crate::ids::{SegmentIndex, TreeIndex};
 /// takes to notice that it is over, shorter than the 15 s after which QUIC gives a silent
 /// peer up, so that the error says what was missing.
 const STALL_MIN: Span = Span::from_secs(10);
-/// Round trips and segments at the link's rate that must fit.
+/// Round trips, and segments at the job's part of the link's rate, that must fit.
 const STALL_ROUND_TRIPS: u64 = 10;
 const STALL_SEGMENTS: u64 = 20;
 /// How often to say that something moves, where a collective or a segment takes longer: well within
@@ -112,6 +112,7 @@ impl Session {
         let links = self.config.fabric.links().iter();
         let spans = links.map(|link| {
             let bits = u128::from(segment * STALL_SEGMENTS) * 8 * 1_000_000_000;
+            let bits = bits * u128::from(self.config.one_in.get());
             let segments = bits / u128::from(link.rate.bits_per_second().max(1));
             STALL_ROUND_TRIPS * link.rtt.ns() + u64::try_from(segments).unwrap_or(u64::MAX / 2)
         });
@@ -130,7 +131,8 @@ impl Session {
         let (text, state) = (missing.join("; "), collective.buffers());
         let text = format!(
             "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
-             ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments, at least \
+             ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments at the job's part of \
+             the link, at least \
              {STALL_MIN}); missing on gateway {}: {text}; {state}, see the link",
             self.gateway_name(self.config.me)
         );

@@ -20,6 +20,8 @@ pub(super) struct State {
     arriving: BTreeMap<IpAddr, Arriving>,
     /// Sockets that nothing reaches or leaves.
     pub(super) muted: BTreeSet<SocketAddr>,
+    /// Where others see sockets whose own address they do not reach.
+    seen_at: BTreeMap<SocketAddr, SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
     pub(super) trace: Trace,
@@ -218,8 +220,26 @@ impl State {
         arrived.into_iter().chain(arriving.map(|((at, _), _)| *at)).min()
     }
 
+    /// From where others see that a socket sends.
+    pub(super) fn seen_at(&self, address: SocketAddr) -> SocketAddr {
+        self.seen_at.get(&address).copied().unwrap_or(address)
+    }
+
+    /// Has others see a socket at `seen_at`, and nowhere else.
+    pub(super) fn move_to(&mut self, address: SocketAddr, seen_at: SocketAddr) {
+        self.seen_at.insert(address, seen_at);
+    }
+
+    /// The socket that what is for `address` comes to.
+    fn behind(&self, address: SocketAddr) -> Option<SocketAddr> {
+        let moved = self.seen_at.iter().find(|(_, seen_at)| **seen_at == address);
+        let at_home = || (!self.seen_at.contains_key(&address)).then_some(address);
+        moved.map(|(address, _)| *address).or_else(at_home)
+    }
+
     /// The reader at `address`, if it would sleep past its next datagram.
     pub(super) fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
+        let address = self.behind(address).unwrap_or(address);
         let due = self.next_due(address)?;
         let inbox = self.inboxes.get_mut(&address)?;
         let (_, until) = inbox.reader.as_ref()?;
@@ -230,7 +250,8 @@ impl State {
     }
 
     fn put(&mut self, at: TimeNs, destination: SocketAddr, datagram: Datagram) {
-        let Some(inbox) = self.inboxes.get_mut(&destination) else {
+        let socket = self.behind(destination);
+        let Some(inbox) = socket.and_then(|socket| self.inboxes.get_mut(&socket)) else {
             self.undelivered.no_socket += 1;
             return;
         };
