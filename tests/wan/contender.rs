@@ -3,8 +3,8 @@
 use super::lab::{Ground, LAB_NETWORK, Lab, LabError, Processes, SITES};
 use super::quinn;
 use super::row::{COMMON, Cell, Row};
+use super::simulated;
 use super::told::Told;
-use super::verdict::compares_peers;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,6 +17,10 @@ use units::ByteCount;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     Landbridge,
+    /// Ours, with the whole buffer as one segment.
+    OneSegment,
+    /// Ours, with quinn's CUBIC in place of `link-share`.
+    Cubic,
     /// One connection with quinn's defaults, or with so many bytes in flight.
     Quinn {
         window: Option<u64>,
@@ -47,15 +51,11 @@ pub struct Tools {
     pub mpi: Option<PathBuf>,
 }
 
-/// How often what is void is measured,
-const ATTEMPTS: u32 = 3;
-/// and where a bound is about it. Open MPI waits for data by asking for it again and again, which on
-/// two processors often leaves the emulator late.
-const ATTEMPTS_COMPARED: u32 = 8;
-
 impl Contender {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Landbridge,
+        Self::OneSegment,
+        Self::Cubic,
         Self::Quinn { window: None },
         Self::Quinn { window: Some(quinn::FIXED_WINDOW) },
         Self::Gloo { congestion: "cubic" },
@@ -69,6 +69,8 @@ impl Contender {
     pub fn name(self) -> String {
         match self {
             Self::Landbridge => "landbridge".to_owned(),
+            Self::OneSegment => simulated::ONE_SEGMENT.to_owned(),
+            Self::Cubic => simulated::CUBIC.to_owned(),
             Self::Quinn { window: None } => "quinn, defaults".to_owned(),
             Self::Quinn { window: Some(bytes) } => {
                 format!("quinn, window of {}", ByteCount::new(bytes))
@@ -82,51 +84,36 @@ impl Contender {
     /// Why it cannot run here.
     pub fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
-            Self::Landbridge | Self::Quinn { .. } => None,
+            Self::Landbridge | Self::OneSegment | Self::Cubic | Self::Quinn { .. } => None,
             Self::Iperf { .. } => (!runs("iperf3")).then_some("iperf3 is not installed"),
             Self::Gloo { .. } => tools.python.is_none().then_some("no Python with torch"),
             Self::OpenMpi { .. } => tools.mpi.is_none().then_some("no mpicc and mpirun"),
         }
     }
 
-    /// Runs it over a link, in a lab of its own. Sizes whose runs the emulator calls void are
-    /// measured anew in another lab, whoever it is, and shown as they are after the last attempt.
-    ///
-    /// # Errors
-    /// What went wrong; what was measured before is in `cells`.
-    pub fn measure(
-        self,
-        tools: &Tools,
-        row: &Row,
-        ground: Ground,
-        cells: &mut Vec<Cell>,
-    ) -> Result<(), LabError> {
-        let mut left = if self == Self::Landbridge { row.sizes } else { &[COMMON] };
-        let attempts = if compares_peers(row) { ATTEMPTS_COMPARED } else { ATTEMPTS };
-        for attempt in 1..=attempts {
-            let measured = self.attempt(tools, row, ground, left)?;
-            let valid = |cell: &Cell| cell.void.is_none() || attempt == attempts;
-            let measured: Vec<_> = measured.into_iter().take_while(valid).collect();
-            let is_cut = measured.last().is_some_and(|cell| cell.seconds.is_none());
-            left = &left[measured.len()..];
-            cells.extend(measured.into_iter().map(|cell| Cell { attempt, ..cell }));
-            if left.is_empty() || is_cut {
-                break;
-            }
-        }
-        Ok(())
+    /// What it is measured with.
+    pub fn sizes(self, row: &Row) -> &'static [u64] {
+        if self == Self::Landbridge { row.sizes } else { &[COMMON] }
     }
 
-    fn attempt(
+    /// Runs these sizes over a link, in a lab of its own.
+    ///
+    /// # Errors
+    /// What went wrong; nothing is known of any of them then.
+    pub fn measure(
         self,
         tools: &Tools,
         row: &Row,
         ground: Ground,
         sizes: &[u64],
     ) -> Result<Vec<Cell>, LabError> {
-        let lab = Lab::up(&tools.landbridge, row, ground)?;
+        let controller = if self == Self::Cubic { "cubic" } else { "link-share" };
+        let lab = Lab::up(&tools.landbridge, row, ground, controller)?;
         match self {
-            Self::Landbridge => self.landbridge(&lab, row, sizes),
+            Self::Landbridge | Self::Cubic => self.landbridge(&lab, row, sizes, &[]),
+            Self::OneSegment => {
+                self.landbridge(&lab, row, sizes, &["--segment", &format!("{COMMON} B")])
+            }
             Self::Quinn { window } => self.quinn(tools, &lab, row, window),
             Self::Iperf { flows } => {
                 lab.tcp("cubic")?;
@@ -145,8 +132,14 @@ impl Contender {
         }
     }
 
-    fn landbridge(self, lab: &Lab, row: &Row, sizes: &[u64]) -> Result<Vec<Cell>, LabError> {
-        let gateways = gateways(lab)?;
+    fn landbridge(
+        self,
+        lab: &Lab,
+        row: &Row,
+        sizes: &[u64],
+        arguments: &[&str],
+    ) -> Result<Vec<Cell>, LabError> {
+        let gateways = gateways(lab, arguments)?;
         let mut cells = Vec::new();
         for bytes in sizes {
             let iterations = if *bytes > COMMON { 1 } else { RUNS };
@@ -210,14 +203,14 @@ impl Contender {
 }
 
 /// Starts both gateways and waits until they have met.
-pub fn gateways(lab: &Lab) -> Result<Processes, LabError> {
+pub fn gateways(lab: &Lab, arguments: &[&str]) -> Result<Processes, LabError> {
     certificates(lab)?;
     let mut commands = Vec::new();
     for (number, site) in (1..).zip(SITES) {
         let file = lab.path(&format!("{site}.toml"));
         std::fs::write(&file, region(site, number, lab.ground))?;
         let mut command = lab.landbridge_at(site);
-        command.arg("run").arg("--config").arg(file);
+        command.arg("run").arg("--config").arg(file).args(arguments);
         commands.push(command);
     }
     let gateways = Processes::start(lab, commands, "gateway")?;

@@ -47,7 +47,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let (mtu, window) = (Some(payload), Some(window));
     let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };
     let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
-    let gateways = gateways(&lab)?;
+    let gateways = gateways(&lab, &[])?;
     // Memory of the gateways' own is there from here on.
     bench(&lab, BYTES, 1)?;
     for _ in 0..ROUNDS {

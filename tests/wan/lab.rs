@@ -125,11 +125,16 @@ pub enum LabError {
 
 impl Lab {
     /// Makes the sites and starts the link.
-    pub fn up(landbridge: &Path, row: &Row, ground: Ground) -> Result<Self, LabError> {
+    pub fn up(
+        landbridge: &Path,
+        row: &Row,
+        ground: Ground,
+        controller: &str,
+    ) -> Result<Self, LabError> {
         let folder = tempfile::tempdir()?;
         let (landbridge, addresses) = (landbridge.to_owned(), ADDRESSES);
         let mut lab = Self { folder, landbridge, addresses, ground: Ground::Loopback };
-        fs::write(lab.path("fabric.toml"), fabric(row, MTU, addresses))?;
+        fs::write(lab.path("fabric.toml"), fabric(row, MTU, addresses, controller))?;
         match ground {
             Ground::Loopback => {}
             Ground::Lab => {
@@ -178,7 +183,7 @@ impl Lab {
     pub fn loopback(landbridge: &Path, row: &Row, mtu: u16) -> io::Result<Self> {
         let (folder, landbridge) = (tempfile::tempdir()?, landbridge.to_owned());
         let lab = Self { folder, landbridge, addresses: LOOPBACK, ground: Ground::Loopback };
-        fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK))?;
+        fs::write(lab.path("fabric.toml"), fabric(row, mtu, LOOPBACK, "link-share"))?;
         Ok(lab)
     }
 
@@ -384,7 +389,7 @@ fn cpu_ticks(process: u32) -> u64 {
     times.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-fn fabric(row: &Row, mtu: u16, addresses: [&str; 2]) -> String {
+fn fabric(row: &Row, mtu: u16, addresses: [&str; 2], controller: &str) -> String {
     let Row { rate, rtt, loss, .. } = row;
     let regions = SITES.iter().zip(addresses).map(|(name, address)| {
         format!(
@@ -394,7 +399,7 @@ fn fabric(row: &Row, mtu: u16, addresses: [&str; 2]) -> String {
     });
     format!(
         "name = \"{FABRIC}\"\nmtu = {mtu}\n{}[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
-         loss = \"{loss}\"\n",
+         loss = \"{loss}\"\ncontroller = \"{controller}\"\n",
         regions.collect::<String>()
     )
 }

@@ -15,8 +15,8 @@ pub struct Long {
 }
 
 pub const ALONE: &str = "200 of 64 MB, each alone, 1 Gbit/s, 80 ms, 0.01 %, jitter 1 ms: p99/p50";
-pub const IN_A_ROW: &str =
-    "8 of 512 MiB, the next always posted, 10 Gbit/s, 100 ms, 1 %: eta, 0 when a connection closed";
+pub const IN_A_ROW: &str = "8 of 512 MiB, the next always posted, 10 Gbit/s, 100 ms, 1 %: eta, \
+                            the worst of three seeds, 0 when a connection closed";
 pub const BEHIND: &str = "4 KiB behind 1 GiB, 1 Gbit/s, 80 ms: the slowest, in round trips";
 
 /// All of them.
@@ -46,9 +46,12 @@ fn in_a_row() -> Long {
         ..Shape::new(1, 1)
     };
     measured(IN_A_ROW, || {
-        let row = series::in_a_row(&shape, 512 << 20, 8, 1);
-        let closed = row.lanes.0 < row.lanes.1 || row.resent.get() > 0;
-        if closed { 0.0 } else { row.eta }
+        let of_seed = |seed| {
+            let row = series::in_a_row(&shape, 512 << 20, 8, seed);
+            let closed = row.lanes.0 < row.lanes.1 || row.resent.get() > 0;
+            if closed { 0.0 } else { row.eta }
+        };
+        (1..=3).map(of_seed).fold(f64::INFINITY, f64::min)
     })
 }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
+mod attempts;
 mod contender;
 mod cpu;
 mod lab;
@@ -13,6 +14,7 @@ mod simulated;
 mod told;
 mod verdict;
 
+use attempts::Attempts;
 use clap::Parser;
 use contender::Contender;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -81,7 +83,7 @@ fn main() -> ExitCode {
         Some(Arm::Virtual | Arm::Cpu) => None,
     };
     if let Some(ground) = ground {
-        match measured.in_labs(&command, &rows, ground) {
+        match measured.in_labs(&command, &rows, ground, begun) {
             Ok(()) => {}
             Err(error) if command.arm.is_some() => {
                 eprintln!("{}: {error}", ground.name());
@@ -168,6 +170,11 @@ const WITHIN: Duration = Duration::from_secs(45 * 60);
 /// The few of `--quick`.
 const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 
+/// Until when what is void is measured again: the other arms want the rest.
+const AGAIN: Duration = Duration::from_secs(31 * 60);
+/// Of `--quick`.
+const QUICK_AGAIN: Duration = Duration::from_secs(3 * 60);
+
 impl Measured {
     fn virtually(&mut self, rows: &[Row], seeds: Seeds) {
         let bar = bar(rows.len(), "virtual time");
@@ -182,9 +189,15 @@ impl Measured {
         bar.finish_and_clear();
     }
 
-    /// Everybody over every link, one after the other, so that a busy spell meets all.
-    fn in_labs(&mut self, command: &Command, rows: &[Row], ground: Ground) -> Result<(), LabError> {
-        drop(lab::Lab::up(&command.landbridge, &rows[0], ground)?);
+    /// Everybody who is here, over every link.
+    fn in_labs(
+        &mut self,
+        command: &Command,
+        rows: &[Row],
+        ground: Ground,
+        begun: Instant,
+    ) -> Result<(), LabError> {
+        drop(lab::Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
         let _allowed = lab::Allowed::widen()?;
         let tools = peers::make(&command.landbridge, &command.peers);
         let mut present = Vec::new();
@@ -195,20 +208,8 @@ impl Measured {
             }
         }
         let bar = bar(rows.len() * present.len(), ground.name());
-        for row in rows {
-            for contender in &present {
-                bar.set_message(format!("{row}: {}", contender.name()));
-                let mut cells = Vec::new();
-                if let Err(error) = contender.measure(&tools, row, ground, &mut cells) {
-                    self.skip(format!("{row}: {}: {error}", contender.name()));
-                }
-                // Whoever waits for so long may see what comes of it.
-                let seen: String = cells.iter().map(report::line).collect();
-                bar.suspend(|| eprint!("{row} {seen}"));
-                self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
-                bar.inc(1);
-            }
-        }
+        let until = begun + if command.quick { QUICK_AGAIN } else { AGAIN };
+        Attempts { tools: &tools, ground, until, bar: &bar }.measure(rows, &present, self);
         bar.finish_and_clear();
         Ok(())
     }

@@ -18,6 +18,8 @@ pub const HELD: &str = "landbridge, 20 BDP";
 pub const FIXED_ONE_WAY: &str = "quinn, window of 1.25 MB, one way";
 /// Ours, in segments as long as the buffer.
 pub const ONE_SEGMENT: &str = "one segment for the whole buffer";
+/// Ours, with quinn's CUBIC.
+pub const CUBIC: &str = "landbridge, CUBIC";
 /// Packets of the lanes carry about this much payload.
 const PACKET_PAYLOAD: u64 = 1433;
 
@@ -48,7 +50,7 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
     let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
     cells.push(cell(ONE_SEGMENT, &whole, COMMON, row, 1));
     let policy = LinkPolicy { controller: ControllerKind::Cubic, ..LinkPolicy::default() };
-    cells.push(cell("landbridge, CUBIC", &Shape { policy, ..row.shape() }, COMMON, row, 1));
+    cells.push(cell(CUBIC, &Shape { policy, ..row.shape() }, COMMON, row, 1));
     cells.push(quinn("quinn, defaults", row, None, [COMMON; 2]));
     let window = ByteCount::new(FIXED_WINDOW);
     let fixed = Some(FIXED_WINDOW);

@@ -37,7 +37,7 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
             0.1,
         ),
         least(
-            "virtual: one segment for all, from 80 ms on, times as long as ours, at least 1.05",
+            "one segment for all, from 80 ms on, times as long as ours, at least 1.05",
             segments(measured),
             1.05,
         ),
@@ -100,6 +100,7 @@ fn rows(measured: &Measured, arm: Arm) -> impl Iterator<Item = &Row> {
 
 const VIRTUAL: &str = "virtual";
 const LAB: &str = "lab";
+const BOTH: [(Arm, &str); 2] = [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)];
 
 /// Sizes of ours that a bound on eta is about.
 fn bulk(row: &Row) -> impl Iterator<Item = u64> {
@@ -167,7 +168,7 @@ fn small(measured: &Measured) -> Figures {
             (format!("{name}, {}", named(row, bytes)), over)
         })
     };
-    [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)].into_iter().flat_map(of_arm).collect()
+    BOTH.into_iter().flat_map(of_arm).collect()
 }
 
 /// Without loss, and where the window is less than the link holds. One way: while there is more to
@@ -186,14 +187,16 @@ fn windows(measured: &Measured) -> Figures {
 
 /// On shorter links one lane's window holds what the link does, and it is about as fast.
 fn segments(measured: &Measured) -> Figures {
-    let rows = rows(measured, Arm::Virtual).filter(|row| row.rtt >= units::Span::from_ms(80));
-    let times = |row: &Row| {
-        let whole = cell(measured, row, (ONE_SEGMENT, VIRTUAL, COMMON));
-        let ours = cell(measured, row, (OURS, VIRTUAL, COMMON));
-        let pair = seconds(whole, CUT_AFTER_S as f64).zip(seconds(ours, f64::INFINITY));
-        (row.to_string(), pair.map(|(whole, ours)| whole / ours))
+    let of_arm = |(arm, name): (Arm, &'static str)| {
+        let rows = rows(measured, arm).filter(|row| row.rtt >= units::Span::from_ms(80));
+        rows.map(move |row| {
+            let whole = cell(measured, row, (ONE_SEGMENT, name, COMMON));
+            let ours = cell(measured, row, (OURS, name, COMMON));
+            let pair = seconds(whole, CUT_AFTER_S as f64).zip(seconds(ours, f64::INFINITY));
+            (format!("{name}, {row}"), pair.map(|(whole, ours)| whole / ours))
+        })
     };
-    rows.map(times).collect()
+    BOTH.into_iter().flat_map(of_arm).collect()
 }
 
 /// Rows of the lab, and who counts there.
@@ -218,9 +221,12 @@ impl Against {
     }
 }
 
-/// Whether a bound on us and our peers is about this row.
-pub fn compares_peers(row: &Row) -> bool {
-    [NEAR, FAR, GLOO].iter().any(|against| against.counts(row))
+/// Whether a bound is about what this contender does over this link.
+pub fn is_bounded(row: &Row, who: &str) -> bool {
+    let against = [NEAR, FAR, GLOO];
+    who == OURS
+        || who == ONE_SEGMENT
+        || against.iter().any(|them| them.counts(row) && them.who.contains(&who))
 }
 
 /// The best of them over ours; one that was cut took as long as it had at least.

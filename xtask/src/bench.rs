@@ -71,6 +71,8 @@ pub fn wan_quick() -> ExitCode {
 /// A bench, or a part of it that flags after its name choose: `NAME --flag` has a page `NAME-flag`.
 fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
+    // Before anything is measured: who waits for it may change files meanwhile.
+    let (command, commit) = (format!("cargo xtask bench {name}"), commit());
     let page = match measure(root) {
         Ok(page) => page,
         Err(failure) => {
@@ -78,8 +80,6 @@ fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCo
             return ExitCode::FAILURE;
         }
     };
-    let (command, commit) =
-        (format!("cargo xtask bench {name}"), output("git", &["rev-parse", "--short", "HEAD"]));
     let machine = machine();
     let text = format!(
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
@@ -105,6 +105,14 @@ fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCo
     println!("{text}");
     page.missed.iter().for_each(|missed| eprintln!("NOT MET: {missed}"));
     if page.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Of the tree that is measured, and whether it is more than that.
+fn commit() -> String {
+    let commit = output("git", &["rev-parse", "--short", "HEAD"]);
+    let changed =
+        output("git", &["status", "--porcelain", "--", ":/", ":(top,exclude)docs/results"]);
+    if changed.is_empty() { commit } else { format!("{commit} with changes") }
 }
 
 /// A short run of `train`, shown and not written.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use units::Span;
+use units::{ByteCount, Span};
 
 /// How long what is posted may take after SIGTERM; supervisors commonly kill after 30 s.
 const DRAIN_BOUND: Span = Span::from_secs(25);
@@ -38,6 +38,9 @@ pub(super) struct Run {
     /// End when the parent process ends
     #[arg(long, hide = true)]
     exit_with_parent: bool,
+    /// Length of segments, at all gateways, in place of the plan's: for comparisons
+    #[arg(long, value_name = "SIZE", hide = true)]
+    segment: Option<ByteCount>,
 }
 
 impl Run {
@@ -50,7 +53,8 @@ impl Run {
         let config = region.gateway(self.gateway.as_deref())?;
         // Before they are loaded, so that no change falls between.
         let papers = papers(config);
-        let spec = gateway_spec(&region, config)?;
+        let mut spec = gateway_spec(&region, config)?;
+        spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
         super::stop::watch(DRAIN_BOUND)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -38,7 +38,7 @@ fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
          gateways over simulated links in virtual time. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
          after the other; runs that the emulator calls void are repeated in other labs, up to \
-         twice, or seven times where a bound compares us with peers, and marked if they still are. \
+         seven times while there is time, and marked if they still are. \
          Processor time is that of both gateways over whole runs; the others measure their own, of \
          both sides, while they are timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
