@@ -21,6 +21,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// Faster than any port of a host, so that nothing inside a region is held back by it; with
@@ -234,16 +235,33 @@ fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item =
 /// What of a gateway's memory windows and lanes hold at most, whatever its jobs do.
 pub fn held_first(plan: &Plan, fabric: &Fabric, me: GatewayId, jobs: usize) -> ByteCount {
     let windows = plan.memory(fabric, me, ByteCount::default()).windows().get();
-    let lanes = u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
+    let others = fabric.region(fabric.gateway(me).region).gateways.len() > 1;
+    let sides = 1 + u64::from(others);
+    let lanes = sides * u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
     ByteCount::new(jobs as u64 * windows + lanes)
+}
+
+/// The least memory of a gateway that is a bound on what it takes, where this is less: windows and
+/// lanes hold so much first, and half of all is for partials in any case.
+pub fn memory_wanted(memory: ByteCount, first: ByteCount) -> Option<ByteCount> {
+    (first.get() > memory.get() / 2).then(|| ByteCount::new(2 * first.get()))
 }
 
 /// What is for partials of each job, in equal parts, so that none takes another's: what windows and
 /// lanes leave, and at least half of all.
 fn partials(spec: &GatewaySpec) -> ByteCount {
     let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
-    let first = held_first(&spec.plan, &spec.fabric, spec.me, jobs).get();
-    ByteCount::new((memory - first.min(memory / 2)) / jobs.max(1) as u64)
+    let first = held_first(&spec.plan, &spec.fabric, spec.me, jobs);
+    let memory_of_all = memory - first.get().min(memory / 2);
+    if let Some(wanted) = memory_wanted(spec.memory, first) {
+        warn!(
+            "windows and lanes may take {first} and partials {} beside: `memory` of {} is no bound \
+             on that, {wanted} would be",
+            ByteCount::new(memory_of_all),
+            spec.memory
+        );
+    }
+    ByteCount::new(memory_of_all / jobs.max(1) as u64)
 }
 
 /// The part of a link that a job of this weight has beside all others: one in so many.

@@ -453,11 +453,11 @@ impl Engine {
         why: &str,
         now: TimeNs,
     ) {
-        let Some(left) = self.shared.peers.lane_down(peer, lane, id, why) else { return };
+        let Some(lost) = self.shared.peers.lane_down(peer, lane, id, why) else { return };
         self.say_words(peer);
-        if left == 0 {
+        if lost.all {
             self.each(now, |session, now| session.handle_peer_down(peer, why, now));
-        } else {
+        } else if lost.messages {
             self.each(now, |session, _| session.handle_lane_lost(peer));
         }
     }

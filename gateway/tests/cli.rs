@@ -156,6 +156,26 @@ fn check_reports_the_faults_of_all_files_once() {
     assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
 }
 
+/// Lanes alone may take 32 MiB.
+#[test]
+fn memory_that_is_no_bound_is_warned_of() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let copy = |name: &str, with: &str| {
+        let text = std::fs::read_to_string(configs().join("two-region").join(name));
+        let text = text.expect("an example").replacen("1 GiB", with, 1);
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).expect("a temporary file");
+        file.display().to_string()
+    };
+    copy("fabric.toml", "");
+    for (memory, warned) in [("40 MiB", true), ("1 GiB", false)] {
+        let output = landbridge(&["check", &copy("east.toml", memory), "--json"]);
+        assert_eq!(code(&output), 0);
+        let said = json(&output)["files"][0]["summary"].to_string();
+        assert_eq!(said.contains("`memory` of 40 MiB is no bound"), warned, "{said}");
+    }
+}
+
 /// No gateway would start with it.
 #[test]
 fn a_fabric_that_nobody_can_plan_for_is_a_fault() {

@@ -22,7 +22,9 @@ pub use memory::{Memory, relay_bytes};
 pub use operation::{Operation, Phases};
 pub use proof::PlanFault;
 pub use rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
-pub use windows::{ahead_bytes, bdp, early_bytes, lanes, segment_bytes, trees_max};
+pub use windows::{
+    SEGMENT_BYTES_MAX, ahead_bytes, bdp, early_bytes, early_over, lanes, segment_bytes, trees_max,
+};
 
 use crate::ids::GatewayId;
 use crate::repair::Repair;

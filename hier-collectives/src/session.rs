@@ -35,7 +35,7 @@ use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
-use crate::topology::Fabric;
+use crate::topology::{Fabric, LinkState};
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use change::Changing;
 use collective::{Collective, Phase};
@@ -156,6 +156,8 @@ struct Peer {
     up: bool,
     /// The last epoch it said it is ready for.
     ready: Epoch,
+    /// The link to it as it said then that its fabric has it.
+    link: Option<LinkState>,
     /// Its request to enter the next epoch, as the first gateway sees it.
     joined: Option<Join>,
     /// Segments sent to it beyond its grants, not receipted yet.
@@ -346,8 +348,8 @@ impl Session {
                 let start = EpochStart { epoch, next, boots, plan, committed };
                 self.on_begin(from, start, now)
             }
-            Message::Ready { epoch } => {
-                self.on_ready(from, epoch, now);
+            Message::Ready { epoch, link } => {
+                self.on_ready(from, (epoch, link), now);
                 Ok(())
             }
             Message::End { epoch, failure } => {
@@ -405,9 +407,9 @@ impl Session {
                 }
                 Ok(())
             }
-            Message::Receipt { epoch, key } => {
+            Message::Receipt { epoch, sequence, tree, segments } => {
                 if self.is_current(epoch) {
-                    self.on_receipt(from, key, now);
+                    self.on_receipts(from, (sequence, tree), segments, now);
                 }
                 Ok(())
             }
@@ -641,11 +643,6 @@ impl Session {
             (peer.up && peer.ready == self.epoch && self.active.is_some()).then_some(*id)
         };
         self.peers.iter().filter_map(ready).collect()
-    }
-
-    fn early_room(&self, peer: GatewayId) -> u64 {
-        let Some(active) = &self.active else { return 0 };
-        plan::early_bytes(&self.config.fabric, self.config.me, peer, &active.plan).get()
     }
 }
 

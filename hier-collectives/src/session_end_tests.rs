@@ -562,3 +562,35 @@ fn local_work_that_goes_on_is_no_stall() {
     }
     assert!(rounds > 5, "{rounds} jobs are no test");
 }
+
+/// However much of a collective is here, its receipts are said again as a few ranges.
+#[test]
+fn what_a_lost_lane_makes_repeat_does_not_grow_with_what_was_received() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1 << 20);
+    let receipts = |world: &World| {
+        let queue = world.messages.get(&(WEST, EAST));
+        let is_one = |message: &&Message| matches!(message, Message::Receipt { .. });
+        queue.map_or(0, |queue| queue.iter().filter(is_one).count())
+    };
+    // 625 segments each way.
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 10_000);
+    }
+    // All of it arrives, and nobody hears that it did.
+    loop {
+        for queue in world.messages.values_mut() {
+            queue.retain(|message| !matches!(message, Message::Receipt { .. }));
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert_eq!(receipts(&world), 0);
+    for (one, other) in [(EAST, WEST), (WEST, EAST)] {
+        world.session(one).handle_lane_lost(other);
+        world.collect(one);
+    }
+    assert_eq!(receipts(&world), 1, "for 625 segments");
+    world.run();
+    world.assert_clean();
+}

@@ -1,6 +1,6 @@
 //! Links that change: when the first gateway plans anew, and when it does not.
 
-use super::world::{World, fabric, plan_of, tree};
+use super::world::{World, fabric, fabric_with, plan_of, tree};
 use super::*;
 use crate::ids::RegionId;
 use crate::topology::LinkState;
@@ -172,5 +172,32 @@ fn hear_all(world: &mut World) {
         let now = world.now;
         world.session(to).handle_message(from, message, now).expect("fair");
         world.collect(to);
+    }
+}
+
+/// One file says that the link is a thousand times as fast as the other does, and loses: what goes
+/// ahead of the other's post is what the other keeps room for.
+#[test]
+fn a_gateway_whose_file_says_more_of_a_link_sends_no_more_than_the_other_keeps_room_for() {
+    let (rate, loss) =
+        (BitRate::from_bits_per_second(1_000_000_000), Fraction::from_ppb(10_000_000));
+    let (ranks, segment) = ([1, 1], 128);
+    for boaster in 0..2 {
+        let mut fabrics = vec![fabric(&ranks); 2];
+        fabrics[usize::from(boaster)] = fabric_with(&ranks, rate, loss.expect("below 1"));
+        let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+        let mut world = World::with_fabrics(fabrics, plan, 7, 1 << 20);
+        let (me, other) = (GatewayId(boaster), GatewayId(1 - boaster));
+        world.post(RankId(boaster.into()), 0, 40_000);
+        world.run();
+        let early: u64 = world.session(me).peers[&other].early_out.values().sum();
+        let kept = 4 * segment;
+        assert!((segment..=kept).contains(&early), "{early} bytes early, {kept} are kept");
+        world.post(RankId(u32::from(1 - boaster)), 0, 40_000);
+        world.run();
+        for rank in 0..2 {
+            assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+        }
+        world.assert_clean();
     }
 }

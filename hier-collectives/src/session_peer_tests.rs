@@ -115,7 +115,7 @@ impl Victim {
                 let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
                 Message::Begin { epoch: Epoch(self.number()), next, boots, plan, committed }
             }
-            2 => Message::Ready { epoch },
+            2 => Message::Ready { epoch, link: None },
             3 | 4 => {
                 let rank = RankId([0, 2, 7, u32::MAX][self.dice.roll(4)]);
                 let (descriptor, all) = (self.descriptor(), self.dice.roll(2) == 0);
@@ -126,7 +126,13 @@ impl Victim {
                 let limit = [0, 1, 2, u32::MAX][self.dice.roll(4)];
                 Message::Grant { epoch, sequence, tree: key.tree, limit }
             }
-            7 => Message::Receipt { epoch, key: self.key() },
+            7 => {
+                let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = self.key();
+                let start = segment.min(u32::MAX - 1);
+                let count = [1, 2, u32::MAX][self.dice.roll(3)];
+                let segments = start..start.saturating_add(count);
+                Message::Receipt { epoch, sequence, tree, segments }
+            }
             8 => Message::Fail { epoch, sequence, failure },
             9 => Message::End { epoch, failure },
             10 => {
@@ -326,7 +332,7 @@ impl Victim {
         // Refused when what it said before led too far.
         let _ = self.session.handle_message(self.peer, message, self.now);
         self.drain();
-        let ready = Message::Ready { epoch: self.session.status().epoch };
+        let ready = Message::Ready { epoch: self.session.status().epoch, link: None };
         let _ = self.session.handle_message(self.peer, ready, self.now);
         self.drain();
     }

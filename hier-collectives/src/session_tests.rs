@@ -575,9 +575,9 @@ fn a_failure_elsewhere_of_what_is_done_here_ends_the_epoch() {
         }
         assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
         if freed {
-            let key = held[0].header.key;
-            let (epoch, now) = (Epoch(1), world.now);
-            let receipt = Message::Receipt { epoch, key };
+            let SegmentKey { sequence, tree, segment } = held[0].header.key;
+            let (epoch, now, segments) = (Epoch(1), world.now, segment.0..segment.0 + 1);
+            let receipt = Message::Receipt { epoch, sequence, tree, segments };
             assert_eq!(world.session(first).handle_message(second, receipt, now), Ok(()));
         }
         let at = world.session(second).poll_timeout().expect("a deadline");

@@ -58,6 +58,11 @@ pub(super) struct World {
 }
 
 pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
+    fabric_with(ranks, BitRate::from_bits_per_second(1_000_000), Fraction::default())
+}
+
+/// Regions with links of this rate and loss.
+pub(super) fn fabric_with(ranks: &[u32], rate: BitRate, loss: Fraction) -> Arc<Fabric> {
     let port = BitRate::from_bits_per_second(1_000_000);
     let wan = Some(WanPort { egress: port, ingress: port });
     let name = |index: usize| format!("r{index}");
@@ -71,9 +76,9 @@ pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
         for other in one + 1..ranks.len() {
             links.push(LinkSpec {
                 between: (name(one), name(other)),
-                rate: port,
+                rate,
                 rtt: Span::from_ms(2),
-                loss: Fraction::default(),
+                loss,
             });
         }
     }
@@ -102,11 +107,22 @@ pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
 
 impl World {
     pub(super) fn new(ranks: &[u32], plan: Plan, seed: u64, partials: u64) -> Self {
-        let fabric = fabric(ranks);
-        plan.prove(u16::try_from(ranks.len()).expect("small")).expect("sound plan");
+        Self::with_fabrics(vec![fabric(ranks); ranks.len()], plan, seed, partials)
+    }
+
+    /// Gateways whose fabric files differ.
+    pub(super) fn with_fabrics(
+        fabrics: Vec<Arc<Fabric>>,
+        plan: Plan,
+        seed: u64,
+        partials: u64,
+    ) -> Self {
+        let fabric = Arc::clone(&fabrics[0]);
+        let gateways = fabrics.len();
+        plan.prove(u16::try_from(gateways).expect("small")).expect("sound plan");
         let session = |me: GatewayId| {
             Session::new(SessionConfig {
-                fabric: Arc::clone(&fabric),
+                fabric: Arc::clone(&fabrics[usize::from(me.0)]),
                 me,
                 boot: BootId(u64::from(me.0) + 100),
                 plan: plan.clone(),
@@ -118,7 +134,7 @@ impl World {
             dice: Dice(seed),
             now: TimeNs::from_ns(1),
             sessions: fabric.gateway_ids().map(session).collect(),
-            memory: ranks.iter().map(|_| BTreeMap::new()).collect(),
+            memory: vec![BTreeMap::new(); gateways],
             messages: BTreeMap::new(),
             streams: Vec::new(),
             jobs: Vec::new(),

@@ -77,6 +77,11 @@ pub struct LinkState {
 }
 
 impl LinkState {
+    /// What is written of a link.
+    pub fn of(link: &Link) -> Self {
+        Self { rate: link.rate, rtt: link.rtt, loss: link.loss }
+    }
+
     /// Whether a link may be like that.
     pub fn is_valid(&self) -> bool {
         self.rate.bits_per_second() >= RATE_MIN_BITS

@@ -2,7 +2,7 @@
 //!
 //! All numbers are big-endian. docs/protocol.md lists the layouts. Control messages state
 //! facts that only grow (an epoch, a limit, a receipt), so that they may be repeated, and
-//! after a lost lane all of them are.
+//! after the loss of the lane that they went over all of them are.
 
 use crate::codec::{
     DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
@@ -16,6 +16,7 @@ use crate::post::{Committed, Failure};
 use crate::repair::parity_max;
 use crate::topology::LinkState;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// The version of everything in this module; peers of another one are refused.
@@ -98,6 +99,8 @@ pub enum Message {
     Ready {
         /// The epoch.
         epoch: Epoch,
+        /// The link between both, as the sender's fabric has it: it keeps room by it.
+        link: Option<LinkState>,
     },
     /// A rank of the sender's posted a collective of this shape.
     Announce {
@@ -123,12 +126,16 @@ pub enum Message {
         /// The first segment not granted.
         limit: u32,
     },
-    /// The sender holds this segment for good.
+    /// The sender holds these segments for good.
     Receipt {
         /// The epoch.
         epoch: Epoch,
-        /// The segment.
-        key: SegmentKey,
+        /// The collective.
+        sequence: Sequence,
+        /// The tree.
+        tree: TreeIndex,
+        /// Which of its segments: not none.
+        segments: Range<u32>,
     },
     /// The collective failed.
     Fail {
@@ -348,8 +355,10 @@ impl Message {
                 put_plan(&mut out, plan);
                 put_committed(&mut out, *committed);
             }
-            Self::Ready { epoch } => {
+            Self::Ready { epoch, link } => {
                 put_u64(&mut out, epoch.0);
+                out.push(u8::from(link.is_some()));
+                link.iter().for_each(|state| put_link_state(&mut out, *state));
             }
             Self::Announce { epoch, sequence, rank, descriptor, all } => {
                 put_u64(&mut out, epoch.0);
@@ -364,9 +373,12 @@ impl Message {
                 put_u16(&mut out, tree.0);
                 put_u32(&mut out, *limit);
             }
-            Self::Receipt { epoch, key } => {
+            Self::Receipt { epoch, sequence, tree, segments } => {
                 put_u64(&mut out, epoch.0);
-                put_key(&mut out, *key);
+                put_u64(&mut out, sequence.0);
+                put_u16(&mut out, tree.0);
+                put_u32(&mut out, segments.start);
+                put_u32(&mut out, segments.end);
             }
             Self::Fail { epoch, sequence, failure } => {
                 put_u64(&mut out, epoch.0);
@@ -410,9 +422,7 @@ impl Message {
             Self::Link { epoch, to, state } => {
                 put_u64(out, epoch.0);
                 put_u16(out, to.0);
-                put_u64(out, state.rate.bits_per_second());
-                put_u64(out, state.rtt.ns());
-                put_u32(out, state.loss.ppb());
+                put_link_state(out, *state);
             }
             _ => {}
         }
@@ -461,7 +471,10 @@ impl Message {
                 plan: reader.plan()?,
                 committed: reader.committed()?,
             },
-            3 => Self::Ready { epoch: Epoch(reader.u64()?) },
+            3 => Self::Ready {
+                epoch: Epoch(reader.u64()?),
+                link: if reader.flag()? { Some(reader.link_state()?) } else { None },
+            },
             4 => Self::Announce {
                 epoch: Epoch(reader.u64()?),
                 sequence: Sequence(reader.u64()?),
@@ -475,7 +488,12 @@ impl Message {
                 tree: TreeIndex(reader.u16()?),
                 limit: reader.u32()?,
             },
-            6 => Self::Receipt { epoch: Epoch(reader.u64()?), key: reader.key()? },
+            6 => Self::Receipt {
+                epoch: Epoch(reader.u64()?),
+                sequence: Sequence(reader.u64()?),
+                tree: TreeIndex(reader.u16()?),
+                segments: reader.segments()?,
+            },
             7 => Self::Fail {
                 epoch: Epoch(reader.u64()?),
                 sequence: Sequence(reader.u64()?),
@@ -490,27 +508,7 @@ impl Message {
                 let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
                 Self::Ask { epoch, from, below }
             }
-            11 => Self::Drain { epoch: Epoch(reader.u64()?), from: Sequence(reader.u64()?) },
-            12 => Self::Repeat,
-            13 => Self::Pause { epoch: Epoch(reader.u64()?), change: reader.u32()? },
-            14 => Self::Paused {
-                epoch: Epoch(reader.u64()?),
-                change: reader.u32()?,
-                from: Sequence(reader.u64()?),
-            },
-            16 => Self::Link {
-                epoch: Epoch(reader.u64()?),
-                to: RegionId(reader.u16()?),
-                state: reader.link_state()?,
-            },
-            15 => Self::Change {
-                epoch: Epoch(reader.u64()?),
-                change: reader.u32()?,
-                from: Sequence(reader.u64()?),
-                plan: reader.plan()?,
-            },
-            17 => Self::Moving { epoch: Epoch(reader.u64()?) },
-            _ => return Err(DecodeError::Unknown("message")),
+            kind => reader.of_plans(kind)?,
         };
         reader.end(message)
     }
@@ -531,6 +529,12 @@ fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
             put_u64(out, below.0);
         }
     }
+}
+
+fn put_link_state(out: &mut Vec<u8>, state: LinkState) {
+    put_u64(out, state.rate.bits_per_second());
+    put_u64(out, state.rtt.ns());
+    put_u32(out, state.loss.ppb());
 }
 
 fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
@@ -561,10 +565,13 @@ pub(crate) fn plan_bytes(plan: &Plan) -> Vec<u8> {
 
 /// Fields of messages between gateways.
 trait Fields {
+    /// What is said of plans, and of what has none.
+    fn of_plans(&mut self, kind: u8) -> Result<Message, DecodeError>;
     fn key(&mut self) -> Result<SegmentKey, DecodeError>;
     fn committed(&mut self) -> Result<Option<Committed>, DecodeError>;
     fn flag(&mut self) -> Result<bool, DecodeError>;
     fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError>;
+    fn segments(&mut self) -> Result<Range<u32>, DecodeError>;
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
     fn plan(&mut self) -> Result<Plan, DecodeError>;
     fn tree(&mut self) -> Result<Tree, DecodeError>;
@@ -572,6 +579,31 @@ trait Fields {
 }
 
 impl Fields for Reader<'_> {
+    fn of_plans(&mut self, kind: u8) -> Result<Message, DecodeError> {
+        Ok(match kind {
+            11 => Message::Drain { epoch: Epoch(self.u64()?), from: Sequence(self.u64()?) },
+            12 => Message::Repeat,
+            13 => Message::Pause { epoch: Epoch(self.u64()?), change: self.u32()? },
+            14 => Message::Paused {
+                epoch: Epoch(self.u64()?),
+                change: self.u32()?,
+                from: Sequence(self.u64()?),
+            },
+            16 => Message::Link {
+                epoch: Epoch(self.u64()?),
+                to: RegionId(self.u16()?),
+                state: self.link_state()?,
+            },
+            15 => Message::Change {
+                epoch: Epoch(self.u64()?),
+                change: self.u32()?,
+                from: Sequence(self.u64()?),
+                plan: self.plan()?,
+            },
+            17 => Message::Moving { epoch: Epoch(self.u64()?) },
+            _ => return Err(DecodeError::Unknown("message")),
+        })
+    }
     fn key(&mut self) -> Result<SegmentKey, DecodeError> {
         let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
         Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })
@@ -592,6 +624,10 @@ impl Fields for Reader<'_> {
     fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError> {
         let (from, below) = (Sequence(self.u64()?), Sequence(self.u64()?));
         if from < below { Ok((from, below)) } else { Err(DecodeError::Invalid("range")) }
+    }
+    fn segments(&mut self) -> Result<Range<u32>, DecodeError> {
+        let segments = self.u32()?..self.u32()?;
+        if segments.is_empty() { Err(DecodeError::Invalid("range")) } else { Ok(segments) }
     }
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
         let count = usize::from(self.u16()?);

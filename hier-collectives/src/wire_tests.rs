@@ -54,14 +54,12 @@ fn link_states() -> impl Strategy<Value = LinkState> {
     })
 }
 
-fn messages() -> impl Strategy<Value = Message> {
-    let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
-    let pair = (epoch, sequence);
+fn descriptors() -> impl Strategy<Value = Descriptor> {
     let pattern = (1u8..5, any::<u32>().prop_map(RankId)).prop_map(|(code, rank)| {
         let with_rank = Pattern::from_code(code, rank);
         with_rank.or(Pattern::from_code(code, RankId(0))).expect("known")
     });
-    let descriptor = (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), pattern).prop_map(
+    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), pattern).prop_map(
         |(op, dtype, elements, layout_hash, pattern)| Descriptor {
             op: ReduceOp::ALL[op],
             dtype: Dtype::ALL[dtype],
@@ -69,7 +67,22 @@ fn messages() -> impl Strategy<Value = Message> {
             layout_hash,
             pattern,
         },
-    );
+    )
+}
+
+fn receipts() -> impl Strategy<Value = Message> {
+    (any::<u64>(), keys(), 1..=u32::MAX).prop_map(|(epoch, key, count)| {
+        let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
+        let start = segment.min(u32::MAX - 1);
+        let segments = start..start.saturating_add(count);
+        Message::Receipt { epoch: Epoch(epoch), sequence, tree, segments }
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
+    let pair = (epoch, sequence);
+    let descriptor = descriptors();
     prop_oneof![
         (any::<u64>(), pair.clone(), committed()).prop_map(|(boot, (last, next), committed)| {
             Message::Join { boot: BootId(boot), last, next, committed }
@@ -92,7 +105,8 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         }),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
-        pair.clone().prop_map(|(epoch, _)| Message::Ready { epoch }),
+        (pair.clone(), proptest::option::of(link_states()))
+            .prop_map(|((epoch, _), link)| Message::Ready { epoch, link }),
         pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
         Just(Message::Repeat),
         (any::<u64>(), any::<u16>(), link_states()).prop_map(|(epoch, to, state)| {
@@ -117,7 +131,7 @@ fn messages() -> impl Strategy<Value = Message> {
         (pair.clone(), any::<u16>(), any::<u32>()).prop_map(|((epoch, sequence), tree, limit)| {
             Message::Grant { epoch, sequence, tree: TreeIndex(tree), limit }
         }),
-        (pair.clone(), keys()).prop_map(|((epoch, _), key)| Message::Receipt { epoch, key }),
+        receipts(),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
             sequence,

@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::hint::black_box;
 
-/// Payload is copied by the jumbo packet or more, but for a few ends of cells; shorter ones are of
-/// what goes with it: nodes of trees, events, futures.
-const COUNTED_FROM_BYTES: usize = 4096;
+/// Payload is copied by the jumbo packet or more, or by a part of one that streams share; shorter ones
+/// are of what goes with it: nodes of trees, events, futures.
+const COUNTED_FROM_BYTES: usize = 2048;
 
 thread_local! {
     static BYTES: Cell<u64> = const { Cell::new(0) };

@@ -6,7 +6,11 @@
 mod counted;
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use scenarios::{Lab, Shape, simulate};
+use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::plan::{Plan, Tree};
+use hier_collectives::shard;
+use scenarios::mesh::Mesh;
+use scenarios::{Lab, Shape, ppm, simulate};
 use units::Span;
 
 /// Packets far larger than the nodes of quinn's trees of packets in flight, which are moved about as
@@ -17,30 +21,63 @@ const BYTES: u64 = 12 << 20;
 /// Copies of a byte that goes from gateway to gateway: into a packet, by the kernel on each side,
 /// out of quinn's buffer.
 const CROSSING: f64 = 4.0;
+/// One more where it is kept before it is added, or is a result.
+const LANDING: f64 = 1.0;
 /// Of all copies: headers of packets are copied too, and the shortest pieces are not counted.
 const OFF_MAX: f64 = 0.01;
+/// Of all copies, for the parity that comes before its receiver stops it.
+const PARITY_MAX: f64 = 0.02;
+
+/// What ranks do with a buffer each.
+#[derive(Debug, Clone, Copy)]
+enum Operation {
+    AllReduce,
+    /// From the first rank.
+    Broadcast,
+}
 
 /// What all ranks write, exchange, add and read, in buffers.
-async fn copied(lab: &Lab) -> f64 {
+async fn copied(lab: &Lab, what: Operation) -> f64 {
     let clients = lab.clients(2 * BYTES + 4096).await;
     // All lanes are up a round trip after the first.
     lab.sleep(Span::from_secs(1)).await;
     let times = |factor: i32| -> Vec<u8> {
         (0..BYTES as i32 / 4).flat_map(|i| i.wrapping_mul(factor).to_le_bytes()).collect()
     };
-    let (given, sums) = (times(1), times(clients.len() as i32));
+    let ranks = match what {
+        Operation::AllReduce => clients.len() as i32,
+        Operation::Broadcast => 1,
+    };
+    let (given, wanted) = (times(1), times(ranks));
     let before = counted::bytes();
     let mut operations = Vec::new();
     for client in &clients {
         let mut tensor = client.allocate(Dtype::I32, BYTES / 4).expect("room");
-        tensor.write(&given);
-        operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        let posted = match what {
+            Operation::AllReduce => {
+                tensor.write(&given);
+                client.all_reduce(tensor, ReduceOp::Sum).await
+            }
+            Operation::Broadcast => {
+                if client.rank() == RankId(0) {
+                    tensor.write(&given);
+                }
+                client.broadcast(tensor, RankId(0)).await
+            }
+        };
+        operations.push(posted.expect("posted"));
     }
     for operation in &mut operations {
         operation.ready().await.expect("completes");
-        assert!(operation.result() == sums, "a wrong sum");
+        assert!(operation.result() == wanted, "a wrong result");
     }
     (counted::bytes() - before) as f64 / BYTES as f64
+}
+
+fn assert_listed(what: &str, copied: f64, listed: f64, more_max: f64) {
+    println!("{what}: {copied:.3} copies of a buffer, {listed:.3} listed");
+    let within = (1.0 - OFF_MAX)..(1.0 + more_max);
+    assert!(within.contains(&(copied / listed)), "{what}: {copied:.3} copies, {listed:.3} listed");
 }
 
 /// Each rank writes and reads, all but the first of a region get a copy of its result, and each
@@ -49,11 +86,68 @@ async fn copied(lab: &Lab) -> f64 {
 fn two_regions_copy_what_is_listed() {
     for (east, west) in [(1, 1), (3, 2)] {
         let shape = Shape { mtu: MTU, ..Shape::new(east, west) };
-        let copied = simulate(async { copied(&Lab::start(&shape, 1).await).await });
+        let all_reduce = Operation::AllReduce;
+        let copied = simulate(async { copied(&Lab::start(&shape, 1).await, all_reduce).await });
         let ranks = f64::from(east + west);
         let listed = 2.0 * ranks + (ranks - 2.0) + 2.0 * CROSSING;
-        println!("{east} ranks and {west}: {copied:.3} copies of a buffer, {listed:.3} listed");
-        let off = (copied / listed - 1.0).abs();
-        assert!(off < OFF_MAX, "{east} ranks and {west}: {copied:.3} copies, {listed:.3} listed");
+        assert_listed(&format!("{east} ranks and {west}"), copied, listed, OFF_MAX);
     }
+}
+
+/// Where more than one partial comes in, they wait for each other; results land where they are read.
+#[test]
+fn three_regions_copy_what_is_listed() {
+    let mesh = Mesh { mtu: MTU, ..Mesh::of_ranks(&[1, 1, 1]) };
+    let all_reduce = Operation::AllReduce;
+    let copied = simulate(async { copied(&mesh.start(1).await, all_reduce).await });
+    let plan = mesh.plan();
+    let parts = plan.trees.iter().zip(shard::parts(&plan, BYTES));
+    let part = |(tree, part): (&Tree, shard::Part)| {
+        (part.range.end - part.range.start) as f64 / BYTES as f64 * of_tree(tree)
+    };
+    let listed = 2.0 * 3.0 + parts.map(part).sum::<f64>();
+    assert_listed(&format!("three regions, {}", plan.algorithm.name()), copied, listed, OFF_MAX);
+}
+
+/// What a byte of a tree's part costs between gateways of one rank each.
+fn of_tree(tree: &Tree) -> f64 {
+    let children = |of: GatewayId| tree.parents.values().filter(|parent| **parent == of).count();
+    let inputs = |of: GatewayId| {
+        let others = if tree.crown.contains(&of) { tree.crown.len() - 1 } else { 0 };
+        children(of) + others
+    };
+    // One input of the last reduction is added straight out of the packet.
+    let lands =
+        |at: GatewayId| if tree.crown.contains(&at) && inputs(at) == 1 { 0.0 } else { LANDING };
+    let gateways = tree.crown.iter().chain(tree.parents.keys()).copied();
+    let up: f64 = gateways.map(|at| inputs(at) as f64 * (CROSSING + lands(at))).sum();
+    let down = tree.parents.len() as f64 * (CROSSING + LANDING);
+    let carries = |which: bool| if which { 1.0 } else { 0.0 };
+    carries(tree.carries.partials()) * up + carries(tree.carries.results()) * down
+}
+
+/// Segments with parity land before they are added.
+#[test]
+fn parity_makes_its_segments_land() {
+    let (loss, none) = (ppm(1000), ppm(0));
+    let shape = Shape { mtu: MTU, loss, true_loss: Some(none), ..Shape::new(1, 1) };
+    let all_reduce = Operation::AllReduce;
+    let copied = simulate(async { copied(&Lab::start(&shape, 1).await, all_reduce).await });
+    let fabric = shape.fabric();
+    let plan: Plan = hier_collectives::plan::plan(&fabric).expect("a plan");
+    let tail = plan.repair(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
+    let landed = tail as f64 / BYTES as f64;
+    println!("{tail} of {BYTES} bytes have parity");
+    let listed = 2.0 * 2.0 + 2.0 * (CROSSING + landed * LANDING);
+    assert_listed("with parity", copied, listed, PARITY_MAX);
+}
+
+/// The root's buffer is copied into its result slot, which is sent; the others' land in theirs.
+#[test]
+fn a_broadcast_copies_what_is_listed() {
+    let shape = Shape { mtu: MTU, ..Shape::new(1, 1) };
+    let broadcast = Operation::Broadcast;
+    let copied = simulate(async { copied(&Lab::start(&shape, 1).await, broadcast).await });
+    // One writes, both read.
+    assert_listed("a broadcast", copied, 1.0 + 2.0 + 1.0 + CROSSING + LANDING, OFF_MAX);
 }

@@ -140,9 +140,9 @@ fn a_lane_that_is_seen_elsewhere_in_mid_segment_goes_on_there() {
 
 #[test]
 fn one_lane_at_half_speed_does_not_halve_the_others() {
-    let run = |slow: bool| {
+    let run = |slow: bool, seed: u64| {
         simulate(async {
-            let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
+            let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, seed).await;
             if slow {
                 for (from, to) in [(EAST, WEST), (WEST, EAST)] {
                     let (from, to) = (carrier_address(from, 2).ip(), carrier_address(to, 2).ip());
@@ -156,12 +156,16 @@ fn one_lane_at_half_speed_does_not_halve_the_others() {
             seconds(&lab, &case, &mut operations, begun).await
         })
     };
-    let (whole, slow) = (run(false), run(true));
-    println!("{whole:.3} s with four equal lanes, {slow:.3} s with one at half speed");
+    let whole = run(false, 1);
+    let mut slow: Vec<f64> = (1..=5).map(|seed| run(true, seed)).collect();
+    slow.sort_by(f64::total_cmp);
+    println!("{whole:.3} s with four equal lanes, {slow:.3?} s with one at half speed");
     assert!(whole < 2.5, "four equal carriers: {whole} s");
     // Seven eighths of the rate are left. The rest is what lanes lose until they have found what
     // they carry, and what stands in their queues at the end.
-    assert!(slow <= whole * 1.05 * 8.0 / 7.0, "{slow} s, {whole} s with four equal lanes");
+    let least = whole * 8.0 / 7.0;
+    let fair = slow[2] <= 1.05 * least && slow[4] <= 1.1 * least;
+    assert!(fair, "{slow:?} s, {whole} s with four equal lanes");
 }
 
 #[test]

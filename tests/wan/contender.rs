@@ -142,7 +142,8 @@ impl Contender {
         let gateways = gateways(lab, arguments)?;
         let mut cells = Vec::new();
         for bytes in sizes {
-            let iterations = if *bytes > COMMON { 1 } else { RUNS };
+            let once = *bytes > COMMON || self != Self::Landbridge;
+            let iterations = if once { 1 } else { RUNS };
             let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
             let seconds = last_to_last(&bench(lab, *bytes, iterations)?);
             let is_cut = seconds.is_empty();
@@ -167,7 +168,7 @@ impl Contender {
         row: &Row,
         window: Option<u64>,
     ) -> Result<Vec<Cell>, LabError> {
-        let set = quinn::Setting { bytes: COMMON, iterations: 3, lanes: 1, mtu: None, window };
+        let set = quinn::Setting { bytes: COMMON, iterations: 1, lanes: 1, mtu: None, window };
         Ok(vec![self.of_common(lab, row, quinn::exchanges(lab, &tools.quinn, &set)?)?])
     }
 
@@ -287,7 +288,7 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
 
-/// Of everybody, up to the common size.
+/// Of ours and of our peers, up to the common size; controls run once.
 const RUNS: u32 = 3;
 
 const GLOO: &str = include_str!("peers/gloo.py");

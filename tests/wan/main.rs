@@ -102,10 +102,8 @@ fn main() -> ExitCode {
     // Last: it minds nothing that runs beside it.
     if measured.asked.arms.contains(&Arm::Virtual) {
         let full = Seeds { held: 20, others: 1 };
-        measured.virtually(&rows, if command.quick { Seeds { held: 1, others: 1 } } else { full });
-        if measured.asked.long {
-            measured.long = beside(long::ALL.len(), |index| long::ALL[index]());
-        }
+        let seeds = if command.quick { Seeds { held: 1, others: 1 } } else { full };
+        measured.virtually(&rows, seeds);
     }
     if command.arm.is_none() {
         let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
@@ -171,20 +169,26 @@ const WITHIN: Duration = Duration::from_secs(45 * 60);
 const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 
 /// Until when what is void is measured again: the other arms want the rest.
-const AGAIN: Duration = Duration::from_secs(31 * 60);
+const AGAIN: Duration = Duration::from_secs(34 * 60);
 /// Of `--quick`.
 const QUICK_AGAIN: Duration = Duration::from_secs(3 * 60);
 
 impl Measured {
     fn virtually(&mut self, rows: &[Row], seeds: Seeds) {
-        let bar = bar(rows.len(), "virtual time");
-        let done = beside(rows.len(), |index| {
-            let cells = simulated::measure(&rows[index], seeds);
+        let long = if self.asked.long { &long::ALL[..] } else { &[] };
+        let count = rows.len() + long.len();
+        let bar = bar(count, "virtual time");
+        let done = beside(count, |index| {
+            let done = match index.checked_sub(rows.len()) {
+                None => (simulated::measure(&rows[index], seeds), None),
+                Some(index) => (vec![], Some(long[index]())),
+            };
             bar.inc(1);
-            cells
+            done
         });
-        for (row, cells) in rows.iter().zip(done) {
-            self.cells.extend(cells.into_iter().map(|cell| (*row, cell)));
+        for (index, (cells, long)) in done.into_iter().enumerate() {
+            self.cells.extend(cells.into_iter().map(|cell| (rows[index], cell)));
+            self.long.extend(long);
         }
         bar.finish_and_clear();
     }

@@ -126,6 +126,9 @@ fn costs(measured: &Measured) -> String {
 
 /// What is to be known of its runs.
 fn told(cell: &Cell) -> String {
+    if let Some(loss) = &cell.cut_from {
+        return format!("not run: cut at {loss} already");
+    }
     match (&cell.void, cell.attempt) {
         (Some(why), attempt) => format!("VOID, attempt {attempt}: {why}"),
         (None, 1) => String::new(),

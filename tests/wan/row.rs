@@ -108,6 +108,8 @@ pub struct Cell {
     pub void: Option<String>,
     /// Those before it were void.
     pub attempt: u32,
+    /// Not run: not one of its runs was done in time with this loss already.
+    pub cut_from: Option<String>,
 }
 
 /// A cell takes no longer than this.
@@ -139,6 +141,21 @@ impl Cell {
             queue_bytes_peak: None,
             void: None,
             attempt: 1,
+            cut_from: None,
         }
+    }
+
+    /// The same with more loss, where nothing of it was done in time.
+    pub fn with_more_loss(&self, less: Fraction) -> Option<Self> {
+        let from = self.cut_from.clone().unwrap_or_else(|| less.to_string());
+        let (cpu_seconds_per_gb, retransmitted_bytes, queue_bytes_peak) = (None, None, None);
+        let cut_from = Some(from);
+        (self.runs == 0 && self.void.is_none()).then(|| Self {
+            cpu_seconds_per_gb,
+            retransmitted_bytes,
+            queue_bytes_peak,
+            cut_from,
+            ..self.clone()
+        })
     }
 }

@@ -3,7 +3,7 @@
 use super::table::table;
 use super::{CommandError, Exit, show, show_json};
 use crate::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
-use crate::daemon::held_first;
+use crate::daemon::{held_first, memory_wanted};
 use clap::Args;
 use hier_collectives::plan::{self, Plan};
 use serde::Serialize;
@@ -126,9 +126,15 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
     let fabric = file.fabric().fabric();
     let of = |gateway: &GatewayConfig| held_first(plan, fabric, gateway.id, jobs.len());
     let most = file.gateways().map(of).max().unwrap_or_default();
+    let short = |gateway: &GatewayConfig| {
+        let wanted = memory_wanted(gateway.memory, of(gateway))?;
+        let GatewayConfig { name, memory, .. } = gateway;
+        Some(format!("; WARNING: {name}: `memory` of {memory} is no bound, {wanted} would be"))
+    };
+    let short: String = file.gateways().filter_map(short).collect();
     format!(
         "{} of {}; jobs: {}; windows and lanes of each take up to {most} of \
-         `memory`, partials what they leave and at least half",
+         `memory`, partials what they leave and at least half{short}",
         gateways.join(", "),
         fabric.name(),
         jobs.join(", ")

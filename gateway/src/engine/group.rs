@@ -155,14 +155,10 @@ impl Group {
         message: Message,
         now: TimeNs,
     ) -> Result<(), PeerError> {
-        match &message {
-            Message::Grant { sequence, tree, limit, .. } => {
-                let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
-                let below = SegmentKey { sequence, tree, segment };
-                trace_segment("granted", (self.id, from), below, 0);
-            }
-            Message::Receipt { key, .. } => trace_segment("receipted", (self.id, from), *key, 0),
-            _ => {}
+        if let Message::Grant { sequence, tree, limit, .. } = &message {
+            let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
+            let below = SegmentKey { sequence, tree, segment };
+            trace_segment("granted", (self.id, from), below, 0);
         }
         self.watch.heard(from, &message, now);
         self.session.handle_message(from, message, now)
@@ -208,7 +204,10 @@ impl Group {
                 self.compute(shared, job, bytes, Box::new(copy));
             }
             Action::Release(scratch) => self.memory.release(scratch),
-            Action::Receipted { from, key } => peers.receipted(from, self.id, key),
+            Action::Receipted { from, key } => {
+                trace_segment("receipted", (self.id, from), key, 0);
+                peers.receipted(from, self.id, key);
+            }
             Action::Cancel(sequence) => {
                 let of_it = self.leases.values().filter(|(other, _)| *other == sequence);
                 of_it.for_each(|(_, cancel)| cancel.cancel());

@@ -24,6 +24,11 @@ impl Order {
         self.over
     }
 
+    /// Whether messages go over a connection, either way: with it some may be lost.
+    pub fn carries(&self, on: ConnectionId) -> bool {
+        self.over == Some(on) || self.is_heard(on)
+    }
+
     /// These lanes are up, lowest first. The connection that our messages go over from now on and
     /// the number to say on it, if that has changed.
     pub fn choose(&mut self, lanes: &BTreeMap<u16, ConnectionId>) -> Option<(ConnectionId, u64)> {
@@ -146,6 +151,7 @@ mod tests {
         assert_eq!(order.choose(&[(1, 11)].into()), Some((11, 2)));
         assert_eq!(order.choose(&[(0, 12), (1, 11)].into()), None);
         assert_eq!(order.over(), Some(11));
+        assert!(order.carries(11) && !order.carries(12), "another lane takes no message with it");
         assert_eq!(order.choose(&[(0, 12)].into()), Some((12, 3)));
     }
 
@@ -159,5 +165,6 @@ mod tests {
         order.choose(&[(0, 11)].into());
         order.hear(1, 11);
         assert!(order.is_heard(11) && !order.is_heard(10));
+        assert!(order.carries(11) && !order.carries(10));
     }
 }

@@ -97,6 +97,14 @@ impl Peer {
     }
 }
 
+/// What went with a lane.
+pub(super) struct Lost {
+    /// Whether it was the last one.
+    pub all: bool,
+    /// Whether messages of either side may be lost.
+    pub messages: bool,
+}
+
 impl Peers {
     pub fn new(
         fabric: Arc<Fabric>,
@@ -170,19 +178,20 @@ impl Peers {
         first
     }
 
-    /// How many lanes are left; `None` when the connection had been replaced.
+    /// `None` when the connection had been replaced.
     pub fn lane_down(
         &mut self,
         id: GatewayId,
         lane: u16,
         connection: ConnectionId,
         why: &str,
-    ) -> Option<u16> {
+    ) -> Option<Lost> {
         let name = self.fabric.gateway(id).name.clone();
         let peer = self.peers.get_mut(&id)?;
         let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
         handle.retire(why);
         peer.lanes.remove(&lane);
+        let messages = peer.order.carries(connection);
         peer.choose();
         peer.has_trouble(lane, why.to_owned());
         let bytes = peer.link.outbox.requeue(connection);
@@ -190,7 +199,7 @@ impl Peers {
             peer.link.outbox.clear();
         }
         warn!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes to send again");
-        u16::try_from(peer.lanes.len()).ok()
+        Some(Lost { all: peer.lanes.is_empty(), messages })
     }
 
     pub fn dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {

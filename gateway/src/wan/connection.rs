@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use units::Span;
 
 /// Control messages that may wait for one lane. The peer reads them always, so that more mean that it
-/// does not: when a lane is lost one is repeated for each segment received of what is under way.
-const CONTROL_QUEUE_MAX: usize = 1 << 20;
+/// does not. What is repeated after a loss is a few for each tree of what is under way.
+const CONTROL_QUEUE_MAX: usize = 1 << 16;
 /// Priority of control over segments.
 const CONTROL_PRIORITY: i32 = 2;
 

@@ -6,7 +6,7 @@ use super::distance::Distance;
 use super::lane::{LaneSpec, PeerLink};
 use super::policy::ControllerKind;
 use super::silence::{self, Watch};
-use hier_collectives::plan;
+use hier_collectives::plan::{self, SEGMENT_BYTES_MAX};
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::Link;
 use quinn::{Connection, VarInt};
@@ -24,7 +24,7 @@ const STRETCH_MIN: Span = Span::from_secs(1);
 /// What one lane may have under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Windows {
-    /// Of one stream: never more than a segment with its parity.
+    /// Of one stream: the longest segment with its parity.
     pub stream: VarInt,
     /// Of all streams that arrive.
     pub receive: VarInt,
@@ -84,8 +84,9 @@ impl Path {
     fn windows_for(&self, carried: &Carried, distance: &Distance, round: Span) -> Windows {
         let farthest = distance.seen().max(distance.rtt());
         let bdp = plan::bdp(&Link { rtt: farthest, ..self.link.clone() }).get();
-        let parity = u64::from(parity_max(self.segment_bytes)) * SHARD_BYTES;
-        let stream = self.segment_bytes + parity + 4096;
+        let stream = stream_bytes(self.segment_bytes);
+        // The plan is the first gateway's, whose fabric file may differ.
+        let longest = stream_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
         let (rate, rtt) = (carried.rate(), distance.rtt().as_secs_f64());
         let besides = held_besides(distance.rtt()).as_secs_f64();
         let held = |round_trips: f64| rate * (round_trips * rtt + besides);
@@ -96,7 +97,7 @@ impl Path {
         Windows {
             // Streams are always read, so these bound nothing but a peer that breaks the
             // rules: grants are our back-pressure.
-            stream: varint(stream),
+            stream: varint(longest),
             receive: varint(3 * bdp + 8 * stream),
             streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
             // Room for more than is in flight, so that a lane that waits is one that is full.
@@ -148,6 +149,11 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
         path.link.rate = peer.rate_now();
         carried.divide(path.part());
     }
+}
+
+/// A segment's payload, parity and header.
+fn stream_bytes(segment: u64) -> u64 {
+    segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
 }
 
 fn held_besides(rtt: Span) -> Span {

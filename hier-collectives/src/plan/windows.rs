@@ -25,7 +25,12 @@ pub fn bdp(link: &Link) -> ByteCount {
 /// segments.
 pub fn early_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
     let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
-    let window = fabric.link(from, to).map_or(0, |link| bdp(link).get());
+    early_over(fabric.link(from, to), plan)
+}
+
+/// The same, over a link of this kind, or inside a region.
+pub fn early_over(link: Option<&Link>, plan: &Plan) -> ByteCount {
+    let window = link.map_or(0, |link| bdp(link).get());
     ByteCount::new(window.max(4 * plan.segment.get()))
 }
 
@@ -51,9 +56,12 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let slow = narrowest.is_some_and(|bytes| 5 * bytes < 256 << 10);
     let least = if slow { 128 << 10 } else { 256 << 10 };
     let wanted = largest / (4 * u64::from(lanes(fabric)));
-    let wanted = wanted.max(narrowest.unwrap_or(0).min(2 << 20)).clamp(least, 4 << 20);
+    let wanted = wanted.max(narrowest.unwrap_or(0).min(2 << 20)).clamp(least, SEGMENT_BYTES_MAX);
     ByteCount::new(1 << wanted.ilog2())
 }
+
+/// The longest segment of any plan.
+pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
 /// As [`segment_bytes`] has it, and less where the plan leaves a pair of gateways so little of their
 /// ports that one segment would take it more than 40 ms: it is the last of its tree for as long, at

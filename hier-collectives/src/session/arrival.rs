@@ -1,5 +1,6 @@
 //! Segments coming in: where their bytes go, and what follows once they are whole.
 
+use super::outbound::Room;
 use super::segment::{Incoming, PartState};
 use super::*;
 use std::collections::btree_map::Entry;
@@ -7,21 +8,20 @@ use std::collections::btree_map::Entry;
 /// What the shortest segment costs: memory comes in pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// Room for what a peer sends unasked.
-pub(super) struct Room {
-    /// Bytes agreed for early segments and for those with parity.
-    agreed: u64,
+/// How far a peer may go with what it sends unasked.
+pub(super) struct Bounds {
+    room: Room,
     /// What a segment is charged at least, however short.
     least: u64,
     trees: u64,
 }
 
-impl Room {
+impl Bounds {
     /// What a peer that keeps the rules never uses up. A failed collective's room is given back
     /// by both sides at different times, so up to twice what is agreed may be in use for a
     /// moment; and each tree of each collective may end with a short segment.
     fn limit(&self) -> u64 {
-        2 * self.agreed + MAX_AHEAD * self.trees * self.least
+        2 * (self.room.early + self.room.tail) + MAX_AHEAD * self.trees * self.least
     }
 }
 
@@ -55,8 +55,8 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
         let me = self.config.me;
-        let room = Room {
-            agreed: self.early_room(from) + self.tail_room(from),
+        let bounds = Bounds {
+            room: self.room_for(from),
             least: PAGE_BYTES.min(active.plan.segment.get()),
             trees: active.roles.len() as u64,
         };
@@ -95,7 +95,7 @@ impl Session {
         }
         incoming.weight = header.weight;
         incoming.parity |= header.parity > 0;
-        self.place(from, key, room)
+        self.place(from, key, &bounds)
     }
 
     /// A stream ended: whole, or cut off.
@@ -138,7 +138,7 @@ impl Session {
         &mut self,
         from: GatewayId,
         key: SegmentKey,
-        room: Room,
+        bounds: &Bounds,
     ) -> Result<Arrival, PeerError> {
         let me = self.config.me;
         let lease = LeaseId(self.core.id());
@@ -192,10 +192,10 @@ impl Session {
                     && early
                     && let Some(peer) = self.peers.get_mut(&from)
                 {
-                    incoming.early_bytes = u64::from(incoming.bytes).max(room.least);
+                    incoming.early_bytes = u64::from(incoming.bytes).max(bounds.least);
                     peer.early_in += incoming.early_bytes;
-                    if peer.early_in > room.limit() {
-                        let (used, room) = (peer.early_in, room.limit());
+                    if peer.early_in > bounds.limit() {
+                        let (used, room) = (peer.early_in, bounds.limit());
                         return Err(PeerError::EarlyOverrun { used, room });
                     }
                 }

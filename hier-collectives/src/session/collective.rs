@@ -6,8 +6,9 @@ use super::segment::{Incoming, PartState};
 use crate::descriptor::{Descriptor, Pattern, SizeClass};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
-use crate::wire::{Message, SegmentKey};
+use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use units::TimeNs;
 
 #[derive(Debug)]
@@ -120,13 +121,26 @@ impl Collective {
                 facts.push(Message::Grant { epoch, sequence, tree: *tree, limit: *limit });
             }
         }
-        for ((from, tree, segment), incoming) in &self.incoming {
-            if *from == peer && incoming.receipted {
-                let key = SegmentKey { sequence, tree: *tree, segment: *segment };
-                facts.push(Message::Receipt { epoch, key });
+        facts.extend(self.receipted(peer).into_iter().map(|(tree, segments)| Message::Receipt {
+            epoch,
+            sequence,
+            tree,
+            segments,
+        }));
+        facts
+    }
+
+    /// What came from a peer and has its receipt: a few ranges of each tree, however much it is.
+    fn receipted(&self, peer: GatewayId) -> Vec<(TreeIndex, Range<u32>)> {
+        let mut ranges: Vec<(TreeIndex, Range<u32>)> = Vec::new();
+        let theirs = self.incoming.iter().filter(|((from, ..), i)| *from == peer && i.receipted);
+        for ((_, tree, SegmentIndex(segment)), _) in theirs {
+            match ranges.last_mut() {
+                Some((last, range)) if last == tree && range.end == *segment => range.end += 1,
+                _ => ranges.push((*tree, *segment..segment.saturating_add(1))),
             }
         }
-        facts
+        ranges
     }
 
     /// Local ranks that get the result; it is made in the first one's slot.

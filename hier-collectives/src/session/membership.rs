@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plan::Tree;
+use crate::topology::LinkState;
 use crate::wire::Message;
 
 /// The gateway that opens epochs: the first by name.
@@ -66,8 +67,8 @@ impl Session {
         }
     }
 
-    /// A lane to a neighbour was lost while others live: repeat everything that it may have taken
-    /// with it. All of it is facts that only grow, so repeating is harmless.
+    /// A lane to a neighbour that messages went over, of either side, was lost while others live:
+    /// repeat everything that it may have taken with it. All of it is facts that only grow, so repeating is harmless.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
         let through: Vec<GatewayId> = self.routes.through(peer).collect();
         through.into_iter().for_each(|id| self.repeat_to(id));
@@ -104,7 +105,7 @@ impl Session {
             if self.config.me == FIRST {
                 messages.push(self.begin_message(active));
             }
-            messages.push(Message::Ready { epoch: self.epoch });
+            messages.push(self.ready_message(peer));
             messages.extend(self.facts_for(peer));
         } else {
             messages.extend(self.end_message());
@@ -207,7 +208,12 @@ impl Session {
         Some(Message::End { epoch: self.epoch, failure })
     }
 
-    pub(super) fn on_ready(&mut self, from: GatewayId, epoch: Epoch, now: TimeNs) {
+    pub(super) fn on_ready(
+        &mut self,
+        from: GatewayId,
+        (epoch, link): (Epoch, Option<LinkState>),
+        now: TimeNs,
+    ) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return;
         };
@@ -216,7 +222,7 @@ impl Session {
         if epoch < peer.ready {
             return;
         }
-        peer.ready = epoch;
+        (peer.ready, peer.link) = (epoch, link);
         if epoch != self.epoch {
             return;
         }
@@ -260,7 +266,8 @@ impl Session {
         self.fail_commits(|_| true, &failure);
         self.active = None;
         for peer in self.peers.values_mut() {
-            *peer = Peer { up: peer.up, ready: peer.ready, ..Peer::default() };
+            let Peer { up, ready, link, .. } = *peer;
+            *peer = Peer { up, ready, link, ..Peer::default() };
         }
         let live: Vec<Sequence> = self.live.keys().copied().collect();
         for sequence in live {
@@ -376,7 +383,7 @@ impl Session {
         self.active = Some(active);
         for (to, peer) in self.peers.iter().filter(|(_, peer)| peer.up) {
             debug_assert!(peer.early_out.is_empty(), "credit starts whole");
-            let ready = Message::Ready { epoch };
+            let ready = self.ready_message(*to);
             for message in begin.clone().into_iter().chain([ready]) {
                 self.core.actions.push_back(Action::Message { to: *to, message });
             }
@@ -389,6 +396,10 @@ impl Session {
                 self.core.actions.push_back(Action::Notify { rank: *rank, event });
             }
         }
+    }
+
+    fn ready_message(&self, to: GatewayId) -> Message {
+        Message::Ready { epoch: self.epoch, link: self.link_to(to).map(LinkState::of) }
     }
 
     fn begin_message(&self, active: &Active) -> Message {

@@ -5,7 +5,8 @@ use super::*;
 use crate::descriptor::SizeClass;
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::repair::parity_shards;
-use crate::topology::Link;
+use crate::topology::{Link, LinkState};
+use std::ops::Range;
 use units::Fraction;
 
 impl Session {
@@ -94,7 +95,7 @@ impl Session {
     }
 
     fn send_of_class(&mut self, class: SizeClass, to: GatewayId, tail: &Tail, now: TimeNs) {
-        let room = class.room(self.early_room(to));
+        let room = class.room(self.room_at(to).early);
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
@@ -155,52 +156,91 @@ impl Session {
         let running = |(_, c): &(&Sequence, &Collective)| c.phase == Phase::Running;
         Tail {
             last: self.live.iter().rfind(running).map(|(sequence, _)| *sequence),
-            bytes: self.tail_room(to),
+            bytes: self.room_at(to).tail,
             loss: self.link_to(to).map_or(Fraction::default(), |link| link.loss),
             mtu: self.config.fabric.mtu(),
         }
     }
 
-    /// Room for segments with parity, from or to a peer.
-    pub(super) fn tail_room(&self, peer: GatewayId) -> u64 {
-        let (Some(active), Some(link)) = (&self.active, self.link_to(peer)) else { return 0 };
-        active.plan.repair(link, self.config.fabric.mtu()).tail_bytes()
+    /// What is kept here for a peer's segments.
+    pub(super) fn room_for(&self, peer: GatewayId) -> Room {
+        self.room_over(self.link_to(peer))
     }
 
-    fn link_to(&self, peer: GatewayId) -> Option<&Link> {
+    /// What may be under way to a peer: what it keeps by its own fabric's link, which need not be
+    /// ours, and no more than we would.
+    fn room_at(&self, peer: GatewayId) -> Room {
+        let (link, said) = (self.link_to(peer), self.peers.get(&peer).and_then(|peer| peer.link));
+        let as_said = |LinkState { rate, rtt, loss }: LinkState| {
+            link.map(|link| Link { rate, rtt, loss, ..link.clone() })
+        };
+        let theirs = said.and_then(as_said);
+        let (ours, theirs) = (self.room_over(link), self.room_over(theirs.as_ref().or(link)));
+        Room { early: ours.early.min(theirs.early), tail: ours.tail.min(theirs.tail) }
+    }
+
+    fn room_over(&self, link: Option<&Link>) -> Room {
+        let Some(Active { plan, .. }) = &self.active else { return Room::default() };
+        let repair = link.map(|link| plan.repair(link, self.config.fabric.mtu()));
+        let tail = repair.map_or(0, |repair| repair.tail_bytes());
+        Room { early: plan::early_over(link, plan).get(), tail }
+    }
+
+    pub(super) fn link_to(&self, peer: GatewayId) -> Option<&Link> {
         let fabric = &self.config.fabric;
         fabric.link(fabric.gateway(self.config.me).region, fabric.gateway(peer).region)
     }
 
-    pub(super) fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
+    pub(super) fn on_receipts(
+        &mut self,
+        from: GatewayId,
+        (sequence, tree): (Sequence, TreeIndex),
+        segments: Range<u32>,
+        now: TimeNs,
+    ) {
+        let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
         if let Some(peer) = self.peers.get_mut(&from) {
-            peer.early_out.remove(&key);
-            peer.tail_out.remove(&key);
+            let keys = key(segments.start)..key(segments.end);
+            for of in [&mut peer.early_out, &mut peer.tail_out] {
+                let theirs: Vec<SegmentKey> = of.range(keys.clone()).map(|(key, _)| *key).collect();
+                for key in &theirs {
+                    of.remove(key);
+                }
+            }
         }
-        self.core.actions.push_back(Action::Receipted { from, key });
-        if let Some(collective) = self.live.get_mut(&key.sequence)
-            && let Some(part) = collective.parts.get_mut(usize::from(key.tree.0))
-            && let Some(outbound) = part.out.get_mut(&from)
-            && key.segment.0 < outbound.next
-            && outbound.receipted.insert(key.segment.0)
-        {
-            self.core.progress = now;
-            let of_partial = outbound.what == Outgoing::Partial;
-            let (hands_up, relays) = (part.only_hands_up(), part.needs_partial_job());
-            let segment = part.segment(key.segment.0);
-            segment.receipts_due -= 1;
-            segment.partial_due -= u16::from(of_partial);
-            if hands_up {
-                self.result_in_place(key, now);
-            } else if of_partial {
-                self.release_if_done(key, now);
-            }
-            if of_partial && relays {
-                self.grant(self.config.me, now);
-            }
+        let live = self.live.get(&sequence);
+        let part = live.and_then(|collective| collective.parts.get(usize::from(tree.0)));
+        let sent = part.and_then(|part| part.out.get(&from)).map_or(0, |out| out.next);
+        for segment in segments.start..segments.end.min(sent) {
+            self.on_receipt(from, key(segment), now);
         }
         self.send_what_may_go(from, now);
-        self.settle(key.sequence, now);
+        self.settle(sequence, now);
+    }
+
+    /// Of a segment that was given out to be sent.
+    fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
+        let Some(collective) = self.live.get_mut(&key.sequence) else { return };
+        let Some(part) = collective.parts.get_mut(usize::from(key.tree.0)) else { return };
+        let Some(outbound) = part.out.get_mut(&from) else { return };
+        if !outbound.receipted.insert(key.segment.0) {
+            return;
+        }
+        self.core.actions.push_back(Action::Receipted { from, key });
+        self.core.progress = now;
+        let of_partial = outbound.what == Outgoing::Partial;
+        let (hands_up, relays) = (part.only_hands_up(), part.needs_partial_job());
+        let segment = part.segment(key.segment.0);
+        segment.receipts_due -= 1;
+        segment.partial_due -= u16::from(of_partial);
+        if hands_up {
+            self.result_in_place(key, now);
+        } else if of_partial {
+            self.release_if_done(key, now);
+        }
+        if of_partial && relays {
+            self.grant(self.config.me, now);
+        }
     }
 
     /// A peer still speaks of a collective that is complete here: the receipts that would let
@@ -209,24 +249,37 @@ impl Session {
         let (Some(active), Some(descriptor)) = (&self.active, self.finished.get(&sequence)) else {
             return;
         };
-        let me = self.config.me;
-        let mut keys = Vec::new();
+        let (me, epoch) = (self.config.me, self.epoch);
+        let mut receipts = Vec::new();
         for (tree, part) in (0..).map(TreeIndex).zip(self.parts_of((active, sequence), descriptor))
         {
-            if part.expects_from(to, me) {
-                let segments = (0..part.count()).map(SegmentIndex);
-                keys.extend(segments.map(|segment| SegmentKey { sequence, tree, segment }));
+            if part.expects_from(to, me) && part.count() > 0 {
+                receipts.push(Message::Receipt {
+                    epoch,
+                    sequence,
+                    tree,
+                    segments: 0..part.count(),
+                });
             }
         }
-        for key in keys {
-            self.send_receipt(to, key);
+        for message in receipts {
+            self.core.actions.push_back(Action::Message { to, message });
         }
     }
 
     pub(super) fn send_receipt(&mut self, to: GatewayId, key: SegmentKey) {
-        let message = Message::Receipt { epoch: self.epoch, key };
+        let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
+        let (epoch, segments) = (self.epoch, segment..segment.saturating_add(1));
+        let message = Message::Receipt { epoch, sequence, tree, segments };
         self.core.actions.push_back(Action::Message { to, message });
     }
+}
+
+/// Bytes of a peer's that are under way beyond grants, and with parity.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Room {
+    pub early: u64,
+    pub tail: u64,
 }
 
 /// The last bytes to a peer: losses before them are made good while they are under way, and
