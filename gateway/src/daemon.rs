@@ -117,7 +117,11 @@ impl Gateway {
         let boot = BootId(u64::from_le_bytes(boot));
         let (me, fabric) = (spec.me, Arc::clone(&spec.fabric));
         let local = local_spec(&spec);
-        let partials = partials(&spec);
+        // A gateway that exchanges with nobody needs no port.
+        let sides = [(spec.listen.wan.clone(), wan_peers), (spec.listen.lan.clone(), lan_peers)];
+        let sides = sides.into_iter().filter_map(|(listen, peers)| Some((listen?, peers)));
+        let sides: Vec<_> = sides.filter(|(_, peers)| !peers.is_empty()).collect();
+        let partials = partials(&spec, sides.len());
         let session = |job: &Job| {
             let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
             let one_in = one_in(&spec.jobs, job.weight);
@@ -144,10 +148,6 @@ impl Gateway {
                 shutdown: shutdown.clone(),
             })
         };
-        // A gateway that exchanges with nobody needs no port.
-        let sides = [(spec.listen.wan, wan_peers), (spec.listen.lan, lan_peers)];
-        let sides = sides.into_iter().filter_map(|(listen, peers)| Some((listen?, peers)));
-        let sides: Vec<_> = sides.filter(|(_, peers)| !peers.is_empty()).collect();
         let threads = threads(&fabric, me, sides.len());
         let sides: Vec<_> = sides.into_iter().zip(threads).map(|(s, t)| lanes(s, t)).collect();
         let channel = (events.clone(), inbox);
@@ -232,13 +232,16 @@ fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item =
     (0..sides).map(move |side| Threads { first: first + side * each, of })
 }
 
-/// What of a gateway's memory windows and lanes hold at most, whatever its jobs do.
-pub fn held_first(plan: &Plan, fabric: &Fabric, me: GatewayId, jobs: usize) -> ByteCount {
+/// What of a gateway's memory the windows of so many jobs and the lanes of so many sides hold at most.
+pub fn held_first(
+    plan: &Plan,
+    fabric: &Fabric,
+    me: GatewayId,
+    (jobs, sides): (usize, usize),
+) -> ByteCount {
     let windows = plan.memory(fabric, me, ByteCount::default()).windows().get();
-    let others = fabric.region(fabric.gateway(me).region).gateways.len() > 1;
-    let sides = 1 + u64::from(others);
-    let lanes = sides * u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
-    ByteCount::new(jobs as u64 * windows + lanes)
+    let lanes = u64::from(plan::lanes(fabric)) * wan::LANE_BYTES.get();
+    ByteCount::new(jobs as u64 * windows + sides as u64 * lanes)
 }
 
 /// The least memory of a gateway that is a bound on what it takes, where this is less: windows and
@@ -249,9 +252,9 @@ pub fn memory_wanted(memory: ByteCount, first: ByteCount) -> Option<ByteCount> {
 
 /// What is for partials of each job, in equal parts, so that none takes another's: what windows and
 /// lanes leave, and at least half of all.
-fn partials(spec: &GatewaySpec) -> ByteCount {
+fn partials(spec: &GatewaySpec, sides: usize) -> ByteCount {
     let (memory, jobs) = (spec.memory.get(), spec.jobs.len());
-    let first = held_first(&spec.plan, &spec.fabric, spec.me, jobs);
+    let first = held_first(&spec.plan, &spec.fabric, spec.me, (jobs, sides));
     let memory_of_all = memory - first.get().min(memory / 2);
     if let Some(wanted) = memory_wanted(spec.memory, first) {
         warn!(

@@ -1,6 +1,7 @@
 //! The long haul: lanes of mutually authenticated QUIC between gateways.
 
 pub mod addresses;
+mod ahead;
 pub mod assemble;
 pub mod capped;
 mod carried;

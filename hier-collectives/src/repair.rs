@@ -21,8 +21,8 @@ const SIGMAS: f64 = 4.0;
 /// More shards of payload than this are not encoded.
 const SHARDS_MAX: u64 = 32_768;
 
-/// Whether the tail of what crosses a link is repaired: part of the choice of a plan, from the fabric
-/// alone, so that both ends make the same.
+/// Whether the tail of what crosses a link is repaired: part of the choice of a plan, from one fabric
+/// file alone. Where those of both ends differ, less of it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repair {
     /// The last bytes of a collective that have parity if it pays.
@@ -75,7 +75,7 @@ fn tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
         lost_again *= link.loss.as_f64();
         rounds += 1;
     }
-    (rounds * (bdp + bdp / 2)).max(4 * segment)
+    bdp.saturating_add(bdp / 2).saturating_mul(rounds).max(4 * segment)
 }
 
 fn packet_bytes(mtu: u16) -> f64 {

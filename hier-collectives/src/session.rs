@@ -23,7 +23,8 @@ mod start;
 mod status;
 
 pub use action::{
-    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, Turn, View,
+    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, Tail,
+    Turn, View,
 };
 pub use commit::COMMITS_MAX;
 pub use deadline::MOVING_EVERY;
@@ -162,9 +163,6 @@ struct Peer {
     joined: Option<Join>,
     /// Segments sent to it beyond its grants, not receipted yet.
     early_out: BTreeMap<SegmentKey, u64>,
-    /// Segments with parity sent to it, not receipted yet: they land before they are added, in
-    /// room as large as that for early ones.
-    tail_out: BTreeMap<SegmentKey, u64>,
     /// Bytes from it beyond our grants or with parity, not consumed yet.
     early_in: u64,
     /// What all its ranks have the results of, as far as it has said.

@@ -1,6 +1,6 @@
 //! Links that change: when the first gateway plans anew, and when it does not.
 
-use super::world::{World, fabric, fabric_with, plan_of, tree};
+use super::world::{World, fabric, fabric_with, line_of_three, plan_of, tree};
 use super::*;
 use crate::ids::RegionId;
 use crate::topology::LinkState;
@@ -179,14 +179,10 @@ fn hear_all(world: &mut World) {
 /// ahead of the other's post is what the other keeps room for.
 #[test]
 fn a_gateway_whose_file_says_more_of_a_link_sends_no_more_than_the_other_keeps_room_for() {
-    let (rate, loss) =
-        (BitRate::from_bits_per_second(1_000_000_000), Fraction::from_ppb(10_000_000));
     let (ranks, segment) = ([1, 1], 128);
     for boaster in 0..2 {
-        let mut fabrics = vec![fabric(&ranks); 2];
-        fabrics[usize::from(boaster)] = fabric_with(&ranks, rate, loss.expect("below 1"));
         let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
-        let mut world = World::with_fabrics(fabrics, plan, 7, 1 << 20);
+        let mut world = World::with_fabrics(boasting(boaster), plan, 7, 1 << 20);
         let (me, other) = (GatewayId(boaster), GatewayId(1 - boaster));
         world.post(RankId(boaster.into()), 0, 40_000);
         world.run();
@@ -195,9 +191,80 @@ fn a_gateway_whose_file_says_more_of_a_link_sends_no_more_than_the_other_keeps_r
         assert!((segment..=kept).contains(&early), "{early} bytes early, {kept} are kept");
         world.post(RankId(u32::from(1 - boaster)), 0, 40_000);
         world.run();
-        for rank in 0..2 {
+        for rank in 0..ranks.len() {
+            let rank = u32::try_from(rank).expect("small");
             assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
         }
         world.assert_clean();
     }
+}
+
+/// And parity goes along with no more than either has room for, whoever boasts.
+#[test]
+fn parity_has_the_room_that_both_files_give() {
+    let plan = Plan { segment: ByteCount::new(64 << 10), ..plan_of(vec![tree(1, &[0, 1], &[])]) };
+    let tails = |fabrics: Vec<Arc<Fabric>>| {
+        let world = World::with_fabrics(fabrics, plan.clone(), 7, 1 << 24);
+        let room = |me: u16| {
+            let (session, other) = (&world.sessions[usize::from(me)], GatewayId(1 - me));
+            (session.room_for(other).tail, session.room_at(other).tail)
+        };
+        [room(0), room(1)]
+    };
+    let boast = tails(vec![boasting(0)[0].clone(); 2]);
+    assert!(boast[0].0 > 0 && boast.iter().all(|(kept, sent)| kept == sent), "{boast:?}");
+    for boaster in 0..2 {
+        let of = tails(boasting(boaster));
+        assert_eq!(of[usize::from(boaster)], (boast[0].0, 0), "the other keeps none");
+        assert_eq!(of[usize::from(1 - boaster)], (0, 0));
+    }
+}
+
+/// Two fabric files, of which one says that the link is fast and loses packets.
+fn boasting(boaster: u16) -> Vec<Arc<Fabric>> {
+    let rate = BitRate::from_bits_per_second(1_000_000_000);
+    let loss = Fraction::from_ppb(10_000_000).expect("below 1");
+    let mut fabrics = vec![fabric(&[1, 1]); 2];
+    fabrics[usize::from(boaster)] = fabric_with(&[1, 1], rate, loss);
+    fabrics
+}
+
+/// A line of three, the first gateway at one end. While nobody is in an epoch there are no facts to
+/// say again: only a Repeat makes the other end join once more, and a lane may take that with it.
+#[test]
+fn a_repeat_that_a_lane_took_with_it_is_said_again() {
+    let (first, middle, last) = (GatewayId(0), GatewayId(1), GatewayId(2));
+    let fabric = line_of_three();
+    let session = |me| {
+        Session::new(SessionConfig {
+            fabric: Arc::clone(&fabric),
+            me,
+            boot: BootId(u64::from(me.0) + 100),
+            plan: plan_of(vec![tree(1, &[1], &[(0, 1), (2, 1)])]),
+            partials: ByteCount::new(1 << 20),
+            one_in: NonZeroU64::MIN,
+        })
+    };
+    let (now, mut between, mut end) = (TimeNs::from_ns(1), session(middle), session(last));
+    let said = |session: &mut Session| -> Vec<(GatewayId, Message)> {
+        let actions = std::iter::from_fn(|| session.poll_action());
+        let said = actions.filter_map(|action| match action {
+            Action::Message { to, message } => Some((to, message)),
+            _ => None,
+        });
+        said.collect()
+    };
+    end.handle_peer_up(middle, now);
+    between.handle_peer_up(last, now);
+    let joins = |said: &[(GatewayId, Message)]| {
+        said.iter().any(|(to, message)| *to == first && matches!(message, Message::Join { .. }))
+    };
+    assert!(joins(&said(&mut end)), "which nobody could pass on yet");
+    between.handle_peer_up(first, now);
+    let repeat = (last, Message::Repeat);
+    assert!(said(&mut between).contains(&repeat), "which a lane takes with it");
+    between.handle_lane_lost(last);
+    assert!(said(&mut between).contains(&repeat));
+    end.handle_message(middle, Message::Repeat, now).expect("fair");
+    assert!(joins(&said(&mut end)));
 }

@@ -3,7 +3,9 @@
 use super::*;
 use crate::ids::SegmentIndex;
 use crate::post::Commit;
+use crate::topology::LinkState;
 use proptest::prelude::*;
+use units::{BitRate, Fraction};
 use world::*;
 
 /// One gateway of two, and what its shell would hold.
@@ -95,7 +97,7 @@ impl Victim {
     fn key(&mut self) -> SegmentKey {
         let sequence = self.sequence();
         let tree = TreeIndex([0, 0, 0, 0, 1, u16::MAX][self.dice.roll(6)]);
-        let segment = SegmentIndex([0, 1, 2, 3, u32::MAX][self.dice.roll(5)]);
+        let segment = SegmentIndex([0, 1, 2, 3, u32::MAX - 1][self.dice.roll(5)]);
         SegmentKey { sequence, tree, segment }
     }
 
@@ -115,7 +117,14 @@ impl Victim {
                 let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
                 Message::Begin { epoch: Epoch(self.number()), next, boots, plan, committed }
             }
-            2 => Message::Ready { epoch, link: None },
+            2 => {
+                let rate = [8_000, 1_000_000, u64::MAX][self.dice.roll(3)];
+                let rtt = [Span::ZERO, Span::from_ms(2), Span::from_secs(60)][self.dice.roll(3)];
+                let loss = Fraction::from_ppb([0, 1, 499_999_999][self.dice.roll(3)]);
+                let rate = BitRate::from_bits_per_second(rate);
+                let link = LinkState { rate, rtt, loss: loss.expect("below 1") };
+                Message::Ready { epoch, link: (self.dice.roll(4) > 0).then_some(link) }
+            }
             3 | 4 => {
                 let rank = RankId([0, 2, 7, u32::MAX][self.dice.roll(4)]);
                 let (descriptor, all) = (self.descriptor(), self.dice.roll(2) == 0);

@@ -61,8 +61,25 @@ pub(super) fn fabric(ranks: &[u32]) -> Arc<Fabric> {
     fabric_with(ranks, BitRate::from_bits_per_second(1_000_000), Fraction::default())
 }
 
-/// Regions with links of this rate and loss.
+/// Regions with links of this rate and loss between all of them.
 pub(super) fn fabric_with(ranks: &[u32], rate: BitRate, loss: Fraction) -> Arc<Fabric> {
+    let pairs =
+        (0..ranks.len()).flat_map(|one| (one + 1..ranks.len()).map(move |other| (one, other)));
+    fabric_of(ranks, pairs.collect(), rate, loss)
+}
+
+/// Three regions of one rank, the second of which is between the others.
+pub(super) fn line_of_three() -> Arc<Fabric> {
+    let rate = BitRate::from_bits_per_second(1_000_000);
+    fabric_of(&[1; 3], vec![(0, 1), (1, 2)], rate, Fraction::default())
+}
+
+fn fabric_of(
+    ranks: &[u32],
+    pairs: Vec<(usize, usize)>,
+    rate: BitRate,
+    loss: Fraction,
+) -> Arc<Fabric> {
     let port = BitRate::from_bits_per_second(1_000_000);
     let wan = Some(WanPort { egress: port, ingress: port });
     let name = |index: usize| format!("r{index}");
@@ -71,17 +88,11 @@ pub(super) fn fabric_with(ranks: &[u32], rate: BitRate, loss: Fraction) -> Arc<F
         speeds: vec![1.0; *ranks as usize],
         gateways: vec![(format!("g{index}"), *ranks, wan)],
     };
-    let mut links = Vec::new();
-    for one in 0..ranks.len() {
-        for other in one + 1..ranks.len() {
-            links.push(LinkSpec {
-                between: (name(one), name(other)),
-                rate,
-                rtt: Span::from_ms(2),
-                loss,
-            });
-        }
-    }
+    let link = |(one, other)| {
+        let between = (name(one), name(other));
+        LinkSpec { between, rate, rtt: Span::from_ms(2), loss }
+    };
+    let links = pairs.into_iter().map(link).collect();
     let regions = ranks.iter().enumerate().map(region).collect();
     Arc::new(Fabric::new("test", 1500, regions, links).expect("valid"))
 }
@@ -223,7 +234,8 @@ impl World {
                     assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
                     self.messages.entry((me, to)).or_default().push_back(message);
                 }
-                Action::Send { to, header, source, turn: _ } => {
+                Action::Send { to, mut header, source, turn: _, tail } => {
+                    header.parity = tail.parity;
                     let stream = Stream { from: me, to, header, source, arrival: None };
                     self.streams.push(stream);
                 }

@@ -297,6 +297,10 @@ impl SegmentHeader {
         if header.parity > parity_max(u64::from(header.bytes)) {
             return Err(DecodeError::Invalid("parity"));
         }
+        // A receipt names the one behind it.
+        if header.key.segment.0 == u32::MAX {
+            return Err(DecodeError::Invalid("segment"));
+        }
         Ok(header)
     }
 }

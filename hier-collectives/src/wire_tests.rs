@@ -32,7 +32,7 @@ fn failures() -> impl Strategy<Value = Failure> {
 }
 
 fn keys() -> impl Strategy<Value = SegmentKey> {
-    (any::<u64>(), any::<u16>(), any::<u32>()).prop_map(|(sequence, tree, segment)| SegmentKey {
+    (any::<u64>(), any::<u16>(), 0..u32::MAX).prop_map(|(sequence, tree, segment)| SegmentKey {
         sequence: Sequence(sequence),
         tree: TreeIndex(tree),
         segment: SegmentIndex(segment),
@@ -73,8 +73,7 @@ fn descriptors() -> impl Strategy<Value = Descriptor> {
 fn receipts() -> impl Strategy<Value = Message> {
     (any::<u64>(), keys(), 1..=u32::MAX).prop_map(|(epoch, key, count)| {
         let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
-        let start = segment.min(u32::MAX - 1);
-        let segments = start..start.saturating_add(count);
+        let segments = segment..segment.saturating_add(count);
         Message::Receipt { epoch: Epoch(epoch), sequence, tree, segments }
     })
 }
@@ -188,6 +187,19 @@ proptest! {
         bytes[at] = to;
         let _ = Message::decode(&bytes);
     }
+}
+
+#[test]
+fn a_segment_that_no_receipt_can_name_is_refused() {
+    let of = |segment| {
+        let (sequence, tree) = (Sequence(1), TreeIndex(0));
+        let key = SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
+        let (epoch, weight) = (Epoch(1), 1.0);
+        let header = SegmentHeader { epoch, key, bytes: 4, digest: 0, weight, parity: 0 };
+        SegmentHeader::decode(&header.encode()).map(|_| ())
+    };
+    assert_eq!(of(u32::MAX), Err(DecodeError::Invalid("segment")));
+    assert_eq!(of(u32::MAX - 1), Ok(()));
 }
 
 #[test]

@@ -140,8 +140,8 @@ fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
 }
 
 /// A tenth of 512 MiB at a tenth of 10 Gbit/s: as many times what the link holds. The whole is a
-/// row of `cargo xtask bench wan`. What is lost last costs a round trip, a fortieth, in some seeds,
-/// twice in one of fourteen.
+/// row of `cargo xtask bench wan`. It was 0.90 to 0.93 while
+/// the parity of the one before took the room of that of the last.
 #[test]
 fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");
@@ -152,5 +152,5 @@ fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
     println!("{rows:?}");
     let closed = |row: &InARow| row.lanes.0 != row.lanes.1 || row.resent.get() > 0;
     assert!(!rows.iter().any(closed), "a connection closed: {rows:?}");
-    assert!(rows[2].eta >= 0.9 && rows[0].eta >= 0.86, "{rows:?}");
+    assert!(rows[0].eta >= 0.93, "{rows:?}");
 }

@@ -1,8 +1,8 @@
 //! Everybody over every link of a lab, and once more what came out void.
 
 use super::Measured;
-use super::contender::{Contender, Tools};
-use super::lab::Ground;
+use super::contender::Contender;
+use super::lab::LabError;
 use super::report;
 use super::row::{Cell, Row};
 use super::verdict::is_bounded;
@@ -25,10 +25,12 @@ struct Task {
     sizes: &'static [u64],
 }
 
-/// Where it is measured, and until when what is void is measured again.
+/// Measures one contender with these sizes over a link.
+type Measure<'a> = dyn Fn(Contender, &Row, &[u64]) -> Result<Vec<Cell>, LabError> + 'a;
+
+/// How it is measured, and until when what is void is measured again.
 pub struct Attempts<'a> {
-    pub tools: &'a Tools,
-    pub ground: Ground,
+    pub how: &'a Measure<'a>,
     pub until: Instant,
     pub bar: &'a ProgressBar,
 }
@@ -72,7 +74,7 @@ impl Attempts<'_> {
             return None;
         }
         self.bar.set_message(format!("{row}: {}", contender.name()));
-        let found = match contender.measure(self.tools, &row, self.ground, sizes) {
+        let found = match (self.how)(contender, &row, sizes) {
             Ok(found) => found,
             Err(error) => {
                 measured.skip(format!("{row}: {}: {error}", contender.name()));
@@ -119,6 +121,89 @@ fn tasks(rows: &[Row], present: &[Contender]) -> Vec<Task> {
 mod tests {
     use super::*;
     use crate::row::COMMON;
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    const GLOO: Contender = Contender::Gloo { congestion: "bbr" };
+
+    /// Measures with cells that say what `void` does of the contender, the row and the attempt; what was
+    /// measured, in order.
+    fn attempts(
+        (rows, until): (&[Row], Instant),
+        void: impl Fn(Contender, &Row, u64, usize) -> bool,
+    ) -> (Vec<(Contender, String, Vec<u64>)>, Measured) {
+        let seen = RefCell::new(Vec::new());
+        let how = |contender: Contender, row: &Row, sizes: &[u64]| {
+            let of = (contender, row.to_string(), sizes.to_vec());
+            seen.borrow_mut().push(of);
+            let seen = seen.borrow();
+            let before =
+                seen.iter().filter(|(who, of, _)| (*who, of) == (contender, &row.to_string()));
+            let attempt = before.count();
+            let cell = |bytes: &u64| Cell {
+                void: void(contender, row, *bytes, attempt).then(|| "late".to_owned()),
+                ..Cell::new(&contender.name(), "lab", *bytes, vec![1.0], 1.0)
+            };
+            Ok(sizes.iter().map(cell).collect())
+        };
+        let (bar, mut measured) = (ProgressBar::hidden(), Measured::default());
+        Attempts { how: &how, until, bar: &bar }.measure(
+            rows,
+            &[Contender::Landbridge, GLOO],
+            &mut measured,
+        );
+        (seen.into_inner(), measured)
+    }
+
+    #[test]
+    fn only_what_was_void_is_measured_again_what_is_bounded_first() {
+        let all = Row::matrix(false);
+        let bounded = |row: &&Row| is_bounded(row, &GLOO.name());
+        let rows = [
+            *all.iter().find(|row| !bounded(row)).expect("no bound"),
+            *all.iter().find(bounded).expect("a bound"),
+        ];
+        let later = Instant::now() + Duration::from_secs(3600);
+        let void = |who: Contender, row: &Row, bytes: u64, attempt: usize| match who {
+            GLOO => attempt < 3,
+            _ => *row == rows[0] && bytes > rows[0].sizes[0] && attempt == 1,
+        };
+        let (seen, measured) = attempts((&rows, later), void);
+        let [unbound, bound] = rows.map(|row| row.to_string());
+        let of = |who, row: &String, sizes: &[u64]| (who, row.clone(), sizes.to_vec());
+        let ours = Contender::Landbridge;
+        let expected = [
+            of(ours, &unbound, rows[0].sizes),
+            of(GLOO, &unbound, &[COMMON]),
+            of(ours, &bound, rows[1].sizes),
+            of(GLOO, &bound, &[COMMON]),
+            // The first size was good.
+            of(ours, &unbound, &rows[0].sizes[1..]),
+            of(GLOO, &bound, &[COMMON]),
+            of(GLOO, &unbound, &[COMMON]),
+            of(GLOO, &bound, &[COMMON]),
+            of(GLOO, &unbound, &[COMMON]),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(measured.cells.len(), rows[0].sizes.len() + rows[1].sizes.len() + 2);
+        assert!(measured.cells.iter().all(|(_, cell)| cell.void.is_none()));
+        let last = measured.cells.iter().map(|(_, cell)| cell.attempt).max();
+        assert_eq!(last, Some(3));
+    }
+
+    #[test]
+    fn what_stays_void_is_shown_so() {
+        let rows = &Row::matrix(false)[..1];
+        let later = Instant::now() + Duration::from_secs(3600);
+        let (seen, measured) = attempts((rows, later), |who, _, _, _| who == GLOO);
+        let gloo = |cell: &Cell| cell.who == GLOO.name();
+        assert_eq!(seen.iter().filter(|(who, ..)| *who == GLOO).count() as u32, ATTEMPTS);
+        let void: Vec<_> = measured.cells.iter().filter(|(_, cell)| cell.void.is_some()).collect();
+        assert!(void.len() == 1 && gloo(&void[0].1) && void[0].1.attempt == ATTEMPTS);
+        let (seen, measured) = attempts((rows, Instant::now()), |_, _, _, _| true);
+        assert_eq!(seen.len(), 2, "all once, whatever the time");
+        assert!(measured.cells.iter().all(|(_, cell)| cell.void.is_some()));
+    }
 
     #[test]
     fn only_what_did_nothing_in_time_is_not_asked_again_with_more_loss() {
@@ -134,7 +219,7 @@ mod tests {
         assert_eq!(of(cell(vec![19.0]), &at(2), 3), None, "slow, but in time");
         assert_eq!(of(cell(vec![]), &at(2), 4), None, "another contender");
         assert_eq!(of(cell(vec![]), &at(0), 3), None, "less loss");
-        assert_eq!(of(cell(vec![]), &rows[13], 3), None, "another link");
+        assert_eq!(of(cell(vec![]), &rows[14], 3), None, "another link");
         let void = Cell { void: Some("late".to_owned()), ..cell(vec![]) };
         assert_eq!(of(void, &at(2), 3), None);
     }

@@ -1,6 +1,6 @@
 //! Who is measured in the lab: we and our peers, each as its users run it.
 
-use super::lab::{Ground, LAB_NETWORK, Lab, LabError, Processes, SITES};
+use super::lab::{Begins, Ground, LAB_NETWORK, Lab, LabError, Processes, SITES};
 use super::quinn;
 use super::row::{COMMON, Cell, Row};
 use super::simulated;
@@ -222,7 +222,9 @@ pub fn gateways(lab: &Lab, arguments: &[&str]) -> Result<Processes, LabError> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    bench(lab, 1 << 20, 1)?;
+    if last_to_last(&bench(lab, 1 << 20, 1)?).is_empty() {
+        return Err(LabError::Failed("the first all-reduce of gateways did not end".to_owned()));
+    }
     Ok(gateways)
 }
 
@@ -247,7 +249,8 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<Value>, LabEr
         command
     };
     let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "bench")?.outputs(lab, "bench")?;
+    let outputs = Processes::start(lab, commands, "bench")?;
+    let outputs = outputs.outputs(lab, "bench", Begins::WithoutAWord)?;
     Ok(outputs.iter().map(|text| parsed(text)).collect())
 }
 
@@ -273,7 +276,7 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
     client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
     client.args(["-t", IPERF_SECONDS]);
     let client = Processes::start(lab, vec![client], "iperf")?;
-    let outputs = client.outputs(lab, "iperf")?;
+    let outputs = client.outputs(lab, "iperf", Begins::WithoutAWord)?;
     let end = &parsed(&outputs[0])["end"];
     let rate = end["sum_received"]["bits_per_second"].as_f64();
     let seconds: Vec<f64> = rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect();
@@ -308,7 +311,8 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Told, LabError> {
         command
     };
     let commands = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "gloo")?.outputs(lab, "gloo")?;
+    let outputs = Processes::start(lab, commands, "gloo")?;
+    let outputs = outputs.outputs(lab, "gloo", Begins::WithALine)?;
     Ok(Told::of(&outputs))
 }
 
@@ -333,7 +337,8 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Told, LabError> {
         command.args(["--mca", name, value]);
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
-    let outputs = Processes::start(lab, vec![command], "mpi")?.outputs(lab, "mpi")?;
+    let outputs = Processes::start(lab, vec![command], "mpi")?;
+    let outputs = outputs.outputs(lab, "mpi", Begins::WithALine)?;
     Ok(Told::of(&outputs))
 }
 

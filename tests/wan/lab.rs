@@ -313,6 +313,15 @@ fn passed(output: &Output) -> Result<(), LabError> {
     }
 }
 
+/// How one knows that the runs of processes have begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// The first of them prints a line then.
+    WithALine,
+    /// They print nothing until they are done, and may take as long as any to set up.
+    WithoutAWord,
+}
+
 /// Processes that end together.
 pub struct Processes(Vec<Child>);
 
@@ -341,13 +350,19 @@ impl Processes {
     /// when it begins, and one after each run, is cut when all its runs together take too long.
     ///
     /// # Errors
-    /// One of them failed, with what it said.
-    pub fn outputs(mut self, lab: &Lab, name: &str) -> Result<Vec<String>, LabError> {
+    /// One of them failed, with what it said; or runs were to begin and did not, which says nothing
+    /// of how long they take.
+    pub fn outputs(
+        mut self,
+        lab: &Lab,
+        name: &str,
+        begins: Begins,
+    ) -> Result<Vec<String>, LabError> {
         let cut = Duration::from_secs(CUT_AFTER_S);
         let read =
             |number: usize, kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
-        let deadline = Instant::now() + SET_UP + cut;
-        let mut begun = None;
+        let started = Instant::now();
+        let mut begun = (begins == Begins::WithoutAWord).then_some(started + SET_UP);
         loop {
             let mut all_done = true;
             for (number, child) in self.0.iter_mut().enumerate() {
@@ -360,14 +375,17 @@ impl Processes {
                 }
             }
             let now = Instant::now();
-            let is_cut = begun.is_some_and(|begun| now.duration_since(begun) > cut);
-            if all_done || is_cut || now > deadline {
+            if all_done || begun.is_some_and(|begun| now > begun + cut) {
                 return Ok((0..self.0.len())
                     .map(|number| read(number, "out"))
                     .collect::<Result<_, _>>()?);
             }
             if begun.is_none() && !read(0, "out")?.is_empty() {
                 begun = Some(now);
+            }
+            if begun.is_none() && now > started + SET_UP {
+                let text = format!("{name}: no run had begun after {SET_UP:?}");
+                return Err(LabError::Failed(text));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -213,7 +213,10 @@ impl Measured {
         }
         let bar = bar(rows.len() * present.len(), ground.name());
         let until = begun + if command.quick { QUICK_AGAIN } else { AGAIN };
-        Attempts { tools: &tools, ground, until, bar: &bar }.measure(rows, &present, self);
+        let how = |contender: Contender, row: &Row, sizes: &[u64]| {
+            contender.measure(&tools, row, ground, sizes)
+        };
+        Attempts { how: &how, until, bar: &bar }.measure(rows, &present, self);
         bar.finish_and_clear();
         Ok(())
     }

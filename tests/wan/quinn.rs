@@ -1,7 +1,7 @@
 //! The exchange over quinn alone, as two processes.
 
 use super::contender::certificates;
-use super::lab::{FABRIC, Ground, Lab, LabError, Processes, SITES};
+use super::lab::{Begins, FABRIC, Ground, Lab, LabError, Processes, SITES};
 use super::told::Told;
 use std::path::Path;
 use std::process::Command;
@@ -51,6 +51,6 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabEr
         command
     };
     let processes = Processes::start(lab, vec![command(0), command(1)], "quinn")?;
-    let outputs = processes.outputs(lab, "quinn")?;
+    let outputs = processes.outputs(lab, "quinn", Begins::WithALine)?;
     Ok(Told::of(&outputs))
 }

@@ -123,7 +123,7 @@ fn seconds(cell: Option<&Cell>, cut: f64) -> Option<f64> {
 }
 
 /// A figure of this cell, unless its run is void, or there was none.
-fn said(cell: Option<&Cell>, figure: impl Fn(&Cell) -> f64) -> Option<f64> {
+fn said<T>(cell: Option<&Cell>, figure: impl Fn(&Cell) -> T) -> Option<T> {
     cell.filter(|cell| cell.void.is_none()).map(figure)
 }
 
@@ -147,7 +147,8 @@ fn apart(measured: &Measured) -> Figures {
     let rows = rows(measured, Arm::Lab).filter(|row| row.rate.bits_per_second() <= 1_000_000_000);
     let of_row = |row: &Row| -> Figures {
         let apart = |bytes| {
-            let eta = |arm| eta(cell(measured, row, (OURS, arm, bytes)));
+            let eta =
+                |arm| said(cell(measured, row, (OURS, arm, bytes)), |cell| cell.eta).flatten();
             let apart = eta(LAB).zip(eta(VIRTUAL)).map(|(lab, simulated)| (lab - simulated).abs());
             (named(row, bytes), apart)
         };
@@ -185,10 +186,12 @@ fn windows(measured: &Measured) -> Figures {
     rows.filter_map(off).collect()
 }
 
+const SEGMENTS_FROM: units::Span = units::Span::from_ms(80);
+
 /// On shorter links one lane's window holds what the link does, and it is about as fast.
 fn segments(measured: &Measured) -> Figures {
     let of_arm = |(arm, name): (Arm, &'static str)| {
-        let rows = rows(measured, arm).filter(|row| row.rtt >= units::Span::from_ms(80));
+        let rows = rows(measured, arm).filter(|row| row.rtt >= SEGMENTS_FROM);
         rows.map(move |row| {
             let whole = cell(measured, row, (ONE_SEGMENT, name, COMMON));
             let ours = cell(measured, row, (OURS, name, COMMON));
@@ -225,7 +228,7 @@ impl Against {
 pub fn is_bounded(row: &Row, who: &str) -> bool {
     let against = [NEAR, FAR, GLOO];
     who == OURS
-        || who == ONE_SEGMENT
+        || (who == ONE_SEGMENT && row.rtt >= SEGMENTS_FROM)
         || against.iter().any(|them| them.counts(row) && them.who.contains(&who))
 }
 
@@ -333,6 +336,25 @@ mod tests {
         assert!(of(whole, None, Some(0.6)), "cut, so slower than ours");
         assert!(!of(whole, Some(0.61), Some(0.6)) && of(whole, Some(1.2), Some(0.6)));
         assert!(!of(whole, None, None));
+    }
+
+    #[test]
+    fn two_that_were_cut_are_not_as_good_as_each_other() {
+        let rows = Row::matrix(false);
+        let row = rows.iter().find(|row| row.rtt >= Span::from_ms(80)).expect("a row at 80 ms");
+        let of = |seconds: Option<f64>| {
+            let cell = |bytes, arm| {
+                let cell = Cell::new(OURS, arm, bytes, vec![1.0], 1.0);
+                (*row, Cell { seconds, eta: seconds, ..cell })
+            };
+            let cells = bulk(row).flat_map(|bytes| [cell(bytes, LAB), cell(bytes, VIRTUAL)]);
+            let (cells, arms) = (cells.collect(), vec![Arm::Lab, Arm::Virtual]);
+            let asked = Asked { rows: vec![*row], arms, long: false };
+            let verdicts = verdicts(&Measured { cells, asked, ..Measured::default() });
+            let found = verdicts.into_iter().find(|verdict| verdict.wanted.contains("apart"));
+            found.expect("a verdict").met
+        };
+        assert!(of(Some(0.9)) && !of(None));
     }
 
     #[test]

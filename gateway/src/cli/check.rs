@@ -124,7 +124,9 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
         .collect();
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
-    let of = |gateway: &GatewayConfig| held_first(plan, fabric, gateway.id, jobs.len());
+    let of = |gateway: &GatewayConfig| {
+        held_first(plan, fabric, gateway.id, (jobs.len(), file.fabric().sides(gateway.id)))
+    };
     let most = file.gateways().map(of).max().unwrap_or_default();
     let short = |gateway: &GatewayConfig| {
         let wanted = memory_wanted(gateway.memory, of(gateway))?;

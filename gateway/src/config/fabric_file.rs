@@ -88,6 +88,22 @@ impl FabricFile {
         lan.or_else(port).map(LaneAddresses::first)
     }
 
+    /// Sides that a gateway has lanes on: its port and the LAN, where it meets somebody there.
+    pub fn sides(&self, me: GatewayId) -> usize {
+        let fabric = &self.fabric;
+        let on_both = |of: &dyn Fn(GatewayId) -> bool, other| of(me) && of(other);
+        let (at_port, on_lan) =
+            (|id| self.lane_addresses(id).is_some(), |id| self.lan_addresses(id).is_some());
+        let region = |id| fabric.gateway(id).region;
+        let over_lan = |id| region(id) == region(me) && on_both(&on_lan, id);
+        let over_port = |id| {
+            let joined = region(id) == region(me) || fabric.link(region(me), region(id)).is_some();
+            joined && on_both(&at_port, id) && !over_lan(id)
+        };
+        let others = || fabric.gateway_ids().filter(|id| *id != me);
+        usize::from(others().any(over_port)) + usize::from(others().any(over_lan))
+    }
+
     /// Whether the file says the MTU; otherwise lanes look for what gets through, up to the
     /// default.
     pub fn mtu_pinned(&self) -> bool {

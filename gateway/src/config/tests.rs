@@ -145,6 +145,16 @@ fn gateways_of_a_region_meet_over_the_lan_or_from_port_to_port() {
     assert_eq!(of(&lan(7400), &lan(7420)), Ok("10.0.0.5:7420".to_owned()));
     assert_eq!(of("", port), Ok("127.0.0.1:7600".to_owned()));
     assert_eq!(of("", &format!("{}{port}", lan(7400))), Ok("127.0.0.1:7600".to_owned()));
+    let sides = |more: &str, second: &str| {
+        of(more, second).expect("a way");
+        let file = RegionFile::load(&directory.path().join("east.toml")).expect("as before");
+        let fabric = file.fabric();
+        ["east-0", "east-1"]
+            .map(|name| fabric.sides(fabric.fabric().gateway_named(name).expect("one")))
+    };
+    assert_eq!(sides("", port), [1, 1]);
+    assert_eq!(sides(&lan(7400), &lan(7420)), [2, 1], "the second has no port");
+    assert_eq!(sides(&lan(7400), &format!("{}{port}", lan(7420))), [2, 2]);
     let faults = |more: &str, second: &str| -> Vec<String> {
         let faults = of(more, second).expect_err("no way").into_iter();
         faults.map(|fault| fault.key).collect()

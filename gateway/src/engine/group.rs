@@ -182,10 +182,10 @@ impl Group {
         let peers = &shared.peers;
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
-            Action::Send { to, header, source, turn } => {
+            Action::Send { to, header, source, turn, tail } => {
                 trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
-                peers.push(to, self.id, (header, turn), payload);
+                peers.push(to, self.id, (header, turn, tail), payload);
             }
             Action::Reduce { job, op, dtype, inputs, out } => {
                 let memory = &mut self.memory;

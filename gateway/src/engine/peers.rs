@@ -10,7 +10,7 @@ use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::routes::Routes;
-use hier_collectives::session::Turn;
+use hier_collectives::session::{Tail, Turn};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -271,11 +271,11 @@ impl Peers {
         &self,
         to: GatewayId,
         group: GroupId,
-        (header, turn): (SegmentHeader, Turn),
+        segment: (SegmentHeader, Turn, Tail),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
-            peer.link.outbox.push(group, header, payload, turn);
+            peer.link.outbox.push(group, segment, payload);
         }
     }
 

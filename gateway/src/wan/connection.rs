@@ -20,8 +20,9 @@ use tracing::{info, warn};
 use units::Span;
 
 /// Control messages that may wait for one lane. The peer reads them always, so that more mean that it
-/// does not. What is repeated after a loss is a few for each tree of what is under way.
-const CONTROL_QUEUE_MAX: usize = 1 << 16;
+/// does not. What is repeated after a loss is, of all that is under way, a few for each tree, and one
+/// for each rank that has posted what another has not.
+const CONTROL_QUEUE_MAX: usize = 1 << 18;
 /// Priority of control over segments.
 const CONTROL_PRIORITY: i32 = 2;
 

@@ -5,7 +5,7 @@ use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
 use hier_collectives::descriptor::SizeClass;
 use hier_collectives::ids::{GroupId, Sequence};
-use hier_collectives::session::Turn;
+use hier_collectives::session::{Tail, Turn};
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -27,6 +27,8 @@ pub struct Outgoing {
     pub payload: MemSlice,
     /// When it goes, among others of its group.
     pub turn: Turn,
+    /// The parity that it has if little enough follows it.
+    pub tail: Tail,
     /// Its place among the segments under way: [`FIRST`] if small, or the order in which they were
     /// pulled.
     pub order: u64,
@@ -103,14 +105,20 @@ impl Outbox {
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Queues a segment.
-    pub fn push(&self, group: GroupId, header: SegmentHeader, payload: MemSlice, turn: Turn) {
+    /// Queues a segment. Its parity is for the pull to say.
+    pub fn push(
+        &self,
+        group: GroupId,
+        (header, turn, tail): (SegmentHeader, Turn, Tail),
+        payload: MemSlice,
+    ) {
         let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
         self.lock().put(Outgoing {
             group,
             header,
             payload,
             turn,
+            tail,
             order: LAST,
             again: false,
             cancel,
@@ -267,9 +275,32 @@ impl State {
         };
         self.pulled += 1;
         outgoing.order = if class == Class::Small { FIRST } else { self.pulled };
+        if !outgoing.again {
+            outgoing.header.parity = self.parity(&outgoing);
+        }
         let flight = Flight { connection, outgoing: outgoing.clone(), stream: None };
         self.flights.insert((outgoing.group, outgoing.header.key), flight);
         Some(outgoing)
+    }
+
+    /// Shards of parity for the next of its group: losses of what much follows are made good while
+    /// that is under way. What it goes ahead of, though it was posted later, ends without it.
+    fn parity(&self, next: &Outgoing) -> u16 {
+        let Tail { parity, room } = next.tail;
+        if parity == 0 {
+            return 0;
+        }
+        let queues =
+            [&self.small, &self.bulk].into_iter().filter_map(|f| f.queues.get(&next.group));
+        let behind = queues
+            .flat_map(BTreeMap::values)
+            .filter(|queued| queued.header.key.sequence >= next.header.key.sequence);
+        let repaired = self.flights.iter().filter(|((group, _), _)| *group == next.group);
+        let repaired = repaired.map(|(_, flight)| &flight.outgoing);
+        let repaired = repaired.filter(|flight| flight.header.parity > 0);
+        let used: u64 = repaired.map(|flight| flight.payload.len()).sum();
+        let follow: u64 = behind.map(|queued| queued.payload.len()).sum();
+        if follow < room && used + next.payload.len() <= room { parity } else { 0 }
     }
 
     fn take_bulk(&mut self) -> Option<Outgoing> {
@@ -420,13 +451,17 @@ mod tests {
     }
 
     fn push(outbox: &Outbox, group: u64, segment: u32, bytes: u32) {
+        push_tail(outbox, group, (segment, bytes), Tail::default());
+    }
+
+    fn push_tail(outbox: &Outbox, group: u64, (segment, bytes): (u32, u32), tail: Tail) {
         let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
         let segment = SegmentIndex(segment);
         let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
         let header =
             SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
         let turn = Turn { class: SizeClass::of(bytes.into()), depth: 0 };
-        outbox.push(GroupId(group), header, arena.whole(), turn);
+        outbox.push(GroupId(group), (header, turn, tail), arena.whole());
     }
 
     fn pulled(outbox: &Outbox, count: usize) -> Vec<(u64, u64)> {
@@ -543,6 +578,70 @@ mod tests {
         push(&outbox, 7, 20, SMALL);
         push(&outbox, 8, 20, MIB);
         assert!(outbox.pull(Class::Small, 1).is_some());
+    }
+
+    /// Ten segments, the last five of which may have parity: as many as there is room for.
+    fn with_tail(outbox: &Outbox, first: u32) {
+        for index in 0..10 {
+            let tail = Tail { parity: 4, room: u64::from(5 * MIB) };
+            let tail = if index < 5 { Tail::default() } else { tail };
+            push_tail(outbox, 7, (first + index, MIB), tail);
+        }
+    }
+
+    fn parities(outbox: &Outbox, count: usize) -> Vec<u16> {
+        let next = |_| outbox.pull(Class::Bulk, 1).expect("queued").header.parity;
+        (0..count).map(next).collect()
+    }
+
+    #[test]
+    fn only_what_little_follows_has_parity() {
+        let outbox = outbox(&[(7, 1)]);
+        with_tail(&outbox, 0);
+        assert_eq!(parities(&outbox, 6), [0, 0, 0, 0, 0, 4]);
+        // Of the four that are left five more follow the last.
+        (10..15).for_each(|segment| push(&outbox, 7, segment, MIB));
+        assert_eq!(parities(&outbox, 9), [0; 9]);
+    }
+
+    #[test]
+    fn what_goes_ahead_of_bulk_that_was_posted_earlier_keeps_its_parity() {
+        let outbox = outbox(&[(7, 1)]);
+        (0..10).for_each(|segment| push(&outbox, 7, segment, MIB));
+        let arena = Arena::anonymous(u64::from(SMALL)).expect("memory");
+        let key =
+            SegmentKey { sequence: Sequence(2), tree: TreeIndex(0), segment: SegmentIndex(0) };
+        let (epoch, bytes) = (Epoch(1), SMALL);
+        let header = SegmentHeader { epoch, key, bytes, digest: 0, weight: 1.0, parity: 0 };
+        let turn = Turn { class: SizeClass::Small, depth: 0 };
+        let tail = Tail { parity: 4, room: u64::from(5 * MIB) };
+        outbox.push(GroupId(7), (header, turn, tail), arena.whole());
+        assert_eq!(outbox.pull(Class::Small, 1).expect("queued").header.parity, 4);
+    }
+
+    #[test]
+    fn parity_has_as_much_room_as_was_said_until_receipts_come() {
+        let outbox = outbox(&[(7, 1)]);
+        with_tail(&outbox, 0);
+        assert_eq!(parities(&outbox, 10)[5..], [4; 5]);
+        with_tail(&outbox, 10);
+        assert_eq!(parities(&outbox, 6), [0; 6]);
+        let key = |segment| SegmentKey {
+            sequence: Sequence(1),
+            tree: TreeIndex(0),
+            segment: SegmentIndex(segment),
+        };
+        [0, 8, 9].iter().for_each(|segment| outbox.receipted((GroupId(7), key(*segment))));
+        assert_eq!(parities(&outbox, 4), [4, 4, 0, 0]);
+    }
+
+    #[test]
+    fn what_a_lost_lane_had_goes_again_as_it_was() {
+        let outbox = outbox(&[(7, 1)]);
+        with_tail(&outbox, 0);
+        parities(&outbox, 10);
+        outbox.requeue(1);
+        assert_eq!(parities(&outbox, 10), [0, 0, 0, 0, 0, 4, 4, 4, 4, 4]);
     }
 
     #[test]

@@ -1,27 +1,26 @@
 //! Segments over a connection, one unidirectional stream each.
 
+use super::ahead::{self, AHEAD_BYTES, Ahead, Piece};
 use super::assemble::Assembler;
 use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
 use super::parity::{self, Arrived};
 use super::rate::{FIRST, LAST};
 use super::silence::{self, Watch};
-use super::{CANCELLED, DISCARDED, PROTOCOL};
+use super::{CANCELLED, DISCARDED, PROTOCOL, windows};
 use crate::engine::{Event, Placement, trace_segment};
 use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::session::{LeaseId, MOVING_EVERY};
 use hier_collectives::wire::SegmentHeader;
-use quinn::{Chunk, Connection, RecvStream, SendStream};
+use quinn::{Connection, RecvStream, SendStream};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use units::Span;
-
-/// What stands ahead of the payload.
-const AHEAD_BYTES: u64 = (GroupId::BYTES + SegmentHeader::BYTES) as u64;
 
 /// Pulls segments of a class and sends them until the connection ends; returns why.
 pub(super) async fn send_all(
@@ -37,7 +36,7 @@ pub(super) async fn send_all(
         peer.outbox.ready(class).await;
         let order = if class == Class::Small { FIRST } else { LAST };
         let limit = peer.rate.limit();
-        limit.take(AHEAD_BYTES.min(limit.cell_bytes()), order).await;
+        limit.take((AHEAD_BYTES as u64).min(limit.cell_bytes()), order).await;
         let Some(outgoing) = peer.outbox.pull(class, id) else { continue };
         let bytes = outgoing.payload.len();
         let counters = &peer.metrics;
@@ -99,51 +98,72 @@ impl Writer<'_> {
     ) -> Result<(), quinn::WriteError> {
         let _ = stream.set_priority(i32::from(class == Class::Small));
         let Outgoing { group, header, payload, order, .. } = outgoing;
-        stream.write_all(&group.0.to_be_bytes()).await?;
-        stream.write_all(&header.encode()).await?;
+        let ahead = ahead::encode(group, &header);
+        stream.write_all(&ahead).await?;
         let payload = payload.into_bytes();
+        let end = payload.len() as u64;
         if header.parity == 0 {
-            self.write_at_rate(stream, payload, order).await?;
+            self.write_at_rate(stream, (0, payload), &ahead, order).await?;
         } else {
             let (made, parity) = oneshot::channel();
             let of = payload.clone();
             let work = move || drop(made.send(parity::make(&of, header.parity)));
             let making = self.spec.host.compute(Box::new(work));
-            self.write_at_rate(stream, payload, order).await?;
+            self.write_at_rate(stream, (0, payload), &ahead, order).await?;
             // A segment without its parity is as good, while nothing is lost.
             let _ = making.await;
             let parity = parity.await.unwrap_or_default();
             self.peer.metrics.parity_bytes.inc_by(parity.len() as u64);
-            self.write_at_rate(stream, parity.into(), order).await?;
+            self.write_at_rate(stream, (end, parity.into()), &ahead, order).await?;
         }
         let _ = stream.finish();
         Ok(())
     }
 
+    /// Bytes of payload and parity from an offset on, and where it is due what stands ahead again.
     async fn write_at_rate(
         &mut self,
         stream: &mut SendStream,
-        mut rest: Bytes,
+        (mut offset, mut rest): (u64, Bytes),
+        again: &Ahead,
         order: u64,
     ) -> Result<(), quinn::WriteError> {
         let limit = self.peer.rate.limit();
         while !rest.is_empty() {
             let cell = usize::try_from(limit.cell_bytes()).unwrap_or(usize::MAX);
-            let mut cell = rest.split_to(cell.min(rest.len()));
+            let cell = rest.split_to(cell.min(rest.len()));
             limit.take(cell.len() as u64, order).await;
-            if order == FIRST {
-                let bytes = cell.len() as u64;
-                stream.write_chunk(cell).await?;
-                self.watch.limits.hand(bytes);
-                continue;
+            let end = offset + cell.len() as u64;
+            // One cell all the same: a bucket with room for no other would be emptied by a part.
+            let (before, after) = ahead::around(offset, cell);
+            self.write_cell(stream, before, order).await?;
+            if let Some(after) = after {
+                stream.write_all(again).await?;
+                self.write_cell(stream, after, order).await?;
             }
-            while !cell.is_empty() {
-                let room = self.room(cell.len()).await;
-                // Small segments do not say what a lane can carry.
-                let _waiting = self.watch.waiting(&*self.spec.host);
-                stream.write_chunk(cell.split_to(room)).await?;
-                self.watch.limits.hand(room as u64);
-            }
+            offset = end;
+        }
+        Ok(())
+    }
+
+    async fn write_cell(
+        &mut self,
+        stream: &mut SendStream,
+        mut cell: Bytes,
+        order: u64,
+    ) -> Result<(), quinn::WriteError> {
+        if order == FIRST {
+            let bytes = cell.len() as u64;
+            stream.write_chunk(cell).await?;
+            self.watch.limits.hand(bytes);
+            return Ok(());
+        }
+        while !cell.is_empty() {
+            let room = self.room(cell.len()).await;
+            // Small segments do not say what a lane can carry.
+            let _waiting = self.watch.waiting(&*self.spec.host);
+            stream.write_chunk(cell.split_to(room)).await?;
+            self.watch.limits.hand(room as u64);
         }
         Ok(())
     }
@@ -202,11 +222,9 @@ async fn receive(
     mut stream: RecvStream,
 ) -> Result<(), String> {
     // Reset, or the lane died: the segment comes again.
-    let Some((ahead, early)) = ahead(&mut stream).await else { return Ok(()) };
-    let (group, header) = ahead.split_at(GroupId::BYTES);
-    let group = GroupId(u64::from_be_bytes(group.try_into().expect("split there")));
-    let header = SegmentHeader::decode(header.try_into().expect("the rest"));
-    let header = header.map_err(|error| error.to_string())?;
+    let most = windows::stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
+    let Some((ahead, early)) = ahead::read(&mut stream, most).await? else { return Ok(()) };
+    let (group, header) = ahead::decode(&ahead).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
     let event = Event::Arrival { from, id, group, header, reply };
     if spec.events.send(event).await.is_err() {
@@ -258,24 +276,6 @@ async fn receive(
     received.map(|_| ())
 }
 
-/// What stands ahead of the payload, and payload that came before that was whole. In any order from
-/// the first byte on: quinn that goes over to it later gives bytes again that were read already, if
-/// it holds them a second time.
-async fn ahead(stream: &mut RecvStream) -> Option<([u8; AHEAD_BYTES as usize], Vec<Chunk>)> {
-    let (mut ahead, mut have, mut early) = ([0; AHEAD_BYTES as usize], 0, Vec::new());
-    while have < ahead.len() {
-        let Chunk { offset, mut bytes } = stream.read_chunk(usize::MAX, false).await.ok()??;
-        let first = usize::try_from(offset).unwrap_or(usize::MAX).min(ahead.len());
-        let part = bytes.split_to(bytes.len().min(ahead.len() - first));
-        ahead[first..first + part.len()].copy_from_slice(&part);
-        have += part.len();
-        if !bytes.is_empty() {
-            early.push(Chunk { offset: offset + part.len() as u64, bytes });
-        }
-    }
-    Some((ahead, early))
-}
-
 /// How a segment's stream ended for the receiver.
 enum Received {
     /// All of it is in place.
@@ -292,7 +292,7 @@ enum Received {
 /// Reads the payload as it comes, in any order, after what came early.
 async fn pump(
     spec: &LaneSpec,
-    (stream, mut early): (&mut RecvStream, Vec<Chunk>),
+    (stream, mut pieces): (&mut RecvStream, Vec<Piece>),
     assembler: &mut Assembler,
     (group, lease, header): (GroupId, LeaseId, &SegmentHeader),
 ) -> Result<Received, String> {
@@ -301,45 +301,45 @@ async fn pump(
     let mut arrived = (header.parity > 0).then(|| Arrived::new(bytes, header.parity));
     let mut received = 0;
     loop {
-        let (next, waited) = match early.pop() {
-            Some(chunk) => (Ok(Some(chunk)), false),
-            None => noting_waits(stream.read_chunk(usize::MAX, false)).await,
-        };
-        match next {
-            Ok(Some(chunk)) => {
-                let offset = chunk.offset.checked_sub(AHEAD_BYTES);
-                let fits = offset.is_some_and(|offset| match &mut arrived {
-                    None => assembler.put(offset, &chunk.bytes),
-                    Some(arrived) => {
-                        let payload = bytes.saturating_sub(offset).min(chunk.bytes.len() as u64);
-                        let payload = &chunk.bytes[..payload as usize];
-                        let put = payload.is_empty() || assembler.put(offset, payload);
-                        put && arrived.put(offset, &chunk.bytes)
-                    }
-                });
-                if !fits {
-                    return Err("a segment longer than its header says".to_owned());
-                }
-                received += chunk.bytes.len() as u64;
-                // What is here comes without waits, and the clock need not be asked for each packet.
-                if waited && spec.host.now() >= tell_at {
-                    tell_at = spec.host.now() + MOVING_EVERY;
-                    let _ = spec.events.send(Event::Moving { group, lease }).await;
-                }
-                match arrived.take() {
-                    Some(seen) if seen.is_whole() => {
-                        return Ok(Received::Whole { restored: false });
-                    }
-                    Some(seen) if seen.can_restore() => return Ok(Received::Restorable(seen)),
-                    seen => arrived = seen,
-                }
+        for piece in pieces.drain(..) {
+            if !put(assembler, arrived.as_mut(), bytes, &piece) {
+                return Err("a segment longer than its header says".to_owned());
             }
+            received += piece.bytes.len() as u64;
+        }
+        match arrived.take() {
+            Some(seen) if seen.is_whole() => return Ok(Received::Whole { restored: false }),
+            Some(seen) if seen.can_restore() => return Ok(Received::Restorable(seen)),
+            seen => arrived = seen,
+        }
+        let (next, waited) = noting_waits(stream.read_chunk(usize::MAX, false)).await;
+        // What is here comes without waits, and the clock need not be asked for each packet.
+        if waited && spec.host.now() >= tell_at {
+            tell_at = spec.host.now() + MOVING_EVERY;
+            let _ = spec.events.send(Event::Moving { group, lease }).await;
+        }
+        match next {
+            Ok(Some(chunk)) => pieces.extend(ahead::pieces(chunk)),
             Ok(None) if received == bytes => return Ok(Received::Whole { restored: false }),
             Ok(None) => return Err("a segment shorter than its header says".to_owned()),
             // Reset, or the lane died.
             Err(_) => return Ok(Received::CutOff),
         }
     }
+}
+
+/// Puts bytes of a segment of `bytes` bytes of payload where they belong. False when they reach beyond
+/// it and its parity.
+fn put(
+    assembler: &mut Assembler,
+    arrived: Option<&mut Arrived>,
+    bytes: u64,
+    piece: &Piece,
+) -> bool {
+    let Piece { offset, bytes: here } = piece;
+    let Some(arrived) = arrived else { return assembler.put(*offset, here) };
+    let payload = &here[..bytes.saturating_sub(*offset).min(here.len() as u64) as usize];
+    (payload.is_empty() || assembler.put(*offset, payload)) && arrived.put(*offset, here)
 }
 
 /// What comes of it, and whether that had to be waited for.

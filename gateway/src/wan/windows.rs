@@ -151,8 +151,8 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
     }
 }
 
-/// A segment's payload, parity and header.
-fn stream_bytes(segment: u64) -> u64 {
+/// A segment's payload and parity, and what stands ahead of it.
+pub(super) fn stream_bytes(segment: u64) -> u64 {
     segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
 }
 

@@ -69,6 +69,17 @@ pub struct Turn {
     pub depth: u32,
 }
 
+/// Parity that a segment near the end of what is under way has, if nothing that follows hides its
+/// losses when it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tail {
+    /// Shards of it; 0 for none.
+    pub parity: u16,
+    /// None either where so many bytes wait behind the segment, or where it would make more than so
+    /// many whose parity went along and that no receipt has come for.
+    pub room: u64,
+}
+
 /// What the shell is to do. Actions are independent of each other unless they name the same
 /// job, lease or scratch.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +102,8 @@ pub enum Action {
         source: View,
         /// When it goes.
         turn: Turn,
+        /// The parity that goes along.
+        tail: Tail,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
     Reduce {

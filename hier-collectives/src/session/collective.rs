@@ -110,8 +110,10 @@ impl Collective {
         }
         let mut facts = Vec::new();
         if let Some((_, descriptor)) = self.descriptor {
+            // Of all of them one says as much as each would.
             let all = self.posts.len() == ranks.len();
-            facts.extend(self.posts.keys().map(|rank| {
+            let posts = self.posts.keys().take(if all { 1 } else { usize::MAX });
+            facts.extend(posts.map(|rank| {
                 let rank = *rank;
                 Message::Announce { epoch, sequence, rank, descriptor, all }
             }));
@@ -168,7 +170,7 @@ impl Collective {
     /// Whether something was given out to be sent that no receipt has come for.
     pub fn sends_due(&self) -> bool {
         let outs = self.parts.iter().flat_map(|part| part.out.values());
-        outs.into_iter().any(|out| out.receipted.len() < out.next as usize)
+        outs.into_iter().any(|out| !out.due.is_empty())
     }
 
     /// What the buffers of local ranks hold if it ends now, in words.

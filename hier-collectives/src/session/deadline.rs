@@ -155,7 +155,7 @@ impl Session {
         words.extend(count(from).map(|what| format!("{what} from gateway {name}")));
         let to = parts().filter_map(|(tree, part)| Some((tree, part, part.out.get(&peer)?)));
         let to = to.flat_map(|(tree, part, out)| {
-            missing(tree, part, move |index| index < out.next && !out.receipted.contains(&index))
+            missing(tree, part, move |index| out.due.contains(&index))
         });
         words.extend(count(to).map(|what| format!("receipts of {what} by gateway {name}")));
         words

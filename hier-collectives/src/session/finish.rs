@@ -130,7 +130,6 @@ impl Session {
         }
         for peer in self.peers.values_mut() {
             peer.early_out.retain(|key, _| key.sequence != sequence);
-            peer.tail_out.retain(|key, _| key.sequence != sequence);
         }
     }
 }

@@ -68,11 +68,16 @@ impl Session {
     }
 
     /// A lane to a neighbour that messages went over, of either side, was lost while others live:
-    /// repeat everything that it may have taken with it. All of it is facts that only grow, so repeating is harmless.
+    /// repeat everything that it may have taken with it. All of it is facts that only grow, so
+    /// repeating is harmless.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
         let through: Vec<GatewayId> = self.routes.through(peer).collect();
         through.into_iter().for_each(|id| self.repeat_to(id));
         self.ask_to_repeat(peer);
+        if self.routes.is_partial() {
+            // The lane may have taken a Repeat with it.
+            self.core.actions.push_back(Action::Message { to: peer, message: Message::Repeat });
+        }
     }
 
     /// What others sent through here to a neighbour may be lost; they cannot know.

@@ -90,12 +90,11 @@ impl Session {
         if !self.ready_peers().contains(&to) {
             return;
         }
-        let tail = self.tail(to);
-        SizeClass::ALL.into_iter().for_each(|class| self.send_of_class(class, to, &tail, now));
+        SizeClass::ALL.into_iter().for_each(|class| self.send_of_class(class, to, now));
     }
 
-    fn send_of_class(&mut self, class: SizeClass, to: GatewayId, tail: &Tail, now: TimeNs) {
-        let room = class.room(self.room_at(to).early);
+    fn send_of_class(&mut self, class: SizeClass, to: GatewayId, now: TimeNs) {
+        let (room, repaired) = (class.room(self.room_at(to).early), self.repaired(class, to));
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
         };
@@ -123,14 +122,10 @@ impl Session {
                         peer.early_out.insert(key, bytes);
                     }
                     let left = u64::from(part.count() - index) * bytes;
-                    let used: u64 = peer.tail_out.values().sum();
-                    let fits = used + bytes <= tail.bytes;
-                    let parity = tail.parity(*sequence, left, bytes).filter(|_| fits).unwrap_or(0);
-                    if parity > 0 {
-                        peer.tail_out.insert(key, bytes);
-                    }
+                    let tail = repaired.tail(*sequence, left, bytes);
                     if let Some(outbound) = part.out.get_mut(&to) {
                         outbound.next += 1;
+                        outbound.due.insert(index);
                     }
                     if collective.timing.wan_begin == TimeNs::default() {
                         collective.timing.wan_begin = now;
@@ -141,21 +136,23 @@ impl Session {
                         bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
                         digest: descriptor.digest(),
                         weight: source.weight,
-                        parity,
+                        // Whoever hands it to a lane sees what follows.
+                        parity: 0,
                     };
                     let source = source.view;
                     let turn = Turn { class, depth: depth(index, part.count()) };
-                    self.core.actions.push_back(Action::Send { to, header, source, turn });
+                    self.core.actions.push_back(Action::Send { to, header, source, turn, tail });
                 }
             }
         }
     }
 
-    /// What of the bytes to a peer is worth repairing.
-    fn tail(&self, to: GatewayId) -> Tail {
-        let running = |(_, c): &(&Sequence, &Collective)| c.phase == Phase::Running;
-        Tail {
-            last: self.live.iter().rfind(running).map(|(sequence, _)| *sequence),
+    /// What of a class's bytes to a peer is worth repairing.
+    fn repaired(&self, class: SizeClass, to: GatewayId) -> Repaired {
+        let behind =
+            |(_, c): &(&Sequence, &Collective)| c.phase == Phase::Running && c.class() >= class;
+        Repaired {
+            last: self.live.iter().rfind(behind).map(|(sequence, _)| *sequence),
             bytes: self.room_at(to).tail,
             loss: self.link_to(to).map_or(Fraction::default(), |link| link.loss),
             mtu: self.config.fabric.mtu(),
@@ -169,7 +166,7 @@ impl Session {
 
     /// What may be under way to a peer: what it keeps by its own fabric's link, which need not be
     /// ours, and no more than we would.
-    fn room_at(&self, peer: GatewayId) -> Room {
+    pub(super) fn room_at(&self, peer: GatewayId) -> Room {
         let (link, said) = (self.link_to(peer), self.peers.get(&peer).and_then(|peer| peer.link));
         let as_said = |LinkState { rate, rtt, loss }: LinkState| {
             link.map(|link| Link { rate, rtt, loss, ..link.clone() })
@@ -201,31 +198,34 @@ impl Session {
         let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
         if let Some(peer) = self.peers.get_mut(&from) {
             let keys = key(segments.start)..key(segments.end);
-            for of in [&mut peer.early_out, &mut peer.tail_out] {
-                let theirs: Vec<SegmentKey> = of.range(keys.clone()).map(|(key, _)| *key).collect();
-                for key in &theirs {
-                    of.remove(key);
-                }
+            let theirs: Vec<_> = peer.early_out.range(keys).map(|(key, _)| *key).collect();
+            for key in &theirs {
+                peer.early_out.remove(key);
             }
         }
         let live = self.live.get(&sequence);
         let part = live.and_then(|collective| collective.parts.get(usize::from(tree.0)));
-        let sent = part.and_then(|part| part.out.get(&from)).map_or(0, |out| out.next);
-        for segment in segments.start..segments.end.min(sent) {
-            self.on_receipt(from, key(segment), now);
+        let out = part.and_then(|part| part.out.get(&from));
+        let due = out.into_iter().flat_map(|out| out.due.range(segments.clone()));
+        let due: Vec<SegmentKey> = due.copied().map(key).collect();
+        let mut relayed = false;
+        for key in due {
+            relayed |= self.on_receipt(from, key, now);
+        }
+        if relayed {
+            self.grant(self.config.me, now);
         }
         self.send_what_may_go(from, now);
         self.settle(sequence, now);
     }
 
-    /// Of a segment that was given out to be sent.
-    fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) {
-        let Some(collective) = self.live.get_mut(&key.sequence) else { return };
-        let Some(part) = collective.parts.get_mut(usize::from(key.tree.0)) else { return };
-        let Some(outbound) = part.out.get_mut(&from) else { return };
-        if !outbound.receipted.insert(key.segment.0) {
-            return;
-        }
+    /// The first of a segment that was given out to be sent. True when memory for what is passed on
+    /// may have room again.
+    fn on_receipt(&mut self, from: GatewayId, key: SegmentKey, now: TimeNs) -> bool {
+        let Some(collective) = self.live.get_mut(&key.sequence) else { return false };
+        let Some(part) = collective.parts.get_mut(usize::from(key.tree.0)) else { return false };
+        let Some(outbound) = part.out.get_mut(&from) else { return false };
+        outbound.due.remove(&key.segment.0);
         self.core.actions.push_back(Action::Receipted { from, key });
         self.core.progress = now;
         let of_partial = outbound.what == Outgoing::Partial;
@@ -238,9 +238,7 @@ impl Session {
         } else if of_partial {
             self.release_if_done(key, now);
         }
-        if of_partial && relays {
-            self.grant(self.config.me, now);
-        }
+        of_partial && relays
     }
 
     /// A peer still speaks of a collective that is complete here: the receipts that would let
@@ -284,8 +282,8 @@ pub(super) struct Room {
 
 /// The last bytes to a peer: losses before them are made good while they are under way, and
 /// losses of a collective that another follows while that one's are.
-struct Tail {
-    /// The last collective under way.
+struct Repaired {
+    /// The last collective under way that does not go ahead.
     last: Option<Sequence>,
     /// How many.
     bytes: u64,
@@ -293,11 +291,13 @@ struct Tail {
     mtu: u16,
 }
 
-impl Tail {
-    /// Shards of parity for a segment with `left` bytes to go, itself among them.
-    fn parity(&self, sequence: Sequence, left: u64, bytes: u64) -> Option<u16> {
-        let worth_it = self.last == Some(sequence) && left <= self.bytes;
-        worth_it.then(|| parity_shards(bytes, self.loss, self.mtu))
+impl Repaired {
+    /// Of a segment with `left` bytes to go, itself among them.
+    fn tail(&self, sequence: Sequence, left: u64, bytes: u64) -> Tail {
+        if self.last != Some(sequence) || left > self.bytes {
+            return Tail::default();
+        }
+        Tail { parity: parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
     }
 }
 

@@ -68,7 +68,8 @@ pub(super) struct Segment {
 pub(super) struct Outbound {
     pub what: Outgoing,
     pub next: u32,
-    pub receipted: BTreeSet<u32>,
+    /// Those given out that no receipt has come for.
+    pub due: BTreeSet<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +111,7 @@ impl PartState {
         let part = if phases.up || phases.down { part } else { part.none() };
         let mut out = BTreeMap::new();
         let mut add = |peer, what| {
-            out.insert(peer, Outbound { what, next: 0, receipted: BTreeSet::new() });
+            out.insert(peer, Outbound { what, next: 0, due: BTreeSet::new() });
         };
         match &role.above {
             Above::Parent(parent) if phases.up => add(*parent, Outgoing::Partial),

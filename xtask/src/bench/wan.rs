@@ -42,8 +42,10 @@ fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
          Processor time is that of both gateways over whole runs; the others measure their own, of \
          both sides, while they are timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
-         A cell's runs together are cut at 20 s, and what did not do one in time is not run with more \
-         loss on the same link; it is shown as cut. Controls run once, ours and peers three times. The same as JSON: [{name}.json]({name}.json).\n\n![eta against RTT]({name}.svg)\n\n{tables}"
+         What takes longer than 20 s is cut: of peers and bare quinn a cell's runs together, of \
+         gateways each. Who did not do one run in time is not run with more loss on the same link, \
+         and shown as cut. Peers run three times, and we up to 64 MiB; all else runs once. \
+         The same as JSON: [{name}.json]({name}.json).\n\n![eta against RTT]({name}.svg)\n\n{tables}"
     );
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
 }
