@@ -44,7 +44,7 @@ pub fn segment_header() -> Vec<Vec<u8>> {
     let headers = [
         header(1.0, 1 << 20, 0, 0),
         header(2.5, 64, 7, 1),
-        header(0.0, 0, u32::MAX, 0),
+        header(0.0, 0, u32::MAX - 1, 0),
         header(1.0, 1 << 20, 9, most),
     ];
     headers.iter().map(|header| of_a_group(&header.encode())).collect()

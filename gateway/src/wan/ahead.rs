@@ -6,6 +6,7 @@ use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GroupId;
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, RecvStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Its length.
 pub(super) const AHEAD_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
@@ -52,33 +53,60 @@ pub(super) struct Piece {
     pub bytes: Bytes,
 }
 
+/// What a connection's streams hold of segments whose header is missing.
+#[derive(Debug)]
+pub(super) struct Unheaded {
+    bytes: AtomicU64,
+    most: u64,
+}
+
+/// Segments of the longest kind of which a connection may hold all but the header: in a fair peer's
+/// both copies are rarely missing at once.
+const UNHEADED_MAX: u64 = 4;
+/// What a chunk holds at least: the datagram that it came in.
+const CHUNK_BYTES: u64 = 2048;
+
+impl Unheaded {
+    /// Of a connection whose longest stream is as long.
+    pub fn new(longest: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), most: UNHEADED_MAX * longest }
+    }
+}
+
 /// The first copy that was whole, and what came before that; `None` when the stream ends first.
 ///
 /// # Errors
-/// The peer's fault: more than `most` bytes, and neither copy.
+/// The peer's fault: its streams hold more than they may without a header.
 pub(super) async fn read(
     stream: &mut RecvStream,
-    most: u64,
+    unheaded: &Unheaded,
 ) -> Result<Option<(Ahead, Vec<Piece>)>, String> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::new(unheaded);
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         let whole = gathered.put(chunk);
         if let Some(ahead) = whole {
-            return Ok(Some((ahead, gathered.early)));
+            return Ok(Some((ahead, std::mem::take(&mut gathered.early))));
         }
-        if gathered.bytes > most {
-            return Err("a segment longer than any, without a header".to_owned());
+        if gathered.is_too_much() {
+            return Err("too much of segments without a header".to_owned());
         }
     }
     Ok(None)
 }
 
 /// As much as is here before either copy is.
-#[derive(Debug, Default)]
-struct Gathered {
+#[derive(Debug)]
+struct Gathered<'u> {
     copies: [Copy; 2],
     early: Vec<Piece>,
     bytes: u64,
+    unheaded: &'u Unheaded,
+}
+
+impl Drop for Gathered<'_> {
+    fn drop(&mut self) {
+        self.unheaded.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -93,10 +121,20 @@ impl Default for Copy {
     }
 }
 
-impl Gathered {
+impl<'u> Gathered<'u> {
+    fn new(unheaded: &'u Unheaded) -> Self {
+        Self { copies: Default::default(), early: Vec::new(), bytes: 0, unheaded }
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.unheaded.bytes.load(Ordering::Relaxed) > self.unheaded.most
+    }
+
     /// One of the copies, if it is whole with this: quinn gives no byte twice.
     fn put(&mut self, chunk: Chunk) -> Option<Ahead> {
-        self.bytes += chunk.bytes.len() as u64;
+        let held = CHUNK_BYTES.max(chunk.bytes.len() as u64);
+        self.bytes += held;
+        self.unheaded.bytes.fetch_add(held, Ordering::Relaxed);
         let mut whole = None;
         for (place, copy) in PLACES.into_iter().zip(&mut self.copies) {
             let (first, part) = within(&chunk, place, place + AHEAD_BYTES as u64);
@@ -143,7 +181,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_cut_and_mixed_at_will_comes_together_again(
-            length in prop_oneof![0_usize..40_000, 16_200_usize..16_500],
+            length in prop_oneof![0_usize..40_000, 16_330_usize..16_335, 16_382_usize..16_438],
             cuts in proptest::collection::vec(any::<usize>(), 0..20),
             turn in any::<usize>(),
         ) {
@@ -162,16 +200,18 @@ mod tests {
             let mut chunks: Vec<Chunk> = cuts.windows(2).map(chunk).collect();
             let turn = turn % chunks.len();
             chunks.rotate_left(turn);
-            let (mut gathered, mut first) = (Gathered::default(), None);
+            let unheaded = Unheaded::new(1);
+            let (mut gathered, mut first) = (Gathered::new(&unheaded), None);
             for chunk in chunks {
                 let whole = gathered.put(chunk);
                 first = first.or(whole);
             }
             prop_assert_eq!(first, Some(ahead));
             let mut got = vec![0; length];
-            for Piece { offset, bytes } in gathered.early {
+            for Piece { offset, bytes } in &gathered.early {
+                let offset = *offset;
                 let at = offset as usize;
-                got[at..at + bytes.len()].copy_from_slice(&bytes);
+                got[at..at + bytes.len()].copy_from_slice(bytes);
             }
             prop_assert!(got == payload);
         }
@@ -182,7 +222,8 @@ mod tests {
         let ahead: Ahead = std::array::from_fn(|i| i as u8);
         let sent = stream(&ahead, &[7; 40_000]);
         for lost in PLACES.map(|place| place as usize) {
-            let mut gathered = Gathered::default();
+            let unheaded = Unheaded::new(1);
+            let mut gathered = Gathered::new(&unheaded);
             let chunk = |offset: usize, bytes: &[u8]| Chunk {
                 offset: offset as u64,
                 bytes: Bytes::copy_from_slice(bytes),
@@ -191,5 +232,23 @@ mod tests {
             let whole = here.into_iter().find_map(|here| gathered.put(here));
             assert_eq!(whole, Some(ahead), "without byte {lost}");
         }
+    }
+
+    /// However short what comes: it holds the datagram.
+    #[test]
+    fn streams_without_a_header_hold_so_much_together_and_give_it_back() {
+        let unheaded = Unheaded::new(CHUNK_BYTES);
+        let mut streams = [Gathered::new(&unheaded), Gathered::new(&unheaded)];
+        for offset in 100..102 {
+            for stream in &mut streams {
+                let bytes = Bytes::from_static(&[0]);
+                assert_eq!(stream.put(Chunk { offset, bytes }), None);
+            }
+            assert!(!streams[1].is_too_much());
+        }
+        streams[0].put(Chunk { offset: 200, bytes: Bytes::from_static(&[0]) });
+        assert!(streams[1].is_too_much());
+        drop(streams);
+        assert!(!Gathered::new(&unheaded).is_too_much());
     }
 }

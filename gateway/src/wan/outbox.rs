@@ -290,16 +290,19 @@ impl State {
         if parity == 0 {
             return 0;
         }
-        let queues =
-            [&self.small, &self.bulk].into_iter().filter_map(|f| f.queues.get(&next.group));
-        let behind = queues
-            .flat_map(BTreeMap::values)
-            .filter(|queued| queued.header.key.sequence >= next.header.key.sequence);
-        let repaired = self.flights.iter().filter(|((group, _), _)| *group == next.group);
-        let repaired = repaired.map(|(_, flight)| &flight.outgoing);
-        let repaired = repaired.filter(|flight| flight.header.parity > 0);
-        let used: u64 = repaired.map(|flight| flight.payload.len()).sum();
-        let follow: u64 = behind.map(|queued| queued.payload.len()).sum();
+        let fairs = [&self.small, &self.bulk].into_iter();
+        let queues = fairs.filter_map(|fair| fair.queues.get(&next.group));
+        let queued: Vec<&Outgoing> = queues.flat_map(BTreeMap::values).collect();
+        let flights = self.flights.iter().filter(|((group, _), _)| *group == next.group);
+        let gone = flights.map(|(_, flight)| &flight.outgoing);
+        let bytes_of = |some: &mut dyn Iterator<Item = &Outgoing>| -> u64 {
+            some.map(|outgoing| outgoing.payload.len()).sum()
+        };
+        // Of what a lost lane had, the receiver may hold a part.
+        let repaired = gone.chain(queued.iter().copied()).filter(|one| one.header.parity > 0);
+        let used = bytes_of(&mut repaired.into_iter());
+        let behind = |one: &&Outgoing| one.header.key.sequence >= next.header.key.sequence;
+        let follow = bytes_of(&mut queued.iter().copied().filter(behind));
         if follow < room && used + next.payload.len() <= room { parity } else { 0 }
     }
 
@@ -455,13 +458,22 @@ mod tests {
     }
 
     fn push_tail(outbox: &Outbox, group: u64, (segment, bytes): (u32, u32), tail: Tail) {
+        push_of(outbox, GroupId(group), (1, segment, bytes), tail);
+    }
+
+    fn push_of(
+        outbox: &Outbox,
+        group: GroupId,
+        (sequence, segment, bytes): (u64, u32, u32),
+        tail: Tail,
+    ) {
         let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
-        let segment = SegmentIndex(segment);
-        let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment };
+        let (sequence, segment) = (Sequence(sequence), SegmentIndex(segment));
+        let key = SegmentKey { sequence, tree: TreeIndex(0), segment };
         let header =
             SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
         let turn = Turn { class: SizeClass::of(bytes.into()), depth: 0 };
-        outbox.push(GroupId(group), (header, turn, tail), arena.whole());
+        outbox.push(group, (header, turn, tail), arena.whole());
     }
 
     fn pulled(outbox: &Outbox, count: usize) -> Vec<(u64, u64)> {
@@ -608,14 +620,8 @@ mod tests {
     fn what_goes_ahead_of_bulk_that_was_posted_earlier_keeps_its_parity() {
         let outbox = outbox(&[(7, 1)]);
         (0..10).for_each(|segment| push(&outbox, 7, segment, MIB));
-        let arena = Arena::anonymous(u64::from(SMALL)).expect("memory");
-        let key =
-            SegmentKey { sequence: Sequence(2), tree: TreeIndex(0), segment: SegmentIndex(0) };
-        let (epoch, bytes) = (Epoch(1), SMALL);
-        let header = SegmentHeader { epoch, key, bytes, digest: 0, weight: 1.0, parity: 0 };
-        let turn = Turn { class: SizeClass::Small, depth: 0 };
         let tail = Tail { parity: 4, room: u64::from(5 * MIB) };
-        outbox.push(GroupId(7), (header, turn, tail), arena.whole());
+        push_of(&outbox, GroupId(7), (2, 0, SMALL), tail);
         assert_eq!(outbox.pull(Class::Small, 1).expect("queued").header.parity, 4);
     }
 
@@ -641,6 +647,10 @@ mod tests {
         with_tail(&outbox, 0);
         parities(&outbox, 10);
         outbox.requeue(1);
+        // What goes ahead of them finds their room taken.
+        let tail = Tail { parity: 4, room: u64::from(5 * MIB) };
+        push_of(&outbox, GroupId(7), (2, 0, SMALL), tail);
+        assert_eq!(outbox.pull(Class::Small, 1).expect("queued").header.parity, 0);
         assert_eq!(parities(&outbox, 10), [0, 0, 0, 0, 0, 4, 4, 4, 4, 4]);
     }
 

@@ -1,6 +1,6 @@
 //! Segments over a connection, one unidirectional stream each.
 
-use super::ahead::{self, AHEAD_BYTES, Ahead, Piece};
+use super::ahead::{self, AHEAD_BYTES, Ahead, Piece, Unheaded};
 use super::assemble::Assembler;
 use super::lane::{LaneSpec, PeerLink};
 use super::outbox::{Class, ConnectionId, Outgoing};
@@ -134,7 +134,8 @@ impl Writer<'_> {
             let cell = rest.split_to(cell.min(rest.len()));
             limit.take(cell.len() as u64, order).await;
             let end = offset + cell.len() as u64;
-            // One cell all the same: a bucket with room for no other would be emptied by a part.
+            // One cell all the same: a bucket with room for no other would be emptied by a part. The few
+            // bytes between the parts are not bought.
             let (before, after) = ahead::around(offset, cell);
             self.write_cell(stream, before, order).await?;
             if let Some(after) = after {
@@ -198,12 +199,15 @@ pub(super) async fn receive_all(
     id: ConnectionId,
     connection: &Connection,
 ) -> String {
+    let longest = windows::stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
+    let unheaded = Arc::new(Unheaded::new(longest));
     loop {
         match connection.accept_uni().await {
             Ok(stream) => {
                 let (task_spec, connection) = (Arc::clone(spec), connection.clone());
+                let unheaded = Arc::clone(&unheaded);
                 let task = async move {
-                    if let Err(why) = receive(&task_spec, from, id, stream).await {
+                    if let Err(why) = receive(&task_spec, (from, id), stream, &unheaded).await {
                         connection.close(PROTOCOL.into(), why.as_bytes());
                     }
                 };
@@ -217,13 +221,12 @@ pub(super) async fn receive_all(
 /// Receives one segment. An error is the peer's breach of protocol.
 async fn receive(
     spec: &LaneSpec,
-    from: GatewayId,
-    id: ConnectionId,
+    (from, id): (GatewayId, ConnectionId),
     mut stream: RecvStream,
+    unheaded: &Unheaded,
 ) -> Result<(), String> {
     // Reset, or the lane died: the segment comes again.
-    let most = windows::stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
-    let Some((ahead, early)) = ahead::read(&mut stream, most).await? else { return Ok(()) };
+    let Some((ahead, early)) = ahead::read(&mut stream, unheaded).await? else { return Ok(()) };
     let (group, header) = ahead::decode(&ahead).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
     let event = Event::Arrival { from, id, group, header, reply };
@@ -313,17 +316,17 @@ async fn pump(
             seen => arrived = seen,
         }
         let (next, waited) = noting_waits(stream.read_chunk(usize::MAX, false)).await;
-        // What is here comes without waits, and the clock need not be asked for each packet.
-        if waited && spec.host.now() >= tell_at {
-            tell_at = spec.host.now() + MOVING_EVERY;
-            let _ = spec.events.send(Event::Moving { group, lease }).await;
-        }
         match next {
             Ok(Some(chunk)) => pieces.extend(ahead::pieces(chunk)),
             Ok(None) if received == bytes => return Ok(Received::Whole { restored: false }),
             Ok(None) => return Err("a segment shorter than its header says".to_owned()),
             // Reset, or the lane died.
             Err(_) => return Ok(Received::CutOff),
+        }
+        // What is here comes without waits, and the clock need not be asked for each packet.
+        if waited && spec.host.now() >= tell_at {
+            tell_at = spec.host.now() + MOVING_EVERY;
+            let _ = spec.events.send(Event::Moving { group, lease }).await;
         }
     }
 }
