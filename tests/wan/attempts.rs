@@ -38,24 +38,37 @@ pub struct Attempts<'a> {
 impl Attempts<'_> {
     /// All of `present` over all of `rows`, one after the other, so that a busy spell meets all.
     /// Then, while there is time, what the emulator called void, whoever it is of: what a bound is
-    /// about before the rest, each time in another lab. What stays void is shown as it was last.
+    /// about until it is good, and only then the rest, each time in another lab. What stays void is
+    /// shown as it was last.
     pub fn measure(&self, rows: &[Row], present: &[Contender], measured: &mut Measured) {
-        let mut tasks = tasks(rows, present);
         let mut cells = Cells::new();
-        for attempt in 1..=ATTEMPTS {
-            let mut again = Vec::new();
-            for task in tasks {
-                if attempt > 1 && Instant::now() >= self.until {
-                    break;
-                }
-                again.extend(self.attempt(task, attempt, &mut cells, measured));
-                self.bar.inc(1);
+        let void = self.round(tasks(rows, present), 1, &mut cells, measured);
+        let bounded = |task: &Task| is_bounded(&task.row, &task.contender.name());
+        let (bounded, rest) = void.into_iter().partition::<Vec<_>, _>(bounded);
+        for mut tasks in [bounded, rest] {
+            for attempt in 2..=ATTEMPTS {
+                self.bar.inc_length(tasks.len() as u64);
+                tasks = self.round(tasks, attempt, &mut cells, measured);
             }
-            again.sort_by_key(|task| !is_bounded(&task.row, &task.contender.name()));
-            self.bar.inc_length(again.len() as u64);
-            tasks = again;
         }
         measured.cells.extend(cells.into_values());
+    }
+
+    /// Measures each once, after the first attempt only while there is time; returns what is left.
+    fn round(
+        &self,
+        tasks: Vec<Task>,
+        attempt: u32,
+        cells: &mut Cells,
+        measured: &mut Measured,
+    ) -> Vec<Task> {
+        let in_time = |_: &Task| attempt == 1 || Instant::now() < self.until;
+        let mut left = Vec::new();
+        for task in tasks.into_iter().take_while(in_time) {
+            left.extend(self.attempt(task, attempt, cells, measured));
+            self.bar.inc(1);
+        }
+        left
     }
 
     /// Measures what is left of a task once; returns it with what is left after that.
@@ -180,8 +193,8 @@ mod tests {
             // The first size was good.
             of(ours, &unbound, &rows[0].sizes[1..]),
             of(GLOO, &bound, &[COMMON]),
-            of(GLOO, &unbound, &[COMMON]),
             of(GLOO, &bound, &[COMMON]),
+            of(GLOO, &unbound, &[COMMON]),
             of(GLOO, &unbound, &[COMMON]),
         ];
         assert_eq!(seen, expected);
