@@ -12,12 +12,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
 use tokio::sync::Barrier;
 use units::ByteCount;
 
 /// Exchange a buffer with a peer over quinn, add what comes, and print a line of JSON to begin with,
-/// and one with the seconds and processor time of each exchange.
+/// and one for each exchange with its post, its result and its processor time.
 #[derive(Debug, Clone, Parser)]
 #[command(after_help = "Example: bare-quinn --keys keys --fabric bench --me east-0 --peer west-0 \
                         --at 127.0.0.1:7000 --dial 127.0.0.1:7100 --size '64 MiB'")]
@@ -72,29 +71,31 @@ fn main() -> ExitCode {
     let warm = Arc::new(Barrier::new(usize::from(command.lanes) + 1));
     let lanes: Vec<_> = (0..command.lanes)
         .map(|lane| {
-            let (command, warm, (told, seconds)) = (command.clone(), Arc::clone(&warm), channel());
-            (seconds, std::thread::spawn(move || run(&command, lane, &warm, &told)))
+            let (command, warm, (told, spans)) = (command.clone(), Arc::clone(&warm), channel());
+            (spans, std::thread::spawn(move || run(&command, lane, &warm, &told)))
         })
         .collect();
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("no driver").block_on(warm.wait());
     let mut before = cpu_seconds();
-    println!("{}", json!({ "seconds": [] }));
+    println!("{}", json!({ "posted_ns": [], "ready_ns": [] }));
     for _ in 0..command.iterations {
-        let of_lane = |(seconds, _): &(Receiver<f64>, _)| seconds.recv().ok();
-        let Some(slowest) = lanes.iter().map(of_lane).try_fold(0.0, |a, b| Some(b?.max(a))) else {
-            break;
-        };
+        let of_lane = |(spans, _): &(Receiver<[u64; 2]>, _)| spans.recv().ok();
+        let last = |a: [u64; 2], b: Option<[u64; 2]>| b.map(|b| [a[0].max(b[0]), a[1].max(b[1])]);
+        let Some([posted, ready]) = lanes.iter().map(of_lane).try_fold([0; 2], last) else { break };
         let now = cpu_seconds();
-        println!("{}", json!({ "seconds": [slowest], "cpu_seconds": now - before }));
+        let cpu_seconds = now - before;
+        let line =
+            json!({ "posted_ns": [posted], "ready_ns": [ready], "cpu_seconds": cpu_seconds });
+        println!("{line}");
         before = now;
     }
     let whole = lanes.into_iter().all(|(_, lane)| lane.join().is_ok());
     if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One lane, in this thread; tells of the seconds of each exchange.
-fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<f64>) {
+/// One lane, in this thread; tells when each exchange began and ended.
+fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<[u64; 2]>) {
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -111,7 +112,7 @@ async fn exchanges(
     command: &Command,
     lane: u16,
     warm: &Barrier,
-    told: &Sender<f64>,
+    told: &Sender<[u64; 2]>,
 ) -> Result<(), BareError> {
     let settings = Settings { mtu: command.mtu, window: command.window.map(ByteCount::get) };
     let file = |name: &str| command.keys.join(name);
@@ -155,9 +156,9 @@ async fn exchanges(
     // Not by blocking: what the peer waits for may not have left yet.
     warm.wait().await;
     for _ in 0..command.iterations {
-        let begin = Instant::now();
+        let posted = now_ns();
         exchange(&connection, &mine, (&mine, &mut sum)).await?;
-        let _ = told.send(begin.elapsed().as_secs_f64());
+        let _ = told.send([posted, now_ns()]);
     }
     let packet = connection.stats().path.current_mtu;
     if command.mtu.is_some_and(|mtu| mtu != packet) {
@@ -171,6 +172,12 @@ async fn exchanges(
     connection.close(0u8.into(), b"done");
     endpoint.wait_idle().await;
     Ok(())
+}
+
+/// By the clock that all processes of this machine read.
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Of this process, user and system.

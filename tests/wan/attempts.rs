@@ -2,6 +2,7 @@
 
 use super::Measured;
 use super::contender::Contender;
+use super::interrupt;
 use super::lab::LabError;
 use super::report;
 use super::row::{Cell, Row};
@@ -62,7 +63,8 @@ impl Attempts<'_> {
         cells: &mut Cells,
         measured: &mut Measured,
     ) -> Vec<Task> {
-        let in_time = |_: &Task| attempt == 1 || Instant::now() < self.until;
+        let in_time =
+            |_: &Task| !interrupt::came() && (attempt == 1 || Instant::now() < self.until);
         let mut left = Vec::new();
         for task in tasks.into_iter().take_while(in_time) {
             left.extend(self.attempt(task, attempt, cells, measured));

@@ -85,9 +85,13 @@ impl Contender {
     pub fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
             Self::Landbridge | Self::OneSegment | Self::Cubic | Self::Quinn { .. } => None,
-            Self::Iperf { .. } => (!runs("iperf3")).then_some("iperf3 is not installed"),
-            Self::Gloo { .. } => tools.python.is_none().then_some("no Python with torch"),
-            Self::OpenMpi { .. } => tools.mpi.is_none().then_some("no mpicc and mpirun"),
+            Self::Iperf { .. } => (!runs("iperf3")).then_some("install iperf3"),
+            Self::Gloo { .. } => tools.python.is_none().then_some(
+                "no torch in target/peers/torch: install python3-venv, and see that pip can have it",
+            ),
+            Self::OpenMpi { .. } => tools.mpi.is_none().then_some(
+                "no mpicc and mpirun: install openmpi-bin and libopenmpi-dev",
+            ),
         }
     }
 
@@ -140,12 +144,13 @@ impl Contender {
         arguments: &[&str],
     ) -> Result<Vec<Cell>, LabError> {
         let gateways = gateways(lab, arguments)?;
-        let mut cells = Vec::new();
+        let (mut cells, mut lost) = (Vec::new(), lost_packets(lab));
         for bytes in sizes {
             let once = *bytes > COMMON || self != Self::Landbridge;
             let iterations = if once { 1 } else { RUNS };
-            let (cpu, before) = (gateways.cpu_seconds(), lost_packets(lab));
-            let seconds = last_to_last(&bench(lab, *bytes, iterations)?);
+            let cpu = gateways.cpu_seconds();
+            let seconds = bench(lab, *bytes, iterations)?;
+            let cpu = gateways.cpu_seconds() - cpu;
             let is_cut = seconds.is_empty();
             let mut cell = self.cell(lab, row, *bytes, seconds)?;
             if is_cut {
@@ -153,9 +158,11 @@ impl Contender {
                 break;
             }
             let moved = *bytes as f64 * f64::from(iterations) / 1e9;
-            cell.cpu_seconds_per_gb = Some((gateways.cpu_seconds() - cpu) / moved);
-            let lost = lost_packets(lab).zip(before).map(|(after, before)| after - before);
-            cell.retransmitted_bytes = lost.map(|packets| packets * 1433 / u64::from(iterations));
+            cell.cpu_seconds_per_gb = Some(cpu / moved).filter(|_| cpu >= CPU_SECONDS_MIN);
+            let before = std::mem::replace(&mut lost, lost_packets(lab));
+            let packets = lost.zip(before).map(|(after, before)| after - before);
+            let of_run = |packets| packets * simulated::PACKET_PAYLOAD / u64::from(iterations);
+            cell.retransmitted_bytes = packets.map(of_run);
             cells.push(cell);
         }
         Ok(cells)
@@ -222,7 +229,7 @@ pub fn gateways(lab: &Lab, arguments: &[&str]) -> Result<Processes, LabError> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    if last_to_last(&bench(lab, 1 << 20, 1)?).is_empty() {
+    if bench(lab, 1 << 20, 1)?.is_empty() {
         return Err(LabError::Failed("the first all-reduce of gateways did not end".to_owned()));
     }
     Ok(gateways)
@@ -239,8 +246,8 @@ pub fn certificates(lab: &Lab) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Ranks that all-reduce; what each tells, which is nothing where it takes too long.
-pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<Value>, LabError> {
+/// Seconds of all-reduces, from the last post to the last result; none where they take too long.
+pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<f64>, LabError> {
     let command = |(rank, site): (usize, &&str)| {
         let mut command = lab.landbridge_at(site);
         command.args(["bench", "all-reduce", "--json", "--config"]);
@@ -249,13 +256,13 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<Value>, LabEr
         command
     };
     let commands: Vec<Command> = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "bench")?;
-    let outputs = outputs.outputs(lab, "bench", Begins::WithoutAWord)?;
-    Ok(outputs.iter().map(|text| parsed(text)).collect())
+    let ranks = Processes::start(lab, commands, "bench")?;
+    Ok(ranks.told(lab, "bench", Begins::WithoutAWord)?.seconds)
 }
 
 /// What the lanes of both gateways have lost so far.
 fn lost_packets(lab: &Lab) -> Option<u64> {
+    std::thread::sleep(simulated::COUNTED_WITHIN);
     let of_site = |site: &&str| {
         let mut command = lab.landbridge_at(site);
         command.args(["status", "--json", "--config"]).arg(lab.path(&format!("{site}.toml")));
@@ -277,8 +284,11 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
     client.args(["-t", IPERF_SECONDS]);
     let client = Processes::start(lab, vec![client], "iperf")?;
     let outputs = client.outputs(lab, "iperf", Begins::WithoutAWord)?;
-    let end = &parsed(&outputs[0])["end"];
+    let end = &parsed(&outputs.texts[0])["end"];
     let rate = end["sum_received"]["bits_per_second"].as_f64();
+    if outputs.complete && rate.is_none() {
+        return Err(LabError::Failed("iperf: tells of no rate".to_owned()));
+    }
     let seconds: Vec<f64> = rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect();
     // Both ends tell how much of one processor they took.
     let sides = ["host_total", "remote_total"];
@@ -290,6 +300,9 @@ fn iperf(lab: &Lab, flows: u32) -> Result<Told, LabError> {
 
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
+
+/// The kernel counts processor time in hundredths of a second: less than this is mostly rounding.
+const CPU_SECONDS_MIN: f64 = 0.2;
 
 /// Of ours and of our peers, up to the common size; controls run once.
 const RUNS: u32 = 3;
@@ -311,9 +324,8 @@ fn gloo(lab: &Lab, python: &Path) -> Result<Told, LabError> {
         command
     };
     let commands = SITES.iter().enumerate().map(command).collect();
-    let outputs = Processes::start(lab, commands, "gloo")?;
-    let outputs = outputs.outputs(lab, "gloo", Begins::WithALine)?;
-    Ok(Told::of(&outputs))
+    let ranks = Processes::start(lab, commands, "gloo")?;
+    ranks.told(lab, "gloo", Begins::WithALine)
 }
 
 fn open_mpi(lab: &Lab, program: &Path) -> Result<Told, LabError> {
@@ -337,24 +349,8 @@ fn open_mpi(lab: &Lab, program: &Path) -> Result<Told, LabError> {
         command.args(["--mca", name, value]);
     }
     command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
-    let outputs = Processes::start(lab, vec![command], "mpi")?;
-    let outputs = outputs.outputs(lab, "mpi", Begins::WithALine)?;
-    Ok(Told::of(&outputs))
-}
-
-/// From the last post to the last result: all ranks read one clock.
-pub fn last_to_last(reports: &[Value]) -> Vec<f64> {
-    let instants = |report: &Value, key| -> Vec<u64> {
-        let instants = report[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        instants.iter().filter_map(Value::as_u64).collect()
-    };
-    let last = |key| {
-        let all = reports.iter().map(|report| instants(report, key));
-        all.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect())
-    };
-    let (posted, ready) = (last("posted_ns"), last("ready_ns"));
-    let pairs = posted.unwrap_or_default().into_iter().zip(ready.unwrap_or_default());
-    pairs.map(|(posted, ready)| ready.saturating_sub(posted) as f64 / 1e9).collect()
+    let ranks = Processes::start(lab, vec![command], "mpi")?;
+    ranks.told(lab, "mpi", Begins::WithALine)
 }
 
 fn parsed(text: &str) -> Value {

@@ -1,6 +1,6 @@
 //! What a gigabyte costs both gateways in processor time, beside quinn alone.
 
-use super::contender::{Tools, bench, gateways, last_to_last};
+use super::contender::{Tools, bench, gateways};
 use super::lab::{Lab, LabError, Processes};
 use super::quinn::{self, Setting};
 use super::row::{CUT_AFTER_S, Row};
@@ -70,7 +70,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
 fn of_gateways(lab: &Lab, gateways: &Processes) -> Result<(Vec<f64>, f64), LabError> {
     let cpu_of = |iterations| {
         let before = gateways.cpu_seconds();
-        let seconds = last_to_last(&bench(lab, BYTES, iterations)?);
+        let seconds = bench(lab, BYTES, iterations)?;
         if seconds.len() < iterations as usize {
             return Err(cut("the gateways"));
         }

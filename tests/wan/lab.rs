@@ -1,7 +1,9 @@
 //! The grounds of real processes: two sites with a link between them, as `wan-sim lab` makes them,
 //! or as the kernel's netem does by the commands that `wan-sim tc` renders.
 
+use super::interrupt;
 use super::row::{CUT_AFTER_S, Row};
+use super::told::Told;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io;
@@ -70,14 +72,21 @@ const MTU: u16 = 1500;
 pub struct Allowed(String);
 
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 impl Allowed {
     /// Where the kernel has them.
-    pub fn widen() -> io::Result<Self> {
-        let before = fs::read_to_string(ALLOWED)?.trim().to_owned();
-        let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
-        fs::write(ALLOWED, available.trim())?;
-        Ok(Self(before))
+    ///
+    /// # Errors
+    /// The kernel's settings are not ours to change.
+    pub fn widen() -> Result<Self, LabError> {
+        let widen = || {
+            let before = fs::read_to_string(ALLOWED)?.trim().to_owned();
+            let available = fs::read_to_string(AVAILABLE)?;
+            fs::write(ALLOWED, available.trim())?;
+            Ok(Self(before))
+        };
+        widen().map_err(|error: io::Error| LabError::Unavailable(format!("{ALLOWED}: {error}")))
     }
 }
 
@@ -121,6 +130,9 @@ pub enum LabError {
     /// The system said no.
     #[error(transparent)]
     System(#[from] io::Error),
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Lab {
@@ -325,6 +337,13 @@ pub enum Begins {
 /// Processes that end together.
 pub struct Processes(Vec<Child>);
 
+/// What they printed.
+pub struct Outputs {
+    pub texts: Vec<String>,
+    /// Whether all had come to their end.
+    pub complete: bool,
+}
+
 impl Drop for Processes {
     fn drop(&mut self) {
         for child in &mut self.0 {
@@ -346,39 +365,49 @@ impl Processes {
         Ok(processes)
     }
 
+    /// What they tell of their runs, none of them where they took longer than a cell may.
+    ///
+    /// # Errors
+    /// As [`Self::outputs`]; or all are done and tell of nothing.
+    pub fn told(self, lab: &Lab, name: &str, begins: Begins) -> Result<Told, LabError> {
+        let outputs = self.outputs(lab, name, begins)?;
+        let told = Told::of(&outputs.texts);
+        if outputs.complete && told.seconds.is_empty() {
+            return Err(LabError::Failed(format!("{name}: tells of no run")));
+        }
+        Ok(told)
+    }
+
     /// What each printed, once all are done or took longer than a cell may. Whoever prints a line
     /// when it begins, and one after each run, is cut when all its runs together take too long.
     ///
     /// # Errors
     /// One of them failed, with what it said; or runs were to begin and did not, which says nothing
-    /// of how long they take.
-    pub fn outputs(
-        mut self,
-        lab: &Lab,
-        name: &str,
-        begins: Begins,
-    ) -> Result<Vec<String>, LabError> {
+    /// of how long they take; or we were interrupted.
+    pub fn outputs(mut self, lab: &Lab, name: &str, begins: Begins) -> Result<Outputs, LabError> {
         let cut = Duration::from_secs(CUT_AFTER_S);
         let read =
             |number: usize, kind| fs::read_to_string(lab.path(&format!("{name}-{number}.{kind}")));
         let started = Instant::now();
         let mut begun = (begins == Begins::WithoutAWord).then_some(started + SET_UP);
         loop {
-            let mut all_done = true;
+            let mut complete = true;
+            if interrupt::came() {
+                return Err(LabError::Interrupted);
+            }
             for (number, child) in self.0.iter_mut().enumerate() {
                 match child.try_wait()? {
                     Some(status) if !status.success() => {
                         let log = read(number, "log")?;
                         return Err(LabError::Failed(format!("{name}: {status}: {}", log.trim())));
                     }
-                    done => all_done &= done.is_some(),
+                    done => complete &= done.is_some(),
                 }
             }
             let now = Instant::now();
-            if all_done || begun.is_some_and(|begun| now > begun + cut) {
-                return Ok((0..self.0.len())
-                    .map(|number| read(number, "out"))
-                    .collect::<Result<_, _>>()?);
+            if complete || begun.is_some_and(|begun| now > begun + cut) {
+                let texts = (0..self.0.len()).map(|number| read(number, "out"));
+                return Ok(Outputs { texts: texts.collect::<Result<_, _>>()?, complete });
             }
             if begun.is_none() && !read(0, "out")?.is_empty() {
                 begun = Some(now);

@@ -3,6 +3,7 @@
 mod attempts;
 mod contender;
 mod cpu;
+mod interrupt;
 mod lab;
 mod long;
 mod peers;
@@ -18,6 +19,7 @@ use attempts::Attempts;
 use clap::Parser;
 use contender::Contender;
 use indicatif::{ProgressBar, ProgressStyle};
+use interrupt::Unwinding;
 use lab::{Ground, LabError, UNAVAILABLE};
 use row::{Cell, Row};
 use simulated::Seeds;
@@ -29,7 +31,14 @@ use std::time::{Duration, Instant};
 /// Measure all-reduces over a long link: whole gateways in virtual time, and, as root, real
 /// ones over the TUN lab with peers beside them.
 #[derive(Debug, Parser)]
-#[command(after_help = "Example: cargo xtask bench wan --quick")]
+#[command(after_help = "Example: cargo xtask bench wan --quick
+
+Without --arm, all but netem is measured and written to docs/results. The lab and netem need root and
+iproute2. Peers are made in target/peers: a virtual environment with torch (pip), an all-reduce for Open
+MPI (apt-get where mpicc is missing). iperf3 has to be there. What is missing is skipped, and said.
+
+Exit codes: 0 good, 1 a bound is missed or something failed, 64 usage, 77 cannot run here,
+130 interrupted")]
 struct Command {
     /// Few rows, one round
     #[arg(long)]
@@ -69,8 +78,28 @@ pub enum Arm {
     Cpu,
 }
 
+/// A wrong command line.
+const USAGE: u8 = 64;
+
 fn main() -> ExitCode {
-    let (command, begun) = (Command::parse(), Instant::now());
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match interrupt::listen() {
+        Ok(()) => measure(&command),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(command: &Command) -> ExitCode {
+    let begun = Instant::now();
     let rows = Row::matrix(command.quick);
     let all = vec![Arm::Lab, Arm::Cpu, Arm::Virtual];
     let arms = command.arm.map_or(all, |arm| vec![arm]);
@@ -83,8 +112,9 @@ fn main() -> ExitCode {
         Some(Arm::Virtual | Arm::Cpu) => None,
     };
     if let Some(ground) = ground {
-        match measured.in_labs(&command, &rows, ground, begun) {
+        match measured.in_labs(command, &rows, ground, begun) {
             Ok(()) => {}
+            Err(LabError::Interrupted) => return ExitCode::from(interrupt::INTERRUPTED),
             Err(error) if command.arm.is_some() => {
                 eprintln!("{}: {error}", ground.name());
                 let unavailable = matches!(error, LabError::Unavailable(_));
@@ -94,35 +124,41 @@ fn main() -> ExitCode {
         }
     }
     if measured.asked.arms.contains(&Arm::Cpu) {
-        match cpu::measure(&peers::own(&command.landbridge)) {
-            Ok(costs) => measured.costs = costs,
+        match measured.on_loopback(command) {
+            Ok(()) => {}
+            Err(LabError::Interrupted) => return ExitCode::from(interrupt::INTERRUPTED),
             Err(error) => measured.skip(format!("loopback: {error}")),
         }
     }
     // Last: it minds nothing that runs beside it.
     if measured.asked.arms.contains(&Arm::Virtual) {
-        let full = Seeds { held: 20, others: 1 };
-        let seeds = if command.quick { Seeds { held: 1, others: 1 } } else { full };
+        let full = Seeds { held: 20, beside: 5 };
+        let seeds = if command.quick { Seeds { held: 1, beside: 1 } } else { full };
         measured.virtually(&rows, seeds);
     }
     if command.arm.is_none() {
         let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
         measured.took = Some(Took { whole: begun.elapsed(), at_most });
     }
+    tell(command, &measured)
+}
+
+/// Draws, writes and prints.
+fn tell(command: &Command, measured: &Measured) -> ExitCode {
     if let Some(file) = &command.svg
-        && let Err(error) = plot::draw(file, &measured)
+        && let Err(error) = plot::draw(file, measured)
     {
         eprintln!("{}: {error}", file.display());
         return ExitCode::FAILURE;
     }
     if let Some(file) = &command.json_to
-        && let Err(error) = std::fs::write(file, report::json(&measured))
+        && let Err(error) = std::fs::write(file, report::json(measured))
     {
         eprintln!("{}: {error}", file.display());
         return ExitCode::FAILURE;
     }
-    print!("{}", if command.json { report::json(&measured) } else { report::markdown(&measured) });
-    let all_met = verdict::verdicts(&measured).iter().all(|verdict| verdict.met);
+    print!("{}", if command.json { report::json(measured) } else { report::markdown(measured) });
+    let all_met = verdict::verdicts(measured).iter().all(|verdict| verdict.met);
     if all_met || command.json_to.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -150,6 +186,8 @@ pub struct Measured {
     pub costs: Vec<cpu::Cost>,
     /// What, and why.
     pub skipped: Vec<String>,
+    /// Of the peers.
+    pub versions: Vec<String>,
     /// Where all arms were wanted.
     pub took: Option<Took>,
 }
@@ -180,8 +218,8 @@ impl Measured {
         let bar = bar(count, "virtual time");
         let done = beside(count, |index| {
             let done = match index.checked_sub(rows.len()) {
-                None => (simulated::measure(&rows[index], seeds), None),
-                Some(index) => (vec![], Some(long[index]())),
+                None => (simulated::measure(&rows[index], seeds), vec![]),
+                Some(index) => (vec![], long[index]()),
             };
             bar.inc(1);
             done
@@ -201,9 +239,11 @@ impl Measured {
         ground: Ground,
         begun: Instant,
     ) -> Result<(), LabError> {
+        let _put_back = Unwinding::begin();
         drop(lab::Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
         let _allowed = lab::Allowed::widen()?;
         let tools = peers::make(&command.landbridge, &command.peers);
+        self.versions = peers::versions(&tools);
         let mut present = Vec::new();
         for contender in Contender::ALL {
             match contender.missing(&tools) {
@@ -218,6 +258,16 @@ impl Measured {
         };
         Attempts { how: &how, until, bar: &bar }.measure(rows, &present, self);
         bar.finish_and_clear();
+        if interrupt::came() { Err(LabError::Interrupted) } else { Ok(()) }
+    }
+
+    fn on_loopback(&mut self, command: &Command) -> Result<(), LabError> {
+        let _put_back = Unwinding::begin();
+        let costs = cpu::measure(&peers::own(&command.landbridge));
+        if interrupt::came() {
+            return Err(LabError::Interrupted);
+        }
+        self.costs = costs?;
         Ok(())
     }
 

@@ -14,6 +14,20 @@ pub fn make(landbridge: &Path, folder: &Path) -> Tools {
     Tools { python: python(&folder), mpi: mpi(&folder), ..own(landbridge) }
 }
 
+/// What they say of themselves, as far as they are here.
+pub fn versions(tools: &Tools) -> Vec<String> {
+    let first_line = |program: &Path, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().next().filter(|_| output.status.success()).map(str::to_owned)
+    };
+    let torch = "import torch; print('torch', torch.__version__)";
+    let torch = tools.python.as_deref().and_then(|python| first_line(python, &["-c", torch]));
+    let mpi = first_line(Path::new("mpirun"), &["--version"]);
+    let iperf = first_line(Path::new("iperf3"), &["--version"]);
+    [torch, mpi, iperf].into_iter().flatten().collect()
+}
+
 /// What is built with this program.
 pub fn own(landbridge: &Path) -> Tools {
     let quinn = std::env::current_exe().unwrap_or_default().with_file_name("bare-quinn");

@@ -46,6 +46,7 @@ fn lines(measured: &Measured, loss: &str) -> Lines {
         if row.rate.bits_per_second() == RATE
             && row.loss.to_string() == loss
             && cell.bytes == COMMON
+            && cell.void.is_none()
             && let Some(eta) = cell.eta
         {
             let who = format!("{} ({})", cell.who, cell.arm);

@@ -51,6 +51,5 @@ pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabEr
         command
     };
     let processes = Processes::start(lab, vec![command(0), command(1)], "quinn")?;
-    let outputs = processes.outputs(lab, "quinn", Begins::WithALine)?;
-    Ok(Told::of(&outputs))
+    processes.told(lab, "quinn", Begins::WithALine)
 }

@@ -27,10 +27,25 @@ pub fn json(measured: &Measured) -> String {
         "costs": measured.costs,
         "verdicts": verdicts(measured),
         "skipped": measured.skipped,
+        "peers": measured.versions,
         "took_seconds": measured.took.map(|took| took.whole.as_secs_f64()),
     });
     format!("{report}\n")
 }
+
+/// Why some bounds are not over all rows, and what controls do.
+const WHY: &str = "\
+* The window of 1.25 MB is held to W/RTT one way. Both ways, which stands beside it, a round trip of \
+  quinn's takes longer than the path's: it acknowledges nothing while it has data and no room in its \
+  window for them.
+* One segment for all is bounded from 80 ms on. On shorter links the window of one lane holds all that \
+  the link does, and a segment is added as it comes, so that it is about as fast as many.
+* quinn adds what comes to the operand that it sends, into a buffer of its own, as who all-reduces has \
+  to while the operand is under way.
+* Without tail repair, the fabric says of a link that it loses nothing: there is no parity, and what is \
+  lost is charged to the rate limit.
+
+";
 
 /// What was wanted, then a table for each link.
 pub fn markdown(measured: &Measured) -> String {
@@ -43,6 +58,10 @@ pub fn markdown(measured: &Measured) -> String {
             .expect("a string takes all");
     }
     text.push('\n');
+    text.push_str(WHY);
+    if !measured.versions.is_empty() {
+        writeln!(text, "Peers: {}.\n", measured.versions.join(", ")).expect("a string takes all");
+    }
     if let Some(took) = measured.took {
         let minutes = took.whole.as_secs_f64() / 60.0;
         writeln!(text, "All of it took {minutes:.1} min.\n").expect("a string takes all");
@@ -56,8 +75,8 @@ pub fn markdown(measured: &Measured) -> String {
     for row in rows {
         writeln!(
             text,
-            "### {row}\n\n| who | arm | size | s | eta | Mbit/s | CPU s/GB | retransmitted MB | \
-             queue peak MB | |\n|---|---|---|---|---|---|---|---|---|---|"
+            "### {row}\n\n| who | arm | size | runs | s | eta | Mbit/s | CPU s/GB | \
+             retransmitted MB | queue peak MB | |\n|---|---|---|---|---|---|---|---|---|---|---|"
         )
         .expect("a string takes all");
         for (_, cell) in measured.cells.iter().filter(|(of, _)| *of == row) {
@@ -145,10 +164,11 @@ pub fn line(cell: &Cell) -> String {
         None => format!("< {:.0}", cell.goodput_mbit),
     };
     format!(
-        "| {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} |\n",
+        "| {} | {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} |\n",
         cell.who,
         cell.arm,
         units::ByteCount::new(cell.bytes),
+        cell.runs,
         cell.seconds.map_or(format!("> {CUT_AFTER_S}"), |seconds| format!("{seconds:.4}")),
         or_not(cell.eta.map(|eta| format!("{eta:.3}"))),
         or_not(cell.cpu_seconds_per_gb.map(|seconds| format!("{seconds:.2}"))),

@@ -21,30 +21,29 @@ pub const ONE_SEGMENT: &str = "one segment for the whole buffer";
 /// Ours, with quinn's CUBIC.
 pub const CUBIC: &str = "landbridge, CUBIC";
 /// Packets of the lanes carry about this much payload.
-const PACKET_PAYLOAD: u64 = 1433;
+pub const PACKET_PAYLOAD: u64 = 1433;
+/// Gateways count what their lanes have lost once a second.
+pub const COUNTED_WITHIN: Duration = Duration::from_millis(1100);
 
-/// Runs of a cell: of those whose medians are held to a bound, and of others.
+/// Runs of a cell: of those whose medians are held to a bound, and of what stands beside them.
 #[derive(Debug, Clone, Copy)]
 pub struct Seeds {
     pub held: u64,
-    pub others: u64,
+    pub beside: u64,
 }
 
 /// Measures a row: every size of ours, and the controls at the common one; and where there is a
 /// bound on eta, twenty BDP, beside what retransmission alone makes of them.
 pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = row
-        .sizes
-        .iter()
-        .map(|bytes| cell("landbridge", &row.shape(), *bytes, row, seeds.others))
-        .collect();
+    let mut cells: Vec<Cell> =
+        row.sizes.iter().map(|bytes| cell("landbridge", &row.shape(), *bytes, row, 1)).collect();
     if let Some(bytes) = row.twenty_bdp() {
         cells.push(cell(HELD, &row.shape(), bytes, row, seeds.held));
         if row.loss != Fraction::default() {
             // The link loses, but the fabric does not say so: no parity.
             let (loss, true_loss) = (Fraction::default(), Some(row.loss));
             let silent = Shape { loss, true_loss, ..row.shape() };
-            cells.push(cell("landbridge, no tail repair", &silent, bytes, row, seeds.held));
+            cells.push(cell("landbridge, no tail repair", &silent, bytes, row, seeds.beside));
         }
     }
     let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
@@ -71,8 +70,6 @@ fn quinn(who: &str, row: &Row, window: Option<u64>, bytes: [u64; 2]) -> Cell {
 }
 
 fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
-    // The longest takes the most memory and varies least.
-    let seeds = if bytes > COMMON && who != HELD { 1 } else { seeds };
     let runs: Vec<Run> = (1..=seeds).map(|seed| Run::of(shape, bytes, seed)).collect();
     // One that was cut is the slowest of all.
     let seconds = runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY)).collect();
@@ -106,6 +103,7 @@ impl Run {
                 done.expect("nothing but the link's loss goes wrong");
                 lab.host.now().since(begin).as_secs_f64()
             });
+            tokio::time::sleep(COUNTED_WITHIN).await;
             let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)).ip());
             let peak = |from, to| lab.net.queue_bytes_peak(from, to).map_or(0, ByteCount::get);
             Self {

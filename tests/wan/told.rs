@@ -5,15 +5,17 @@ use serde::Deserialize;
 /// What came of runs that each of several programs had its part in.
 #[derive(Debug, Default, PartialEq)]
 pub struct Told {
-    /// Of each run, the slowest program's.
+    /// Of each run, from the last post to the last result: all programs read one clock.
     pub seconds: Vec<f64>,
     /// Of all programs together in all runs; `None` where one does not tell.
     pub cpu_seconds: Option<f64>,
 }
 
+/// Instants of runs, as `landbridge bench --json` has them.
 #[derive(Deserialize)]
 struct Line {
-    seconds: Vec<f64>,
+    posted_ns: Vec<u64>,
+    ready_ns: Vec<u64>,
     cpu_seconds: Option<f64>,
 }
 
@@ -24,12 +26,17 @@ impl Told {
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
         };
         let programs: Vec<_> = outputs.iter().map(parsed).collect();
-        let seconds = |lines: &[Line]| -> Vec<f64> {
-            lines.iter().flat_map(|line| line.seconds.iter().copied()).collect()
+        let last = |of: fn(&Line) -> &Vec<u64>| -> Vec<u64> {
+            let instants = |lines: &Vec<Line>| -> Vec<u64> {
+                lines.iter().flat_map(|line| of(line).iter().copied()).collect()
+            };
+            let later = |a: Vec<u64>, b: Vec<u64>| a.into_iter().zip(b).map(|(a, b)| a.max(b));
+            let all = programs.iter().map(instants);
+            all.reduce(|a, b| later(a, b).collect()).unwrap_or_default()
         };
-        let slower = |a: Vec<f64>, b: Vec<f64>| a.into_iter().zip(b).map(|(a, b)| a.max(b));
-        let all = programs.iter().map(|lines| seconds(lines));
-        let seconds = all.reduce(|a, b| slower(a, b).collect()).unwrap_or_default();
+        let runs = last(|line| &line.posted_ns).into_iter().zip(last(|line| &line.ready_ns));
+        let seconds = |(posted, ready): (u64, u64)| ready.saturating_sub(posted) as f64 / 1e9;
+        let seconds: Vec<f64> = runs.map(seconds).collect();
         let cpu_seconds = programs.iter().map(|lines| cpu_seconds(lines, seconds.len())).sum();
         Self { seconds, cpu_seconds }
     }
@@ -44,9 +51,9 @@ impl Told {
 /// Of one program in its first `runs`.
 fn cpu_seconds(lines: &[Line], runs: usize) -> Option<f64> {
     let (mut told, mut sum) = (0, 0.0);
-    for line in lines.iter().filter(|line| !line.seconds.is_empty()) {
+    for line in lines.iter().filter(|line| !line.ready_ns.is_empty()) {
         if told < runs {
-            told += line.seconds.len();
+            told += line.ready_ns.len();
             sum += line.cpu_seconds?;
         }
     }
@@ -57,28 +64,42 @@ fn cpu_seconds(lines: &[Line], runs: usize) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn told(outputs: &[&str]) -> Told {
-        Told::of(&outputs.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+    const BEGUN: &str = "{\"posted_ns\": [], \"ready_ns\": []}\n";
+
+    /// A run from one second to another.
+    fn run(posted: u64, ready: u64, cpu_seconds: Option<f64>) -> String {
+        let [posted, ready] = [posted, ready].map(|second| second * 1_000_000_000);
+        let cpu = cpu_seconds.map_or("null".to_owned(), |seconds| seconds.to_string());
+        format!("{{\"posted_ns\": [{posted}], \"ready_ns\": [{ready}], \"cpu_seconds\": {cpu}}}\n")
     }
 
     #[test]
     fn only_runs_that_all_have_told_of_count() {
-        let one = "{\"seconds\": []}\n{\"seconds\": [1.0], \"cpu_seconds\": 0.5}\nnoise\n\
-                   {\"seconds\": [2.0], \"cpu_seconds\": 0.25}\n";
-        let other = "{\"seconds\": []}\n{\"seconds\": [3.0], \"cpu_seconds\": 1}\n";
-        assert_eq!(told(&[one]), Told { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75) });
-        let both = told(&[one, other]);
+        let one = BEGUN.to_owned() + &run(10, 11, Some(0.5)) + "noise\n" + &run(20, 22, Some(0.25));
+        let other = BEGUN.to_owned() + &run(10, 13, Some(1.0));
+        let alone = Told::of(std::slice::from_ref(&one));
+        assert_eq!(alone, Told { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75) });
+        let both = Told::of(&[one, other]);
         assert_eq!(both, Told { seconds: vec![3.0], cpu_seconds: Some(1.5) });
         assert_eq!(both.cpu_seconds_per_gb(500_000_000), Some(3.0));
-        let at_once = "{\"seconds\": [1.0, 2.0], \"cpu_seconds\": 4}";
-        assert_eq!(told(&[at_once, at_once]).cpu_seconds, Some(8.0));
+        let at_once =
+            "{\"posted_ns\": [1, 2], \"ready_ns\": [3, 4], \"cpu_seconds\": 4}".to_owned();
+        assert_eq!(Told::of(&[at_once.clone(), at_once]).cpu_seconds, Some(8.0));
+    }
+
+    /// Whoever posts first waits for the other, which is nobody's time.
+    #[test]
+    fn a_run_is_from_the_last_post_to_the_last_result() {
+        let both = Told::of(&[run(10, 16, None), run(13, 15, None)]);
+        assert_eq!(both.seconds, [3.0]);
     }
 
     #[test]
     fn who_does_not_tell_or_never_ended_a_run_has_no_cost() {
-        let silent = told(&["{\"seconds\": [1.0]}", "{\"seconds\": [1.0], \"cpu_seconds\": 1}"]);
+        let silent = Told::of(&[run(1, 2, None), run(1, 2, Some(1.0))]);
         assert_eq!((silent.seconds, silent.cpu_seconds), (vec![1.0], None));
-        assert_eq!(told(&["{\"seconds\": []}", ""]).cpu_seconds_per_gb(1), None);
-        assert_eq!(told(&[]).cpu_seconds_per_gb(1), None);
+        let never = Told::of(&[BEGUN.to_owned(), String::new()]);
+        assert_eq!(never.cpu_seconds_per_gb(1), None);
+        assert_eq!(Told::of(&[]).cpu_seconds_per_gb(1), None);
     }
 }

@@ -1,7 +1,8 @@
 //! What was wanted of each figure, and whether it is so.
 
 use super::cpu::PAYLOADS;
-use super::long::{ALONE, BEHIND, IN_A_ROW};
+use super::lab::Ground;
+use super::long::{ALONE, ALONE_OVER, BEHIND, IN_A_ROW};
 use super::quinn::FIXED_WINDOW;
 use super::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use super::simulated::{FIXED_ONE_WAY, HELD, ONE_SEGMENT};
@@ -42,6 +43,7 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
             1.05,
         ),
         most("virtual: 200 lone all-reduces: p99/p50, at most 1.1", long(measured, ALONE), 1.1),
+        most("virtual: the same: p99 over T*, at most 1.1", long(measured, ALONE_OVER), 1.1),
         least(
             "virtual: eight in a row at 10 Gbit/s and 1 %: eta of the whole, at least 0.9",
             long(measured, IN_A_ROW),
@@ -51,6 +53,7 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
         least("lab, 2 ms clean: the best peer, times as long as ours", peers(measured, NEAR), 1.0),
         least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),
         least("lab, 80 ms, 0.1 %: Gloo with BBR, at least 8", peers(measured, GLOO), 8.0),
+        most("netem: all-reduces of ours that were cut, at most 0", netem(measured), 0.0),
         most("loopback: CPU seconds over those of quinn, at most 1.25", costs(measured), 1.25),
         most("the whole bench, over what it may take, in minutes", took(measured), 0.0),
     ];
@@ -133,8 +136,11 @@ fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
     let of_row = |row: &Row| -> Figures {
         let held = row.twenty_bdp().map(|bytes| (HELD, bytes));
         let whole = bulk(row).map(|bytes| (OURS, bytes));
-        let figure =
-            |(who, bytes)| (named(row, bytes), eta(cell(measured, row, (who, VIRTUAL, bytes))));
+        let figure = |(who, bytes)| {
+            let cell = cell(measured, row, (who, VIRTUAL, bytes));
+            let runs = cell.map_or(0, |cell| cell.runs);
+            (format!("{}, median of {runs}", named(row, bytes)), eta(cell))
+        };
         held.into_iter().chain(whole).map(figure).collect()
     };
     rows.flat_map(of_row).collect()
@@ -251,6 +257,18 @@ fn peers(measured: &Measured, against: Against) -> Figures {
     rows.filter_map(best).collect()
 }
 
+/// Each of ours by the kernel's own emulation; no figure of it is bounded.
+fn netem(measured: &Measured) -> Figures {
+    let of_row = |row: &Row| -> Figures {
+        let cut = |bytes: &u64| {
+            let cell = cell(measured, row, (OURS, Ground::Netem.name(), *bytes));
+            (named(row, *bytes), cell.map(|cell| f64::from(u8::from(cell.seconds.is_none()))))
+        };
+        row.sizes.iter().map(cut).collect()
+    };
+    rows(measured, Arm::Netem).flat_map(of_row).collect()
+}
+
 fn long(measured: &Measured, what: &str) -> Figures {
     let figure = measured.long.iter().find(|long| long.what == what).map(|long| long.figure);
     let asked = measured.asked.long || figure.is_some();
@@ -278,7 +296,6 @@ fn took(measured: &Measured) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::super::Asked;
-    use super::super::lab::Ground;
     use super::*;
     use std::time::Duration;
     use units::Span;
@@ -375,7 +392,7 @@ mod tests {
         let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu];
         let asked = Asked { rows: Row::matrix(false), arms, long: true };
         let verdicts = verdicts(&Measured { asked, ..Measured::default() });
-        assert_eq!(verdicts.len(), 13, "all but the time: {verdicts:?}");
+        assert_eq!(verdicts.len(), 14, "all but the time and netem: {verdicts:?}");
         for verdict in verdicts {
             assert!(!verdict.met && verdict.figures == 0 && verdict.void > 0, "{verdict:?}");
         }

@@ -73,8 +73,8 @@ Commands:
                     train.json; with `--quick` less of it, and writes nothing.
   bench wan         All-reduces over long links in virtual time and, as root, over emulated ones
                     with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan.md. With
-                    --quick less of it, to wan-quick.md; with --arm ARM it shows a part, and
-                    writes nothing.
+                    --quick less of it, to wan-quick.md; with other flags (`--help` lists
+                    them) it shows, and writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

@@ -1,5 +1,6 @@
-/* All-reduces with MPI: bytes, iterations. Rank 0 prints a line of JSON when it begins, and one
-   with the slowest rank's seconds of each and the processor time of all ranks. */
+/* All-reduces with MPI: bytes, iterations. Rank 0 prints a line of JSON when it begins, and one for
+   each with the last post, the last result and the processor time of all ranks. */
+#include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,13 @@ static double cpu_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+/* All ranks are on one machine and read one clock. */
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
 }
 
 int main(int argc, char **argv) {
@@ -26,21 +34,23 @@ int main(int argc, char **argv) {
         give[i] = rank + 1;
     MPI_Allreduce(give, get, 1 << 18, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("{\"seconds\": []}\n");
+        printf("{\"posted_ns\": [], \"ready_ns\": []}\n");
     fflush(stdout);
     for (int i = 0; i < iterations; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
-        double begin = MPI_Wtime(), cpu_begin = cpu_seconds();
+        double cpu_begin = cpu_seconds();
+        uint64_t mine[2] = {now_ns()}, last[2];
         MPI_Allreduce(give, get, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        double mine = MPI_Wtime() - begin, slowest;
+        mine[1] = now_ns();
         double my_cpu = cpu_seconds() - cpu_begin, cpu;
-        MPI_Reduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        MPI_Reduce(mine, last, 2, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
         MPI_Reduce(&my_cpu, &cpu, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
         for (size_t k = 0; k < elements; k++)
             if (get[k] != ranks * (ranks + 1) / 2)
                 MPI_Abort(MPI_COMM_WORLD, 1);
         if (rank == 0)
-            printf("{\"seconds\": [%.6f], \"cpu_seconds\": %.6f}\n", slowest, cpu);
+            printf("{\"posted_ns\": [%" PRIu64 "], \"ready_ns\": [%" PRIu64 "], \"cpu_seconds\": %.6f}\n",
+                   last[0], last[1], cpu);
         fflush(stdout);
     }
     MPI_Finalize();

@@ -34,17 +34,20 @@ fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     let missed = missed.collect();
     let text = format!(
         "An all-reduce of f32 with one rank in each region, from the last post to the last result; \
-         medians. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
-         gateways over simulated links in virtual time. `lab`: real processes in network \
+         medians of `runs`. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
+         gateways over simulated links in virtual time, a seed each run. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
          after the other; runs that the emulator calls void are repeated in other labs, up to \
          seven times while there is time, and marked if they still are. \
          Processor time is that of both gateways over whole runs; the others measure their own, of \
-         both sides, while they are timed. Retransmitted bytes are of one run, both ways; the queue's peak is over all runs. \
+         both sides, while they are timed; what is too little for the kernel's clock is left out. \
+         Retransmitted is, of one run and both ways, what QUIC took for lost, at 1,433 bytes a packet, or \
+         the segments that TCP sent again; the queue's peak is over all runs, and in the lab \
+         over all that the lab has seen until then: sizes are measured in ascending order. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
          What takes longer than 20 s is cut: of peers and bare quinn a cell's runs together, of \
          gateways each. Who did not do one run in time is not run with more loss on the same link, \
-         and shown as cut. Peers run three times, and we up to 64 MiB; all else runs once. \
+         and shown as cut. \
          The same as JSON: [{name}.json]({name}.json).\n\n![eta against RTT]({name}.svg)\n\n{tables}"
     );
     Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
