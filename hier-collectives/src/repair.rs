@@ -9,11 +9,8 @@ use crate::plan;
 use crate::topology::Link;
 use units::{Fraction, Span};
 
-/// Bytes of a shard: about half a packet, so that a lost packet damages three at most.
+/// Bytes of a shard: about half a packet of 1,500 bytes, which damages three when it is lost.
 pub const SHARD_BYTES: u64 = 704;
-
-/// Shards that a lost packet damages at most.
-const DAMAGED: f64 = 3.0;
 
 /// Standard deviations of the number of lost packets that parity covers.
 const SIGMAS: f64 = 4.0;
@@ -102,8 +99,13 @@ pub fn parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
     let mean = bytes as f64 / packet_bytes(mtu) * loss.as_f64();
     // One more, since the counts are small and not normal.
     let lost = (mean + SIGMAS * mean.sqrt() + 1.0).ceil();
-    let wanted = DAMAGED * lost;
+    let wanted = damaged(mtu) * lost;
     parity_max(bytes).min(wanted as u16)
+}
+
+/// Shards that a lost packet damages on average: wherever it begins in one, one more than it is long.
+fn damaged(mtu: u16) -> f64 {
+    (1.0 + (packet_bytes(mtu) - 1.0) / SHARD_BYTES as f64).round()
 }
 
 /// The most parity that a segment may have: an eighth of its payload, and a little.
@@ -130,6 +132,19 @@ mod tests {
         assert_eq!([of(0), of(100), of(1000), of(10_000)], [0, 9, 18, 60]);
         assert_eq!(parity_shards(0, ppm(1000), 1500), 0);
         assert_eq!(parity_shards(64 << 20, ppm(1000), 1500), 0);
+    }
+
+    #[test]
+    fn a_large_packet_that_is_lost_is_covered_as_a_small_one_is() {
+        assert_eq!([1280, 1500, 9000].map(damaged), [3.0, 3.0, 14.0]);
+        for mtu in [1280, 1500, 9000] {
+            for (segment, parts) in [(256 << 10, 100), (1 << 20, 1000), (1 << 20, 10_000)] {
+                let mean = segment as f64 / packet_bytes(mtu) * f64::from(parts) / 1e6;
+                let covered = f64::from(parity_shards(segment, ppm(parts), mtu)) / damaged(mtu);
+                let wanted = (mean + 3.0 * mean.sqrt()).max(1.0);
+                assert!(covered >= wanted, "{mtu}, {segment}, {parts}: {covered} of {wanted}");
+            }
+        }
     }
 
     /// Whether tail repair pays at 1 Gbit/s.

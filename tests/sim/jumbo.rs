@@ -1,10 +1,11 @@
 //! Packets as large as the fabric says, or as what gets through where it does not.
 
+use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::batch::{Case, Values, outcomes, post_all, succeeds};
-use scenarios::{Lab, Shape, address, ppm, simulate};
-use units::{Fraction, Span};
+use scenarios::{Lab, Shape, address, ppm, series, simulate};
+use units::{ByteCount, Fraction, Span};
 
 /// QUIC could take a burst of losses for a path that lets no large packets through.
 #[test]
@@ -68,5 +69,19 @@ fn lanes_find_the_longest_packets_that_get_through() {
             assert_eq!(after.drops_mtu, before.drops_mtu, "{path_mtu}: still too long");
             assert!(path_mtu == 1500 || before.drops_mtu > 0, "nothing longer was tried");
         });
+    }
+}
+
+/// A packet of 9,000 bytes takes fourteen shards with it. Without tail repair the last of a collective
+/// wait for a round trip more: half of its time.
+#[test]
+fn the_tail_of_jumbo_packets_is_repaired() {
+    for parts in [1000, 10_000] {
+        let shape = Shape { mtu: 9000, loss: ppm(parts), ..Shape::new(1, 1) };
+        let bound = bound::all_reduce(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();
+        let times = series::alone(&shape, 64 << 20, 20, 1);
+        let [median, slow] = [0.5, 0.9].map(|part| bound / series::quantile(&times, part));
+        println!("{parts} ppm: eta {median:.3}, of the slowest tenth {slow:.3}");
+        assert!(median >= 0.93 && slow >= 0.9, "{parts} ppm: {median} {slow}");
     }
 }
