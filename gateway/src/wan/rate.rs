@@ -2,8 +2,9 @@
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
 //! milliseconds of rate, at most 64 KiB or what leaves in 0.2 ms, and at least about a packet, since
-//! each may end in a short one; the bucket holds two milliseconds, since timers wake up to one
-//! millisecond late. The rate may change at any time: the bucket is replaced.
+//! each may end in a short one; the bucket holds two cells and two milliseconds, since timers wake up
+//! to one millisecond late. On a short link, whose queue may hold no more than a round trip, both are
+//! less. The rate may change at any time: the bucket is replaced.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -42,7 +43,8 @@ pub struct HeldRate {
 impl HeldRate {
     /// The pair's part of the whole of `link`.
     pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
-        let limit = LinkRate::new(host, payload_bytes_per_second(&pair, &link, link.rate, mtu));
+        let rate = payload_bytes_per_second(&pair, &link, link.rate, mtu);
+        let limit = LinkRate::new(host, rate, burst_max(&link));
         let part = Mutex::new((pair, link.rate));
         Self { link, mtu, part, limit }
     }
@@ -87,6 +89,13 @@ impl HeldRate {
     }
 }
 
+/// What may leave at once, in time at the rate: a part of what the queue of a short link holds, but
+/// no less than timers are late. Inside a region no rate limit holds.
+fn burst_max(link: &Link) -> Span {
+    let part = Span::from_ns((BURST_ROUND_TRIPS * link.rtt.ns() as f64) as u64);
+    if link.a == link.b { BURST_MAX } else { part.clamp(BURST_MIN, BURST_MAX) }
+}
+
 fn payload_bytes_per_second(pair: &PairRate, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
     plan::payload_limit(pair.over(held_to), link.loss.as_f64(), mtu)
 }
@@ -100,6 +109,7 @@ struct State {
     owed_bytes: u64,
     owed_bytes_max: u64,
     bytes_per_second: f64,
+    burst_max: Span,
     /// When somebody last waited here, or owed.
     seen: TimeNs,
 }
@@ -121,8 +131,14 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
-/// What the bucket holds.
+/// A cell is what leaves in this time, and the bucket holds as much,
 const BURST: Span = Span::from_ms(2);
+/// or two cells, if that is more. All of it together takes a part of the link's round trip
+const BURST_ROUND_TRIPS: f64 = 0.75;
+/// between these, in cells of this part of it at most: one may have been bought and not used yet.
+const BURST_MIN: Span = Span::from_ns(1_500_000);
+const BURST_MAX: Span = Span::from_ms(6);
+const CELLS_MIN: f64 = 3.0;
 /// A cell is no larger than this, or than what leaves in so much time: each is some work,
 const CELL_BYTES_MAX: f64 = 65_536.0;
 const CELL_SPAN: Span = Span::from_ns(200_000);
@@ -144,16 +160,17 @@ impl Clock for HostClock {
 }
 
 impl LinkRate {
-    /// A limit of `bytes_per_second` payload bytes.
-    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64) -> Self {
-        let state = Mutex::new(State::new(&host, bytes_per_second));
+    /// A limit of `bytes_per_second` payload bytes, of which as many leave at once as in `burst_max`.
+    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, burst_max: Span) -> Self {
+        let state = Mutex::new(State::new(&host, bytes_per_second, burst_max));
         Self { host, state, line: Mutex::default() }
     }
 
     /// Another limit, from the next cell on; what waits for one of the old waits no longer
     /// than that.
     pub fn set(&self, bytes_per_second: f64) {
-        *self.lock() = State::new(&self.host, bytes_per_second);
+        let mut state = self.lock();
+        *state = State::new(&self.host, bytes_per_second, state.burst_max);
     }
 
     /// What one [`LinkRate::take`] asks for at best.
@@ -222,12 +239,14 @@ impl LinkRate {
 }
 
 impl State {
-    fn new(host: &Arc<dyn Host>, bytes_per_second: f64) -> Self {
+    fn new(host: &Arc<dyn Host>, bytes_per_second: f64, burst_max: Span) -> Self {
         let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
         let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN));
-        let cell_bytes = in_time(BURST).clamp(CELL_BYTES_MIN, largest).floor();
+        let cell_bytes = in_time(BURST).min(in_time(burst_max) / CELLS_MIN);
+        let cell_bytes = cell_bytes.clamp(CELL_BYTES_MIN, largest).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let burst = (BURST.as_secs_f64() / period.as_secs_f64()).ceil().clamp(2.0, 1e6);
+        let cells_in = |span: Span| span.as_secs_f64() / period.as_secs_f64();
+        let burst = cells_in(BURST).ceil().min(cells_in(burst_max).round()).clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
@@ -240,6 +259,7 @@ impl State {
             owed_bytes,
             owed_bytes_max,
             bytes_per_second,
+            burst_max,
             seen,
         }
     }
@@ -282,7 +302,7 @@ mod tests {
 
     async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), rate);
+        let limit = LinkRate::new(Arc::clone(&host), rate, BURST_MAX);
         let begin: TimeNs = host.now();
         let mut left = total;
         while left > 0 {
@@ -307,7 +327,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_bucket_holds_no_more_than_the_burst() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), 1e8);
+        let limit = LinkRate::new(Arc::clone(&host), 1e8, BURST_MAX);
         host.sleep_until(host.now() + Span::from_secs(5)).await;
         let begin = host.now();
         let mut sent = 0;
@@ -322,7 +342,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_left_unbought_is_waited_for_once_and_for_a_second_at_most() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), 1e6);
+        let limit = LinkRate::new(Arc::clone(&host), 1e6, BURST_MAX);
         for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
             limit.charge(charged);
             let begin = host.now();
@@ -353,7 +373,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lanes_take_in_turn() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, BURST_MAX));
         let taken = Arc::new(Mutex::new([0u32; 4]));
         for lane in 0..4 {
             let (limit, taken) = (Arc::clone(&limit), Arc::clone(&taken));
@@ -374,7 +394,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rate_that_changes_holds_from_then_on() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1e8));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1e8, BURST_MAX));
         let taken = Arc::new(Mutex::new(0u64));
         let (task_limit, task_taken) = (Arc::clone(&limit), Arc::clone(&taken));
         host.spawn(Box::pin(async move {
@@ -396,7 +416,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_pulled_first_is_whole_first() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, BURST_MAX));
         let ends = Arc::new(Mutex::new(BTreeMap::new()));
         let begin = host.now();
         for order in [3, 1, 2] {
@@ -417,6 +437,25 @@ mod tests {
     }
 
     /// quinn goes through all that was written to a stream for each piece that it sends again.
+    /// With what was bought and not used yet it fits the least queue that such a link is said to have.
+    #[test]
+    fn what_leaves_at_once_fits_a_round_trip_of_a_short_link() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        for mbit in [50, 100, 200, 300, 500, 1000, 2500, 10_000] {
+            for rtt_ms in [2, 3, 5, 8, 20] {
+                let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
+                let (rtt, fabric) = (Span::from_ms(rtt_ms), fabric(rate, Span::from_ms(rtt_ms)));
+                let (bytes, burst) = (rate.bytes_per_second(), burst_max(&fabric.links()[0]));
+                let state = State::new(&host, bytes, burst);
+                let cells = std::iter::from_fn(|| state.bucket.check().ok()).count() as u64;
+                let most = (cells + 1) * state.cell_bytes;
+                let holds = bytes * rtt.as_secs_f64();
+                assert!(most as f64 <= 1.05 * holds, "{mbit} Mbit/s, {rtt}: {most} of {holds}");
+                assert!(rtt_ms < 8 || cells * state.cell_bytes >= (0.0019 * bytes) as u64);
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_segment_is_written_in_few_cells_whatever_the_link() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
@@ -430,7 +469,8 @@ mod tests {
                     rate,
                     fabric.mtu(),
                 );
-                let cell = LinkRate::new(Arc::clone(&host), limit).cell_bytes();
+                let burst = burst_max(&fabric.links()[0]);
+                let cell = LinkRate::new(Arc::clone(&host), limit, burst).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }
