@@ -188,7 +188,11 @@ impl Peers {
     ) -> Option<Lost> {
         let name = self.fabric.gateway(id).name.clone();
         let peer = self.peers.get_mut(&id)?;
-        let handle = peer.lanes.get(&lane).filter(|handle| handle.id == connection)?;
+        let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
+            // Its thread may have pulled once more when the other had come already.
+            peer.link.outbox.requeue(connection);
+            return None;
+        };
         handle.retire(why);
         peer.lanes.remove(&lane);
         let messages = peer.order.carries(connection);

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Its length.
 pub(super) const AHEAD_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
-/// Where it stands again in a stream that goes on beyond: in no packet that the first is in.
+/// Where it stands again in a stream that goes on beyond: in another packet than the first, up to
+/// jumbo ones.
 const AGAIN_AT: u64 = 16 << 10;
 const PLACES: [u64; 2] = [0, AGAIN_AT];
 

@@ -6,6 +6,7 @@
 use crate::engine::Placement;
 use crate::local::arena::{MemSlice, Operand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use std::collections::BTreeMap;
 
 /// Where the bytes of one segment go.
 #[derive(Debug)]
@@ -25,12 +26,12 @@ pub struct Combine {
     net_weight: f64,
     net_first: bool,
     out: MemSlice,
-    split: Vec<SplitElement>,
+    /// By their index. A peer may split every one.
+    split: BTreeMap<u64, SplitElement>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SplitElement {
-    index: u64,
     bytes: [u8; 8],
     /// A bit per byte that is here.
     have: u8,
@@ -42,7 +43,7 @@ impl Assembler {
         match placement {
             Placement::Land { into, .. } => Some(Self::Land(into)),
             Placement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
-                let split = Vec::new();
+                let split = BTreeMap::new();
                 let combine = Combine { op, dtype, local, net_weight, net_first, out, split };
                 Some(Self::Combine(combine))
             }
@@ -88,18 +89,15 @@ impl Combine {
         }
         let size = self.dtype.size();
         let (index, within) = (offset / size, (offset % size) as usize);
-        let at = self.split.iter().position(|split| split.index == index).unwrap_or_else(|| {
-            self.split.push(SplitElement { index, bytes: [0; 8], have: 0 });
-            self.split.len() - 1
-        });
-        let split = &mut self.split[at];
+        let split = self.split.entry(index).or_default();
         for (position, byte) in (within..).zip(bytes) {
             split.bytes[position] = *byte;
             split.have |= 1 << position;
         }
-        if u32::from(split.have.count_ones() as u8) == size as u32 {
-            let split = self.split.swap_remove(at);
-            self.combine(index * size, &split.bytes[..size as usize]);
+        if u64::from(split.have.count_ones()) == size {
+            let whole = split.bytes;
+            self.split.remove(&index);
+            self.combine(index * size, &whole[..size as usize]);
         }
     }
 
@@ -178,5 +176,31 @@ mod tests {
             prop_assert_eq!(read(&out), read(&whole));
             prop_assert!(!assembler.put(length as u64, &[0]));
         }
+    }
+
+    /// A peer may cut every element, and deliver the last parts of them last.
+    #[test]
+    fn many_split_elements_are_put_together() {
+        let elements = 100_000;
+        let net: Vec<u8> = (0..elements).flat_map(|i: u32| (i as f32).to_le_bytes()).collect();
+        let (ours, out) = (memory(&vec![0; net.len()]), memory(&vec![0; net.len()]));
+        let mut assembler = Assembler::new(Placement::Combine {
+            lease: hier_collectives::session::LeaseId(1),
+            op: ReduceOp::Sum,
+            dtype: Dtype::F32,
+            local: (ours, 1.0),
+            net_weight: 1.0,
+            net_first: false,
+            out: out.clone(),
+            cancel: CancellationToken::new(),
+        })
+        .expect("wants bytes");
+        for part in [0..1, 1..4] {
+            for at in (0..net.len()).step_by(4) {
+                let range = at + part.start..at + part.end;
+                assert!(assembler.put(range.start as u64, &net[range]));
+            }
+        }
+        assert_eq!(read(&out), net);
     }
 }

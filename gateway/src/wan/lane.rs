@@ -213,6 +213,7 @@ impl PeerLink {
     pub(super) fn path(&self, spec: &LaneSpec) -> Path {
         Path {
             link: Link { rate: self.rate_now(), ..self.link.clone() },
+            inbound: self.link.rate,
             lanes: u64::from(plan::lanes(&spec.fabric)),
             segment_bytes: spec.segment_bytes,
         }

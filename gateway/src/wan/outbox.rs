@@ -127,9 +127,13 @@ impl Outbox {
         self.arrived.notify_waiters();
     }
 
-    /// A group's control messages took so many bytes: a part of its share.
+    /// A group's control messages took so many bytes: a part of its share. Messages that are passed
+    /// on may be of groups that have none here.
     pub fn charge(&self, group: GroupId, bytes: u64) {
-        self.lock().went_ahead(group, bytes);
+        let mut state = self.lock();
+        if state.weights.contains_key(&group) {
+            state.went_ahead(group, bytes);
+        }
     }
 
     /// Waits until there is a segment of a class.
@@ -186,8 +190,10 @@ impl Outbox {
         if forgot {
             self.arrived.notify_waiters();
         }
-        // What the receiver restored need not be sent again.
-        if let Some(flight) = flight.filter(|flight| flight.outgoing.header.parity > 0) {
+        // What the receiver restored need not be sent again, nor what came over a lost lane after all.
+        let is_needless =
+            |flight: &Flight| flight.outgoing.header.parity > 0 || flight.stream.is_none();
+        if let Some(flight) = flight.filter(is_needless) {
             flight.stop();
         }
     }
@@ -652,6 +658,39 @@ mod tests {
         push_of(&outbox, GroupId(7), (2, 0, SMALL), tail);
         assert_eq!(outbox.pull(Class::Small, 1).expect("queued").header.parity, 0);
         assert_eq!(parities(&outbox, 10), [0, 0, 0, 0, 0, 4, 4, 4, 4, 4]);
+    }
+
+    /// A lane's thread may be in the middle of a pull when another connection replaces its own.
+    #[test]
+    fn what_a_lane_pulls_after_it_was_replaced_goes_again_once_it_has_ended() {
+        let outbox = outbox(&[(7, 1)]);
+        push(&outbox, 7, 0, MIB);
+        assert_eq!(outbox.requeue(1), 0);
+        outbox.pull(Class::Bulk, 1).expect("queued");
+        assert!(outbox.pull(Class::Bulk, 2).is_none());
+        outbox.requeue(1);
+        assert!(outbox.pull(Class::Bulk, 2).expect("queued").again);
+    }
+
+    /// It came over a lane that was taken for lost; nobody reads the slot once all is receipted.
+    #[test]
+    fn a_receipt_ends_what_is_still_being_written() {
+        let outbox = outbox(&[(7, 1)]);
+        push(&outbox, 7, 0, MIB);
+        outbox.pull(Class::Bulk, 1).expect("queued");
+        outbox.requeue(1);
+        let again = outbox.pull(Class::Bulk, 2).expect("queued");
+        outbox.receipted((GroupId(7), again.header.key));
+        assert!(again.cancel.is_cancelled());
+    }
+
+    #[test]
+    fn messages_that_are_passed_on_for_strange_groups_cost_those_here_nothing() {
+        let outbox = outbox(&[(7, 1)]);
+        push(&outbox, 7, 0, MIB);
+        (100..200).for_each(|group| outbox.charge(GroupId(group), 1 << 20));
+        let state = outbox.lock();
+        assert!(state.ahead.is_empty() && state.bulk.turns.len() == 1, "{state:?}");
     }
 
     #[test]

@@ -9,7 +9,6 @@ use super::rate::{FIRST, LAST};
 use super::silence::{self, Watch};
 use super::{CANCELLED, DISCARDED, PROTOCOL, windows};
 use crate::engine::{Event, Placement, trace_segment};
-use crate::host::JobPanicked;
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
@@ -255,10 +254,10 @@ async fn receive(
         }
     };
     let received = match received {
-        Ok(Received::Restorable(arrived)) => match restore(spec, assembler, arrived).await {
-            Ok(()) => Ok(Received::Whole { restored: true }),
-            Err(JobPanicked) => Ok(Received::CutOff),
-        },
+        Ok(Received::Restorable(arrived)) => {
+            let restored = restore(spec, assembler, arrived).await;
+            Ok(if restored { Received::Whole { restored } } else { Received::CutOff })
+        }
         received => {
             drop(assembler);
             received
@@ -357,14 +356,14 @@ async fn noting_waits<T>(future: impl Future<Output = T>) -> (T, bool) {
     (output, waited)
 }
 
-/// Restores what is missing where the rest has landed.
-async fn restore(
-    spec: &LaneSpec,
-    assembler: Assembler,
-    arrived: Arrived,
-) -> Result<(), JobPanicked> {
+/// Restores what is missing where the rest has landed; false where it cannot be.
+async fn restore(spec: &LaneSpec, assembler: Assembler, arrived: Arrived) -> bool {
     match assembler {
-        Assembler::Land(into) => spec.host.compute(Box::new(move || arrived.restore(&into))).await,
-        Assembler::Combine(_) => Ok(()),
+        Assembler::Land(into) => {
+            let restored = spec.host.compute(Box::new(move || arrived.restore(&into)));
+            restored.await.is_ok()
+        }
+        // Added with holes it is nothing that the code could restore; such segments land.
+        Assembler::Combine(_) => false,
     }
 }

@@ -11,7 +11,7 @@ use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::Link;
 use quinn::{Connection, VarInt};
 use std::sync::Arc;
-use units::{Span, TimeNs};
+use units::{BitRate, Span, TimeNs};
 
 /// Looks are at least that far apart.
 const LOOK_MIN: Span = Span::from_ms(10);
@@ -43,6 +43,8 @@ pub(super) struct Windows {
 pub(super) struct Path {
     /// The link, at the rate and round trip of now.
     pub link: Link,
+    /// What the peer may send, whatever we are held to.
+    pub inbound: BitRate,
     pub lanes: u64,
     pub segment_bytes: u64,
 }
@@ -83,7 +85,8 @@ impl Path {
     /// For a lane whose smoothed round trip is `round`.
     fn windows_for(&self, carried: &Carried, distance: &Distance, round: Span) -> Windows {
         let farthest = distance.seen().max(distance.rtt());
-        let bdp = plan::bdp(&Link { rtt: farthest, ..self.link.clone() }).get();
+        let arrives = Link { rate: self.inbound, rtt: farthest, ..self.link.clone() };
+        let bdp = plan::bdp(&arrives).get();
         let stream = stream_bytes(self.segment_bytes);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest = stream_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
@@ -182,13 +185,13 @@ fn varint(value: u64) -> VarInt {
 mod tests {
     use super::*;
     use hier_collectives::ids::RegionId;
-    use units::{BitRate, Fraction};
+    use units::Fraction;
 
     fn path(rtt: Span, gigabits: u64, loss_ppb: u32) -> Path {
         let rate = BitRate::from_bits_per_second(gigabits * 1_000_000_000);
         let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
         let link = Link { a: RegionId(0), b: RegionId(1), rate, rtt, loss };
-        Path { link, lanes: 4, segment_bytes: 1 << 20 }
+        Path { link, inbound: rate, lanes: 4, segment_bytes: 1 << 20 }
     }
 
     #[test]

@@ -74,14 +74,15 @@ impl Session {
                 return Err(no_such);
             }
         }
-        let shape = (header.bytes, header.digest);
+        let shape = (header.bytes, header.digest, header.parity > 0);
+        let (bytes, digest, parity) = shape;
         let incoming = match collective.incoming.entry((from, key.tree, key.segment)) {
             Entry::Vacant(entry) => {
-                let (bytes, digest) = shape;
-                entry.insert(Incoming { bytes, digest, ..Incoming::default() })
+                entry.insert(Incoming { bytes, digest, parity, ..Incoming::default() })
             }
-            // Memory may have been set aside for it by what its header said first.
-            Entry::Occupied(entry) if (entry.get().bytes, entry.get().digest) != shape => {
+            // Memory may have been set aside for it by what its header said first, and where it goes
+            // depends on whether there is parity.
+            Entry::Occupied(entry) if entry.get().shape() != shape => {
                 return Err(no_such);
             }
             Entry::Occupied(entry) => entry.into_mut(),
@@ -94,7 +95,6 @@ impl Session {
             return Ok(Arrival::Discard(Discard::Duplicate));
         }
         incoming.weight = header.weight;
-        incoming.parity |= header.parity > 0;
         self.place(from, key, &bounds)
     }
 

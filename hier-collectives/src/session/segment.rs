@@ -98,6 +98,13 @@ pub(super) struct Incoming {
     pub tried: bool,
 }
 
+impl Incoming {
+    /// What every header of it says: payload bytes, digest, and whether there is parity.
+    pub fn shape(&self) -> (u32, u64, bool) {
+        (self.bytes, self.digest, self.parity)
+    }
+}
+
 impl Segment {
     /// Whether it will need no memory of ours any more.
     fn is_done(&self) -> bool {
