@@ -12,7 +12,7 @@ pub use virtual_time::VirtualHost;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use units::TimeNs;
@@ -79,6 +79,10 @@ pub trait Host: Send + Sync + 'static {
         address: SocketAddr,
         buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
+
+    /// The longest IP packet, in bytes, that this host sends from `from` towards `to`; `None` where
+    /// it does not know. What is on the way may let less through.
+    fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16>;
 
     /// Timers and tasks for quinn.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;

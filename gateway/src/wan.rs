@@ -12,6 +12,7 @@ mod lane;
 mod limits;
 pub mod link_share;
 pub mod outbox;
+mod packets;
 pub mod parity;
 pub mod policy;
 pub mod probe;

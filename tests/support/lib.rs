@@ -49,6 +49,8 @@ pub struct Shape {
     pub mtu: u16,
     /// The longest IP packet that gets through, where lanes have to find out.
     pub path_mtu: Option<u16>,
+    /// The longest IP packet that gateways know their interfaces to send, where they know.
+    pub interface_mtu: Option<u16>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
     /// Segments of this size instead of the plan's.
@@ -74,6 +76,7 @@ impl Shape {
             jitter: Span::ZERO,
             mtu: 1500,
             path_mtu: None,
+            interface_mtu: None,
             memory: ByteCount::new(64 << 20),
             segment: None,
             jobs: vec![(JOB, 1)],
@@ -194,6 +197,9 @@ impl Lab {
         for carrier in 0..shape.carriers {
             let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
             net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
+            if let Some(bytes) = shape.interface_mtu {
+                [east, west].iter().for_each(|ip| net.set_interface_mtu(*ip, bytes));
+            }
             if let Some(bytes) = shape.path_mtu {
                 for (from, to) in [(east, west), (west, east)] {
                     net.set_mtu(from, to, bytes.into()).expect("a link");

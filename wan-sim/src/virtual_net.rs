@@ -159,6 +159,17 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_mtu(bytes))
     }
 
+    /// Lets the host at `ip` know that its interface sends IP packets of up to `bytes`. Links may
+    /// let less through, which nobody knows who has not tried.
+    pub fn set_interface_mtu(&self, ip: IpAddr, bytes: u16) {
+        self.lock().interface_mtus.insert(ip, bytes);
+    }
+
+    /// The longest IP packet that the host at `ip` knows its interface to send.
+    pub fn interface_mtu(&self, ip: IpAddr) -> Option<u16> {
+        self.lock().interface_mtus.get(&ip).copied()
+    }
+
     /// From now on others see the socket at `address` at `seen_at`, over the links of that, and what
     /// is sent to `address` is lost: as a network does that gives a site another address. `seen_at`
     /// has no port of its own.

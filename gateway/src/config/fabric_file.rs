@@ -104,8 +104,8 @@ impl FabricFile {
         usize::from(others().any(over_port)) + usize::from(others().any(over_lan))
     }
 
-    /// Whether the file says the MTU; otherwise lanes look for what gets through, up to the
-    /// default.
+    /// Whether the file says the MTU; otherwise lanes look for what gets through, up to what
+    /// their host sends.
     pub fn mtu_pinned(&self) -> bool {
         self.mtu_pinned
     }

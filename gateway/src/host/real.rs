@@ -3,9 +3,10 @@
 use super::cores::{Anywhere, Pin};
 use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
 use quinn::Runtime;
+use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
@@ -79,6 +80,17 @@ impl Host for RealHost {
         quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }
 
+    fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
+        // The system knows the way only of a socket that has a peer. Nothing is sent.
+        let socket = UdpSocket::bind((from, 0)).ok()?;
+        socket.connect(to).ok()?;
+        let bytes = match to {
+            SocketAddr::V4(_) => sockopt::ip_mtu(&socket),
+            SocketAddr::V6(_) => sockopt::ipv6_mtu(&socket),
+        };
+        Some(u16::try_from(bytes.ok()?).unwrap_or(u16::MAX))
+    }
+
     fn quic_runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(quinn::TokioRuntime)
     }
@@ -144,6 +156,17 @@ mod tests {
         assert!(said[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{said:?}");
         assert!(said[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{said:?}");
         assert!(shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
+    }
+
+    #[test]
+    fn the_way_to_ourselves_takes_what_the_loopback_device_does() {
+        let file = std::fs::read_to_string("/sys/class/net/lo/mtu").expect("Linux");
+        let device: u32 = file.trim().parse().expect("a number");
+        let own = IpAddr::from([127, 0, 0, 1]);
+        let sent = RealHost.mtu_towards(own, SocketAddr::new(own, 9));
+        assert_eq!(sent, Some(u16::try_from(device).unwrap_or(u16::MAX)));
+        let elsewhere = IpAddr::from([192, 0, 2, 1]);
+        assert_eq!(RealHost.mtu_towards(elsewhere, SocketAddr::new(own, 9)), None, "not ours");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ mod process;
 use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
 use process::{Process, QuicRuntime};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
@@ -96,6 +96,10 @@ impl Host for VirtualHost {
         _buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         self.process.own(self.net.bind(address).map_err(io::Error::other)?)
+    }
+
+    fn mtu_towards(&self, from: IpAddr, _to: SocketAddr) -> Option<u16> {
+        self.net.interface_mtu(from)
     }
 
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {

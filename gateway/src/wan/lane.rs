@@ -4,11 +4,11 @@
 use super::addresses::LaneAddresses;
 use super::connection::{Connected, Guest, Origin, serve};
 use super::outbox::Outbox;
+use super::packets::{Lengths, Packets, TAKEN_MIN};
 use super::policy::ControllerKind;
 use super::rate::HeldRate;
 use super::silence::Heard;
 use super::tls::{self, Credentials};
-use super::transport::Packets;
 use super::windows::Path;
 use super::{capped, transport};
 use crate::crowd::{Seats, Seldom};
@@ -140,10 +140,11 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
         let lane_spec = Arc::clone(&spec);
         let body = move || -> BoxFuture<()> {
             Box::pin(async move {
-                match endpoint(&lane_spec, lane) {
+                let lengths = Lengths::of(&lane_spec, lane);
+                match endpoint(&lane_spec, lane, &lengths) {
                     Ok(endpoint) => {
                         let _ = up.send(Ok(()));
-                        run(lane_spec, lane, endpoint).await;
+                        run(lane_spec, lane, endpoint, lengths).await;
                     }
                     Err(error) => {
                         let _ = up.send(Err(error));
@@ -167,22 +168,25 @@ pub async fn start(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     Ok(())
 }
 
-fn endpoint(spec: &LaneSpec, lane: u16) -> Result<quinn::Endpoint, LaneError> {
+fn endpoint(spec: &LaneSpec, lane: u16, lengths: &Lengths) -> Result<quinn::Endpoint, LaneError> {
     let address = spec.listen.of(lane);
     let bind = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
-    let datagram = transport::datagram_bytes(&spec.fabric, address.ip());
+    let datagram = lengths.longest();
     let socket = capped::cap(socket, datagram, spec.one_by_one);
     let mut config = quinn::EndpointConfig::default();
     config.rng_seed(Some(spec.host.random()));
-    config.max_udp_payload_size(datagram.max(1472)).expect("at most 65,507");
-    let server = server_config(spec)?;
+    config.max_udp_payload_size(datagram.max(TAKEN_MIN)).expect("at most 65,507");
+    let server = server_config(spec, lengths)?;
     let runtime = spec.host.quic_runtime();
     quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(bind)
 }
 
 /// How connections are answered, with the credentials of now.
-fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::CredentialsError> {
+fn server_config(
+    spec: &LaneSpec,
+    lengths: &Lengths,
+) -> Result<quinn::ServerConfig, tls::CredentialsError> {
     let crypto = spec.credentials.borrow().server()?;
     let mut server = quinn::ServerConfig::with_crypto(crypto);
     server
@@ -193,18 +197,12 @@ fn server_config(spec: &LaneSpec) -> Result<quinn::ServerConfig, tls::Credential
     // Who dials from an unknown address may be at the end of the longest link; once it has said
     // who it is, windows and controller are its own.
     if let Some(peer) = spec.peers.values().max_by_key(|peer| plan::bdp(&peer.link)) {
-        server.transport_config(Arc::new(settings(spec, peer)));
+        server.transport_config(Arc::new(settings(spec, peer, lengths.to(peer))));
     }
     Ok(server)
 }
 
-fn settings(spec: &LaneSpec, peer: &PeerLink) -> quinn::TransportConfig {
-    let datagram = transport::datagram_bytes(&spec.fabric, spec.listen.first().ip());
-    let packets = if spec.mtu_pinned {
-        Packets::Pinned { bytes: datagram }
-    } else {
-        Packets::Discovered { bytes_max: datagram }
-    };
+fn settings(spec: &LaneSpec, peer: &PeerLink, packets: Packets) -> quinn::TransportConfig {
     transport::settings(&peer.path(spec), peer.controller, packets)
 }
 
@@ -231,21 +229,22 @@ struct Guests {
     refused: Seldom,
 }
 
-async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
+async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, lengths: Lengths) {
     let _all_end_with_it = spec.shutdown.clone().drop_guard();
     for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
-        let dialler = dial(Arc::clone(&spec), lane, endpoint.clone(), Arc::clone(peer));
+        let to = (Arc::clone(peer), lengths.to(peer));
+        let dialler = dial(Arc::clone(&spec), lane, endpoint.clone(), to);
         spec.host.spawn(Box::pin(dialler));
     }
     let guests = Guests { seats: Seats::new(HANDSHAKES_MAX), refused: Seldom::default() };
     let guests = Arc::new(guests);
     let mut credentials = spec.credentials.clone();
-    let Ok(mut answers) = server_config(&spec) else { return };
+    let Ok(mut answers) = server_config(&spec, &lengths) else { return };
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
-            Ok(()) = credentials.changed() => match server_config(&spec) {
+            Ok(()) = credentials.changed() => match server_config(&spec, &lengths) {
                 Ok(server) => {
                     answers = server.clone();
                     endpoint.set_server_config(Some(server));
@@ -254,7 +253,8 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
             },
             incoming = endpoint.accept() => {
                 let Some(incoming) = incoming else { break };
-                let answer = answer_to(&spec, incoming.remote_address(), lane, &answers);
+                let from = incoming.remote_address();
+                let answer = answer_to(&spec, (from, lane), &lengths, &answers);
                 welcome(&spec, lane, (incoming, answer), &guests);
             }
         }
@@ -266,13 +266,13 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint) {
 /// How a peer is answered: as its link asks for, which only its address can say so early.
 fn answer_to(
     spec: &LaneSpec,
-    from: SocketAddr,
-    lane: u16,
+    (from, lane): (SocketAddr, u16),
+    lengths: &Lengths,
     answers: &quinn::ServerConfig,
 ) -> Arc<quinn::ServerConfig> {
     let mut answer = answers.clone();
     if let Some(peer) = spec.peers.values().find(|peer| peer.addresses.of(lane) == from) {
-        answer.transport_config(Arc::new(settings(spec, peer)));
+        answer.transport_config(Arc::new(settings(spec, peer, lengths.to(peer))));
     }
     Arc::new(answer)
 }
@@ -332,14 +332,19 @@ async fn answer(
     }
 }
 
-async fn dial(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, peer: Arc<PeerLink>) {
+async fn dial(
+    spec: Arc<LaneSpec>,
+    lane: u16,
+    endpoint: quinn::Endpoint,
+    (peer, packets): (Arc<PeerLink>, Packets),
+) {
     let name = spec.fabric.gateway(peer.id).name.clone();
     let address = peer.addresses.of(lane);
     let mut backoff = Backoff::default();
     let refused = Seldom::default();
     while !spec.shutdown.is_cancelled() {
         let began = spec.host.now();
-        let met = match connect(&spec, &endpoint, &peer, &name, address).await {
+        let met = match connect(&spec, &endpoint, (&peer, packets), &name, address).await {
             Ok(connection) => {
                 let spec = Arc::clone(&spec);
                 let origin = Origin::Dialled(peer.id);
@@ -381,14 +386,14 @@ impl Backoff {
 async fn connect(
     spec: &LaneSpec,
     endpoint: &quinn::Endpoint,
-    peer: &PeerLink,
+    (peer, packets): (&PeerLink, Packets),
     name: &str,
     address: SocketAddr,
 ) -> Result<quinn::Connection, String> {
     let credentials = Arc::clone(&spec.credentials.borrow());
     let crypto = credentials.client().map_err(|error| error.to_string())?;
     let mut config = quinn::ClientConfig::new(crypto);
-    config.transport_config(Arc::new(settings(spec, peer)));
+    config.transport_config(Arc::new(settings(spec, peer, packets)));
     let server_name = tls::dns_name(name, spec.fabric.name());
     let connecting = endpoint
         .connect_with(config, address, &server_name)

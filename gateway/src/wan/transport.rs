@@ -1,11 +1,10 @@
 //! QUIC's settings for a link: windows from its BDP, its MTU, its congestion controller.
 
+use super::packets::Packets;
 use super::policy::ControllerKind;
 use super::silence::{DATAGRAM_BYTES, Watching};
 use super::windows::Path;
-use hier_collectives::topology::Fabric;
 use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,24 +16,11 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// A packet is taken for lost once so many later ones have arrived, or an eighth of a round trip after
 /// one has: paths over several links let packets overtake each other.
 const OVERTAKEN_BY: u32 = 24;
-/// The largest UDP payload there is.
-const MAX_DATAGRAM: u16 = 65_507;
-
-/// Bytes of UDP payload in a full packet to `address`.
-pub fn datagram_bytes(fabric: &Fabric, address: IpAddr) -> u16 {
-    let headers = if address.is_ipv4() { 28 } else { 48 };
-    (fabric.mtu() - headers).min(MAX_DATAGRAM)
-}
-
-/// How large the packets of a lane are, in bytes of UDP payload.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Packets {
-    /// As the fabric says. A burst of losses is not taken for a path that lets no large packets
-    /// through, which would leave a lane with small ones for good.
-    Pinned { bytes: u16 },
-    /// Up to what gets through.
-    Discovered { bytes_max: u16 },
-}
+/// Longer packets than those that get through are looked for again this long after the last look:
+/// routes change, and a storm may have lost what would get through.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The same when such packets stopped getting through: until then packets are as short as can be.
+const LOOK_AFTER_A_HOLE: Duration = Duration::from_secs(10);
 
 /// The settings of one lane of a link.
 pub(super) fn settings(
@@ -66,7 +52,10 @@ pub(super) fn settings(
         }
         Packets::Discovered { bytes_max } => {
             let mut discovery = MtuDiscoveryConfig::default();
-            discovery.upper_bound(bytes_max);
+            discovery
+                .upper_bound(bytes_max)
+                .interval(LOOK_AGAIN)
+                .black_hole_cooldown(LOOK_AFTER_A_HOLE);
             transport.mtu_discovery_config(Some(discovery));
         }
     }

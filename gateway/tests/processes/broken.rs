@@ -17,7 +17,7 @@ use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{Fabric, RegionSpec};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +79,10 @@ impl Host for Cursed {
         buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         RealHost.bind(address, buffer_bytes)
+    }
+
+    fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
+        RealHost.mtu_towards(from, to)
     }
 
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {

@@ -14,6 +14,8 @@ use units::{Span, TimeNs};
 pub(super) struct State {
     pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
     pub(super) ports: BTreeMap<IpAddr, Port>,
+    /// The longest IP packets of those addresses that know theirs.
+    pub(super) interface_mtus: BTreeMap<IpAddr, u16>,
     pub(super) inboxes: BTreeMap<SocketAddr, Inbox>,
     /// Datagrams that have left their link for an address with a port. They enter it in
     /// order of time, once that time has come.
