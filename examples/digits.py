@@ -7,18 +7,20 @@ from pathlib import Path
 import training
 from training import torch
 
-SAMPLES, BATCH, STEPS, RATE, BUCKET_MB = 1500, 64, 80, 0.05, 0.05
+SAMPLES, BATCH, STEPS, RATE, BUCKET_MB = 1500, 64, 80, 0.1, 0.05
 LABEL = "accuracy on images not trained on"
 FILE = Path(__file__).parents[1] / "gateway/data/digits.csv.gz"
 
 
 def model(seed):
+    """Smooth throughout: a kink (ReLU, the largest of four) takes the last bit of a sum, which
+    depends on the processor's kernels, for a choice of way, and trainings part there."""
     torch.manual_seed(seed)
     return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 32, 3, padding=1), torch.nn.ReLU(),
-        torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-        torch.nn.Linear(1024, 40), torch.nn.ReLU(), torch.nn.Linear(40, 10),
+        torch.nn.Conv2d(1, 32, 3, padding=1), torch.nn.GELU(),
+        torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.GELU(),
+        torch.nn.AvgPool2d(2), torch.nn.Flatten(),
+        torch.nn.Linear(1024, 40), torch.nn.GELU(), torch.nn.Linear(40, 10),
     )  # fmt: skip
 
 
