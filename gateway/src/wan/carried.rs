@@ -18,6 +18,9 @@ pub(super) const CONGESTION_LOSS: f64 = 0.03;
 const CALM: u32 = 8;
 /// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
 const CUT_ROUNDS: u32 = 5;
+/// A round is silent in which nothing of more than this is acknowledged: the peer takes its time
+/// with a few packets.
+const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
 /// Nor is what still comes of a higher rate what it carries at a lower one.
 const CHANGE_ROUNDS: u32 = 2;
 
@@ -51,10 +54,12 @@ pub(super) struct Done {
     pub acked_bytes: u64,
     /// and given up as lost.
     pub lost: u64,
-    /// Whether anything is in flight.
-    pub busy: bool,
-    /// Whether a mark of congestion came since it was last asked.
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Whether a mark of congestion came since it was last asked,
     pub marked: bool,
+    /// and whether its path was cut.
+    pub cut: bool,
 }
 
 /// See the module.
@@ -144,11 +149,12 @@ impl Carried {
         let waited = done.waited.as_secs_f64() - before.waited.as_secs_f64();
         self.waits = waited >= WAITED * took;
         let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
-        if acked == 0 && done.busy && before.busy {
+        let silent = acked == 0 && done.in_flight > 0 && before.in_flight > SILENT_BYTES;
+        if silent || done.cut {
             self.after_cut = CUT_ROUNDS;
         }
         if acked == 0 || took == 0.0 {
-            if !done.busy {
+            if done.in_flight == 0 {
                 self.share = (self.share * WIDER).min(1.0);
             }
             return;
@@ -206,7 +212,16 @@ mod tests {
         fn new() -> Self {
             let (waited, acked, acked_bytes, lost) = (Span::ZERO, 0, 0, 0);
             let at = TimeNs::default();
-            let done = Done { at, waited, acked, acked_bytes, lost, busy: true, marked: false };
+            let done = Done {
+                at,
+                waited,
+                acked,
+                acked_bytes,
+                lost,
+                in_flight: 2 * SILENT_BYTES,
+                marked: false,
+                cut: false,
+            };
             let mut carried = Carried::new(PART, 0.001);
             carried.round(done);
             Self { carried, done }
@@ -278,30 +293,45 @@ mod tests {
         bench.pass(10, 1.0, 0.0, true);
         assert!((0.16..0.17).contains(&bench.carried.share()));
         assert_eq!(bench.carried.rate(), PART, "it did not use all of its window");
-        bench.done.busy = false;
+        bench.done.in_flight = 0;
         bench.pass(40, 0.0, 0.0, false);
         assert_eq!(bench.carried.share(), 1.0, "for who comes next");
+    }
+
+    /// A far peer answers the first packets of a transfer after their round.
+    #[test]
+    fn rounds_without_an_acknowledgement_of_a_few_packets_are_no_cut() {
+        let mut bench = Bench::new();
+        bench.done.in_flight = SILENT_BYTES;
+        bench.pass(1, 0.1, 0.0, false);
+        bench.pass(3, 0.0, 0.0, false);
+        assert!(bench.pass(2, 0.5, 0.3, true) < 0.6);
     }
 
     #[test]
     fn the_first_round_of_a_transfer_is_no_cut() {
         let mut bench = Bench::new();
-        bench.done.busy = false;
+        bench.done.in_flight = 0;
         bench.pass(3, 0.0, 0.0, false);
-        bench.done.busy = true;
+        bench.done.in_flight = 2 * SILENT_BYTES;
         bench.pass(1, 0.0, 0.0, false);
         assert!(bench.pass(2, 0.5, 0.3, true) < 0.6);
     }
 
     #[test]
     fn a_cut_shows_nothing_nor_does_what_is_sent_again_after_it() {
-        let mut bench = Bench::new();
-        bench.pass(20, 0.0, 0.0, true);
-        assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
-        assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);
-        assert_eq!(bench.carried.round_trips(), MORE);
-        let rate = bench.pass(4, 0.2, 0.0, true);
-        assert_eq!(rate, 0.2, "that is how it stays");
+        for silent in [20, 0] {
+            let mut bench = Bench::new();
+            bench.pass(silent, 0.0, 0.0, true);
+            // One too short for a silent round is seen by what it lost at once.
+            bench.done.cut = silent == 0;
+            assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
+            bench.done.cut = false;
+            assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);
+            assert_eq!(bench.carried.round_trips(), MORE);
+            let rate = bench.pass(4, 0.2, 0.0, true);
+            assert_eq!(rate, 0.2, "that is how it stays");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ const HEADROOM_DIVISOR: u64 = 32;
 const PIECES: u64 = 4;
 /// but for no less than this, unless the window is.
 const PIECE_MIN: u64 = 16 << 10;
+/// Of less than this nobody can tell whether a queue dropped it or a cut.
+const CUT_MIN: u64 = 32 << 10;
 
 /// Shared by the tasks of a lane and its congestion controller. Packets are counted by the
 /// connection alone, so that nobody has to be kept from it for each of them.
@@ -33,6 +35,8 @@ pub(super) struct Limits {
     freed: Notify,
     /// Whether a mark of congestion came.
     marked: AtomicBool,
+    /// Whether the path was cut for a while.
+    cut: AtomicBool,
     /// Bytes lost beyond expectation that nobody has been charged for.
     owed: AtomicU64,
     owes: Notify,
@@ -131,9 +135,14 @@ impl Limits {
         self.freed.notify_one();
     }
 
-    /// So many bytes were lost.
+    /// So many bytes were lost, as one acknowledgement shows. A queue that is full drops some of
+    /// what comes; a path that is cut loses all, until it is back.
     pub fn lose(&self, bytes: u64) {
-        self.in_flight.store(self.in_flight().saturating_sub(bytes), Ordering::Relaxed);
+        let in_flight = self.in_flight();
+        if bytes > CUT_MIN && 2 * bytes > in_flight {
+            self.cut.store(true, Ordering::Relaxed);
+        }
+        self.in_flight.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
         self.lost.add(bytes);
         self.freed.notify_one();
     }
@@ -154,6 +163,11 @@ impl Limits {
     /// Whether one came since it was last asked.
     pub fn take_marked(&self) -> bool {
         self.marked.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the path was cut since it was last asked.
+    pub fn take_cut(&self) -> bool {
+        self.cut.swap(false, Ordering::Relaxed)
     }
 
     /// So many bytes were lost beyond what the fabric expects.
@@ -232,6 +246,19 @@ mod tests {
             room(limits, CELL, 0).inspect(|bytes| limits.hand(*bytes as u64))
         });
         cells.sum()
+    }
+
+    #[test]
+    fn what_is_lost_all_at_once_was_cut_and_what_a_queue_drops_was_not() {
+        let limits = limits();
+        let cut = |in_flight: u64, lost: u64| {
+            limits.acknowledged(in_flight, true);
+            limits.lose(lost);
+            (limits.take_cut(), limits.take_cut())
+        };
+        assert_eq!(cut(FLIGHT, FLIGHT - (20 << 10)), (true, false));
+        assert_eq!(cut(FLIGHT, FLIGHT / 2), (false, false));
+        assert_eq!(cut(30 << 10, 30 << 10), (false, false), "too little to tell");
     }
 
     #[test]

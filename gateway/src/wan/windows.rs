@@ -166,8 +166,9 @@ fn held_besides(rtt: Span) -> Span {
 
 fn done(at: TimeNs, connection: &Connection, watch: &Watch) -> Done {
     let (waited, (acked, acked_bytes)) = (watch.waited(at), watch.acked());
-    let (lost, marked) = (connection.stats().path.lost_packets, watch.limits.take_marked());
-    Done { at, waited, acked, acked_bytes, lost, busy: watch.limits.in_flight() > 0, marked }
+    let (lost, limits) = (connection.stats().path.lost_packets, &watch.limits);
+    let (in_flight, marked, cut) = (limits.in_flight(), limits.take_marked(), limits.take_cut());
+    Done { at, waited, acked, acked_bytes, lost, in_flight, marked, cut }
 }
 
 /// The longest round trip that windows follow. Inside a region it is never far, and the rate
