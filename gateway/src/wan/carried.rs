@@ -18,11 +18,11 @@ pub(super) const CONGESTION_LOSS: f64 = 0.03;
 const CALM: u32 = 8;
 /// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
 const CUT_ROUNDS: u32 = 5;
-/// A round is silent in which nothing of more than this is acknowledged: the peer takes its time
-/// with a few packets.
-const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
 /// Nor is what still comes of a higher rate what it carries at a lower one.
 const CHANGE_ROUNDS: u32 = 2;
+/// A round in which nothing of more than this is acknowledged was cut: the peer takes its time with
+/// a few packets.
+const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
 
 /// Packets that a loss is told by, at least.
 const SAMPLE_PACKETS: u64 = 128;
@@ -323,7 +323,7 @@ mod tests {
         for silent in [20, 0] {
             let mut bench = Bench::new();
             bench.pass(silent, 0.0, 0.0, true);
-            // One too short for a silent round is seen by what it lost at once.
+            // Of a shorter one what it lost is seen at once.
             bench.done.cut = silent == 0;
             assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
             bench.done.cut = false;

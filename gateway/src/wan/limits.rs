@@ -26,8 +26,10 @@ pub(super) struct Limits {
     flight: AtomicU64,
     /// and while much is sent again.
     repair: AtomicU64,
-    /// Bytes in flight.
+    /// Bytes in flight,
     in_flight: AtomicU64,
+    /// and before the last acknowledgement.
+    in_flight_before: AtomicU64,
     /// Bytes lost and not sent again yet.
     lost: Unsent,
     /// Bytes handed to QUIC and not sent yet.
@@ -127,7 +129,8 @@ impl Limits {
     /// After an acknowledgement so many bytes are in flight. `all_sent`: QUIC had no more to send
     /// when it was last asked for packets, or may not yet, to an address that it has not validated.
     pub fn acknowledged(&self, in_flight: u64, all_sent: bool) {
-        self.in_flight.store(in_flight, Ordering::Relaxed);
+        let before = self.in_flight.swap(in_flight, Ordering::Relaxed);
+        self.in_flight_before.store(before, Ordering::Relaxed);
         if all_sent {
             self.handed.forget_older();
             self.lost.forget_older();
@@ -135,11 +138,12 @@ impl Limits {
         self.freed.notify_one();
     }
 
-    /// So many bytes were lost, as one acknowledgement shows. A queue that is full drops some of
-    /// what comes; a path that is cut loses all, until it is back.
+    /// So many bytes were lost, as was seen at once. A queue that is full drops some of what comes;
+    /// a path that is cut loses all, until it is back.
     pub fn lose(&self, bytes: u64) {
         let in_flight = self.in_flight();
-        if bytes > CUT_MIN && 2 * bytes > in_flight {
+        let whole = in_flight.max(self.in_flight_before.load(Ordering::Relaxed));
+        if bytes > CUT_MIN && 2 * bytes > whole {
             self.cut.store(true, Ordering::Relaxed);
         }
         self.in_flight.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
@@ -259,6 +263,9 @@ mod tests {
         assert_eq!(cut(FLIGHT, FLIGHT - (20 << 10)), (true, false));
         assert_eq!(cut(FLIGHT, FLIGHT / 2), (false, false));
         assert_eq!(cut(30 << 10, 30 << 10), (false, false), "too little to tell");
+        limits.acknowledged(FLIGHT, true);
+        assert_eq!(cut(40 << 10, 40 << 10), (false, false), "the rest came");
+        assert_eq!(cut(40 << 10, 40 << 10), (true, false));
     }
 
     #[test]

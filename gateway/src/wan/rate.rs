@@ -436,8 +436,8 @@ mod tests {
         }
     }
 
-    /// quinn goes through all that was written to a stream for each piece that it sends again.
     /// With what was bought and not used yet it fits the least queue that such a link is said to have.
+    /// quinn goes through all that was written to a stream for each piece that it sends again.
     #[test]
     fn what_leaves_at_once_fits_a_round_trip_of_a_short_link() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
