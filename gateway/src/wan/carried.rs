@@ -320,11 +320,11 @@ mod tests {
 
     #[test]
     fn a_cut_shows_nothing_nor_does_what_is_sent_again_after_it() {
-        for silent in [20, 0] {
+        for silent_rounds in [20, 0] {
             let mut bench = Bench::new();
-            bench.pass(silent, 0.0, 0.0, true);
+            bench.pass(silent_rounds, 0.0, 0.0, true);
             // Of a shorter one what it lost is seen at once.
-            bench.done.cut = silent == 0;
+            bench.done.cut = silent_rounds == 0;
             assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
             bench.done.cut = false;
             assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);

@@ -437,7 +437,6 @@ mod tests {
     }
 
     /// With what was bought and not used yet it fits the least queue that such a link is said to have.
-    /// quinn goes through all that was written to a stream for each piece that it sends again.
     #[test]
     fn what_leaves_at_once_fits_a_round_trip_of_a_short_link() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
@@ -456,6 +455,7 @@ mod tests {
         }
     }
 
+    /// quinn goes through all that was written to a stream for each piece that it sends again.
     #[tokio::test(start_paused = true)]
     async fn a_segment_is_written_in_few_cells_whatever_the_link() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
