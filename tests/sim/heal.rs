@@ -72,7 +72,8 @@ fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() 
     for ways in CUTS {
         for after in [100, 700] {
             let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
-            for rates in out_and_back(&shape, ways, Span::from_ms(after), shape.rtt) {
+            let outage = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, outage, shape.rtt) {
                 assert!(
                     rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
                     "{ways:?} cut after {after} ms: {rates:.0?} Mbit/s"
@@ -91,7 +92,8 @@ fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
     for (ways, (mtu, least)) in CUTS.into_iter().flat_map(|ways| packets.map(|of| (ways, of))) {
         for after in [100, 700] {
             let shape = Shape { rate: RATE, rtt: Span::from_ms(2), mtu, ..Shape::new(1, 1) };
-            for rates in out_and_back(&shape, ways, Span::from_ms(after), Span::from_ms(20)) {
+            let outage = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, outage, Span::from_ms(20)) {
                 let mean = rates.iter().sum::<f64>() / rates.len() as f64;
                 let when = format!("{ways:?} cut after {after} ms, MTU {mtu}");
                 assert!(mean > least, "{when}: {rates:.0?} Mbit/s");
@@ -100,9 +102,29 @@ fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
     }
 }
 
-/// Cuts an exchange of 64 MiB `after` its posts for 2 s. Returns what arrives of each direction in
-/// six times `step`, in Mbit/s, from when it is to be full again.
-fn out_and_back(shape: &Shape, ways: &[GatewayId], after: Span, step: Span) -> [Vec<f64>; 2] {
+/// Some of a flight comes then, before or after.
+#[test]
+fn a_link_that_was_out_for_part_of_a_round_trip_is_full_again_as_soon() {
+    for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4].map(|of| (ways, of))) {
+        let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
+        let cut = Span::from_ns(quarters * shape.rtt.ns() / 4);
+        for rates in out_and_back(&shape, ways, (Span::from_ms(700), cut), shape.rtt) {
+            assert!(
+                rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
+                "{ways:?} cut for {cut}: {rates:.0?} Mbit/s"
+            );
+        }
+    }
+}
+
+/// Cuts an exchange of 64 MiB so long after its posts for so long. Returns what arrives of each
+/// direction in six times `step`, in Mbit/s, from when it is to be full again.
+fn out_and_back(
+    shape: &Shape,
+    ways: &[GatewayId],
+    (after, cut): (Span, Span),
+    step: Span,
+) -> [Vec<f64>; 2] {
     let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };
     let expected = case.expected(2, 1);
     simulate(async {
@@ -112,7 +134,7 @@ fn out_and_back(shape: &Shape, ways: &[GatewayId], after: Span, step: Span) -> [
         let mut operations = post_all(&clients, &case).await;
         lab.sleep(after).await;
         ways.iter().for_each(|from| lab.cut_from(*from, true));
-        lab.sleep(Span::from_secs(2)).await;
+        lab.sleep(cut).await;
         ways.iter().for_each(|from| lab.cut_from(*from, false));
         let begin = lab.net.now() + Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
         for outcome in outcomes(&mut operations).await {
@@ -120,7 +142,7 @@ fn out_and_back(shape: &Shape, ways: &[GatewayId], after: Span, step: Span) -> [
         }
         [(EAST, WEST), (WEST, EAST)].map(|way| {
             let rates = flow.delivered(way, begin, step, 6);
-            println!("{ways:?} cut after {after}: {way:?}: {rates:.0?} Mbit/s");
+            println!("{ways:?} cut after {after} for {cut}: {way:?}: {rates:.0?} Mbit/s");
             rates
         })
     })

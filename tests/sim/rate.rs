@@ -56,7 +56,7 @@ fn jumbo_frames_pass() {
 /// Few of what is in flight at 2 ms are lost, and parity of four segments takes about as long as a loss
 /// costs on average. The fabric says four times that loss where there is parity all the same.
 #[test]
-fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_nothing() {
+fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_no_tenth_of_a_millisecond() {
     let [loss, more] = [100_000, 400_000].map(|ppb| Fraction::from_ppb(ppb).expect("below 1"));
     let near = Shape { loss, rtt: Span::from_ms(2), ..Shape::new(1, 1) };
     let [without, with] =
@@ -69,7 +69,7 @@ fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_nothing() {
         });
     println!("mean of 100: {:.5} s without tail repair, {:.5} s with it", without.1, with.1);
     assert_eq!([without.0, with.0], [false, true]);
-    // The clock of these runs has steps of a millisecond: this is a tenth of one.
+    // The clock of these runs has steps of a millisecond.
     assert!(without.1 <= with.1 + 1e-4, "{} s without, {} s with", without.1, with.1);
 }
 

@@ -18,6 +18,8 @@ pub(super) const CONGESTION_LOSS: f64 = 0.03;
 const CALM: u32 = 8;
 /// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
 const CUT_ROUNDS: u32 = 5;
+/// What loses most of its flight again within so many rounds is a queue, whatever it looks like.
+const CUT_AGAIN_ROUNDS: u32 = 10;
 /// Nor is what still comes of a higher rate what it carries at a lower one.
 const CHANGE_ROUNDS: u32 = 2;
 /// A round in which nothing of more than this is acknowledged was cut: the peer takes its time with
@@ -80,9 +82,9 @@ pub(super) struct Carried {
     waits: bool,
     /// Rounds since it lost too much.
     calm: u32,
-    /// Rounds to come that still show a cut,
-    after_cut: u32,
-    /// and that still show another rate of the link.
+    /// Rounds since a cut in which something was acknowledged.
+    since_cut: u32,
+    /// Rounds to come that still show another rate of the link.
     after_change: u32,
 }
 
@@ -101,7 +103,7 @@ impl Carried {
             share,
             waits,
             calm: CALM,
-            after_cut: 0,
+            since_cut: CUT_AGAIN_ROUNDS,
             after_change: 0,
         }
     }
@@ -150,8 +152,8 @@ impl Carried {
         self.waits = waited >= WAITED * took;
         let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
         let silent = acked == 0 && done.in_flight > 0 && before.in_flight > SILENT_BYTES;
-        if silent || done.cut {
-            self.after_cut = CUT_ROUNDS;
+        if silent || done.cut && self.since_cut >= CUT_AGAIN_ROUNDS {
+            self.since_cut = 0;
         }
         if acked == 0 || took == 0.0 {
             if done.in_flight == 0 {
@@ -168,8 +170,8 @@ impl Carried {
         if !much {
             self.loss = loss;
         }
-        let (after_cut, after_change) = (self.after_cut > 0, self.after_change > 0);
-        self.after_cut = self.after_cut.saturating_sub(1);
+        let (after_cut, after_change) = (self.since_cut < CUT_ROUNDS, self.after_change > 0);
+        self.since_cut = self.since_cut.saturating_add(1);
         self.after_change = self.after_change.saturating_sub(1);
         let congested = much && !after_cut && acked + lost >= SAMPLE_PACKETS;
         self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
@@ -332,6 +334,19 @@ mod tests {
             let rate = bench.pass(4, 0.2, 0.0, true);
             assert_eq!(rate, 0.2, "that is how it stays");
         }
+    }
+
+    #[test]
+    fn cuts_in_every_round_are_a_queue() {
+        let mut bench = Bench::new();
+        bench.done.cut = true;
+        assert_eq!(bench.pass(CUT_ROUNDS, 0.3, 0.6, true), 1.0);
+        assert!(bench.pass(2, 0.3, 0.6, true) < 0.31);
+        bench.done.cut = false;
+        bench.pass(CUT_ROUNDS, 1.0, 0.0, true);
+        assert_eq!(bench.carried.rate(), PART);
+        bench.done.cut = true;
+        assert_eq!(bench.pass(1, 0.3, 0.6, true), 1.0, "a cut that comes later is one");
     }
 
     #[test]
