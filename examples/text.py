@@ -54,6 +54,6 @@ def score(model, data):
 
 
 if __name__ == "__main__":
-    # Rounding grows along the way, to 2e-7 with the kernels of two processors; batches weighted
-    # wrongly are off by 1e-2.
+    # Rounding differs between processors and grows along the way; batches weighted wrongly are off
+    # by 1e-2.
     training.main("text", tolerance=1e-5)

@@ -16,9 +16,11 @@ const WAITED: f64 = 0.5;
 pub(super) const CONGESTION_LOSS: f64 = 0.03;
 /// Rounds without it after which a queue may have been drained.
 const CALM: u32 = 8;
-/// But a cut says nothing, nor do so many rounds after it, in which what it lost is sent again.
+/// But a cut says nothing, nor do so many rounds once something comes again: what it lost is sent
+/// again in them.
 const CUT_ROUNDS: u32 = 5;
-/// What loses most of its flight again within so many rounds is a queue, whatever it looks like.
+/// What loses most of its flight again within so many rounds is a queue, whatever it looks like. One
+/// is never silent.
 const CUT_AGAIN_ROUNDS: u32 = 10;
 /// Nor is what still comes of a higher rate what it carries at a lower one.
 const CHANGE_ROUNDS: u32 = 2;
@@ -60,8 +62,8 @@ pub(super) struct Done {
     pub in_flight: u64,
     /// Whether a mark of congestion came since it was last asked,
     pub marked: bool,
-    /// and whether its path was cut.
-    pub cut: bool,
+    /// and whether most of a flight was lost at once.
+    pub most_lost: bool,
 }
 
 /// See the module.
@@ -82,9 +84,11 @@ pub(super) struct Carried {
     waits: bool,
     /// Rounds since it lost too much.
     calm: u32,
-    /// Rounds since a cut in which something was acknowledged.
-    since_cut: u32,
-    /// Rounds to come that still show another rate of the link.
+    /// Rounds since most of a flight was lost at once.
+    since_most: u32,
+    /// Rounds to come that still show a cut,
+    after_cut: u32,
+    /// and that still show another rate of the link.
     after_change: u32,
 }
 
@@ -103,7 +107,8 @@ impl Carried {
             share,
             waits,
             calm: CALM,
-            since_cut: CUT_AGAIN_ROUNDS,
+            since_most: CUT_AGAIN_ROUNDS,
+            after_cut: 0,
             after_change: 0,
         }
     }
@@ -152,9 +157,10 @@ impl Carried {
         self.waits = waited >= WAITED * took;
         let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
         let silent = acked == 0 && done.in_flight > 0 && before.in_flight > SILENT_BYTES;
-        if silent || done.cut && self.since_cut >= CUT_AGAIN_ROUNDS {
-            self.since_cut = 0;
+        if silent || done.most_lost && self.since_most >= CUT_AGAIN_ROUNDS {
+            self.after_cut = CUT_ROUNDS;
         }
+        self.since_most = if done.most_lost { 0 } else { self.since_most.saturating_add(1) };
         if acked == 0 || took == 0.0 {
             if done.in_flight == 0 {
                 self.share = (self.share * WIDER).min(1.0);
@@ -170,8 +176,8 @@ impl Carried {
         if !much {
             self.loss = loss;
         }
-        let (after_cut, after_change) = (self.since_cut < CUT_ROUNDS, self.after_change > 0);
-        self.since_cut = self.since_cut.saturating_add(1);
+        let (after_cut, after_change) = (self.after_cut > 0, self.after_change > 0);
+        self.after_cut = self.after_cut.saturating_sub(1);
         self.after_change = self.after_change.saturating_sub(1);
         let congested = much && !after_cut && acked + lost >= SAMPLE_PACKETS;
         self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
@@ -222,7 +228,7 @@ mod tests {
                 lost,
                 in_flight: 2 * SILENT_BYTES,
                 marked: false,
-                cut: false,
+                most_lost: false,
             };
             let mut carried = Carried::new(PART, 0.001);
             carried.round(done);
@@ -325,11 +331,11 @@ mod tests {
         for silent_rounds in [20, 0] {
             let mut bench = Bench::new();
             bench.pass(silent_rounds, 0.0, 0.0, true);
-            // Of a shorter one what it lost is seen at once.
-            bench.done.cut = silent_rounds == 0;
+            // Of one of little more than a round trip what it lost is seen at once.
+            bench.done.most_lost = silent_rounds == 0;
             assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
-            bench.done.cut = false;
-            assert_eq!(bench.pass(4, 0.2, 0.0, true), 1.0);
+            bench.done.most_lost = false;
+            assert_eq!(bench.pass(CUT_ROUNDS - 1, 0.2, 0.3, true), 1.0);
             assert_eq!(bench.carried.round_trips(), MORE);
             let rate = bench.pass(4, 0.2, 0.0, true);
             assert_eq!(rate, 0.2, "that is how it stays");
@@ -337,16 +343,18 @@ mod tests {
     }
 
     #[test]
-    fn cuts_in_every_round_are_a_queue() {
+    fn what_loses_most_of_its_flight_again_and_again_is_a_queue() {
         let mut bench = Bench::new();
-        bench.done.cut = true;
+        bench.done.most_lost = true;
         assert_eq!(bench.pass(CUT_ROUNDS, 0.3, 0.6, true), 1.0);
-        assert!(bench.pass(2, 0.3, 0.6, true) < 0.31);
-        bench.done.cut = false;
-        bench.pass(CUT_ROUNDS, 1.0, 0.0, true);
-        assert_eq!(bench.carried.rate(), PART);
-        bench.done.cut = true;
-        assert_eq!(bench.pass(1, 0.3, 0.6, true), 1.0, "a cut that comes later is one");
+        for _ in 0..3 * CUT_AGAIN_ROUNDS {
+            assert_eq!(bench.pass(1, 0.3, 0.6, true), 0.3);
+            assert_eq!(bench.carried.round_trips(), NO_MORE);
+        }
+        bench.done.most_lost = false;
+        assert_eq!(bench.pass(CUT_AGAIN_ROUNDS, 1.0, 0.0, true), 1.0);
+        bench.done.most_lost = true;
+        assert_eq!(bench.pass(1, 0.3, 0.6, true), 1.0, "one that comes later is a cut");
     }
 
     #[test]

@@ -15,7 +15,7 @@ const HEADROOM_DIVISOR: u64 = 32;
 const PIECES: u64 = 4;
 /// but for no less than this, unless the window is.
 const PIECE_MIN: u64 = 16 << 10;
-/// Of less than this nobody can tell whether a queue dropped it or a cut.
+/// Of less than this nobody can tell whether a queue dropped it or a cut of the path.
 const CUT_MIN: u64 = 32 << 10;
 
 /// Shared by the tasks of a lane and its congestion controller. Packets are counted by the
@@ -37,8 +37,8 @@ pub(super) struct Limits {
     freed: Notify,
     /// Whether a mark of congestion came.
     marked: AtomicBool,
-    /// Whether the path was cut for a while.
-    cut: AtomicBool,
+    /// Whether most of a flight was lost at once.
+    most_lost: AtomicBool,
     /// Bytes lost beyond expectation that nobody has been charged for.
     owed: AtomicU64,
     owes: Notify,
@@ -144,7 +144,7 @@ impl Limits {
         let in_flight = self.in_flight();
         let whole = in_flight.max(self.in_flight_before.load(Ordering::Relaxed));
         if bytes > CUT_MIN && 2 * bytes > whole {
-            self.cut.store(true, Ordering::Relaxed);
+            self.most_lost.store(true, Ordering::Relaxed);
         }
         self.in_flight.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
         self.lost.add(bytes);
@@ -169,9 +169,9 @@ impl Limits {
         self.marked.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the path was cut since it was last asked.
-    pub fn take_cut(&self) -> bool {
-        self.cut.swap(false, Ordering::Relaxed)
+    /// Whether most of a flight was since it was last asked.
+    pub fn take_most_lost(&self) -> bool {
+        self.most_lost.swap(false, Ordering::Relaxed)
     }
 
     /// So many bytes were lost beyond what the fabric expects.
@@ -253,19 +253,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_all_at_once_was_cut_and_what_a_queue_drops_was_not() {
+    fn most_of_a_flight_that_is_lost_at_once_is_told_from_what_a_queue_drops() {
         let limits = limits();
-        let cut = |in_flight: u64, lost: u64| {
+        let most_lost = |in_flight: u64, lost: u64| {
             limits.acknowledged(in_flight, true);
             limits.lose(lost);
-            (limits.take_cut(), limits.take_cut())
+            (limits.take_most_lost(), limits.take_most_lost())
         };
-        assert_eq!(cut(FLIGHT, FLIGHT - (20 << 10)), (true, false));
-        assert_eq!(cut(FLIGHT, FLIGHT / 2), (false, false));
-        assert_eq!(cut(30 << 10, 30 << 10), (false, false), "too little to tell");
+        assert_eq!(most_lost(FLIGHT, FLIGHT - (20 << 10)), (true, false));
+        assert_eq!(most_lost(FLIGHT, FLIGHT / 2), (false, false));
         limits.acknowledged(FLIGHT, true);
-        assert_eq!(cut(40 << 10, 40 << 10), (false, false), "the rest came");
-        assert_eq!(cut(40 << 10, 40 << 10), (true, false));
+        assert_eq!(most_lost(40 << 10, 40 << 10), (false, false), "the rest came");
+        assert_eq!(most_lost(40 << 10, 40 << 10), (true, false));
+        limits.acknowledged(30 << 10, true);
+        assert_eq!(most_lost(30 << 10, 30 << 10), (false, false), "too little to tell");
     }
 
     #[test]

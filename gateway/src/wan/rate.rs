@@ -2,9 +2,10 @@
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
 //! milliseconds of rate, at most 64 KiB or what leaves in 0.2 ms, and at least about a packet, since
-//! each may end in a short one; the bucket holds two cells and two milliseconds, since timers wake up
-//! to one millisecond late. On a short link, whose queue may hold no more than a round trip, both are
-//! less. The rate may change at any time: the bucket is replaced.
+//! each may end in a short one. The bucket holds a cell and what leaves while a timer is late; it and
+//! a cell that was bought and not used yet are what may leave at once. On a short link, whose queue may
+//! hold no more than a round trip, cells are so small that this fits. The rate may change at any time:
+//! the bucket is replaced.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -44,7 +45,7 @@ impl HeldRate {
     /// The pair's part of the whole of `link`.
     pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
         let rate = payload_bytes_per_second(&pair, &link, link.rate, mtu);
-        let limit = LinkRate::new(host, rate, burst_max(&link));
+        let limit = LinkRate::new(host, rate, queue(&link));
         let part = Mutex::new((pair, link.rate));
         Self { link, mtu, part, limit }
     }
@@ -89,11 +90,9 @@ impl HeldRate {
     }
 }
 
-/// What may leave at once, in time at the rate: a part of what the queue of a short link holds, but
-/// no less than timers are late. Inside a region no rate limit holds.
-fn burst_max(link: &Link) -> Span {
-    let part = Span::from_ns((BURST_ROUND_TRIPS * link.rtt.ns() as f64) as u64);
-    if link.a == link.b { BURST_MAX } else { part.clamp(BURST_MIN, BURST_MAX) }
+/// What a link's queue is taken to hold, in time at the rate.
+fn queue(link: &Link) -> Span {
+    link.rtt.max(QUEUE_MIN)
 }
 
 fn payload_bytes_per_second(pair: &PairRate, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
@@ -109,7 +108,7 @@ struct State {
     owed_bytes: u64,
     owed_bytes_max: u64,
     bytes_per_second: f64,
-    burst_max: Span,
+    queue: Span,
     /// When somebody last waited here, or owed.
     seen: TimeNs,
 }
@@ -131,14 +130,13 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
-/// A cell is what leaves in this time, and the bucket holds as much,
-const BURST: Span = Span::from_ms(2);
-/// or two cells, if that is more. All of it together takes a part of the link's round trip
-const BURST_ROUND_TRIPS: f64 = 0.75;
-/// between these, in cells of this part of it at most: one may have been bought and not used yet.
-const BURST_MIN: Span = Span::from_ns(1_500_000);
-const BURST_MAX: Span = Span::from_ms(6);
-const CELLS_MIN: f64 = 3.0;
+/// A cell is what leaves in this time,
+const CELL: Span = Span::from_ms(2);
+/// or less, so that two fit a link's queue beside what leaves while a timer is this late: tokio's have
+/// steps of one millisecond, and whoever wakes up waits for a core.
+const LATE: Span = Span::from_ns(1_500_000);
+/// A queue that holds less than this is not spared.
+const QUEUE_MIN: Span = Span::from_ms(2);
 /// A cell is no larger than this, or than what leaves in so much time: each is some work,
 const CELL_BYTES_MAX: f64 = 65_536.0;
 const CELL_SPAN: Span = Span::from_ns(200_000);
@@ -160,9 +158,9 @@ impl Clock for HostClock {
 }
 
 impl LinkRate {
-    /// A limit of `bytes_per_second` payload bytes, of which as many leave at once as in `burst_max`.
-    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, burst_max: Span) -> Self {
-        let state = Mutex::new(State::new(&host, bytes_per_second, burst_max));
+    /// A limit of `bytes_per_second` payload bytes, of which as many leave at once as in `queue`.
+    pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
+        let state = Mutex::new(State::new(&host, bytes_per_second, queue));
         Self { host, state, line: Mutex::default() }
     }
 
@@ -170,7 +168,7 @@ impl LinkRate {
     /// than that.
     pub fn set(&self, bytes_per_second: f64) {
         let mut state = self.lock();
-        *state = State::new(&self.host, bytes_per_second, state.burst_max);
+        *state = State::new(&self.host, bytes_per_second, state.queue);
     }
 
     /// What one [`LinkRate::take`] asks for at best.
@@ -239,14 +237,17 @@ impl LinkRate {
 }
 
 impl State {
-    fn new(host: &Arc<dyn Host>, bytes_per_second: f64, burst_max: Span) -> Self {
+    fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
-        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN));
-        let cell_bytes = in_time(BURST).min(in_time(burst_max) / CELLS_MIN);
-        let cell_bytes = cell_bytes.clamp(CELL_BYTES_MIN, largest).floor();
+        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN)).min(in_time(CELL));
+        let (queue_bytes, late_bytes) = (in_time(queue), in_time(LATE));
+        let cell_bytes = largest.min((queue_bytes - late_bytes) / 2.0).max(CELL_BYTES_MIN);
+        let late_cells = (late_bytes / cell_bytes).ceil();
+        // Whole cells are more than what is late.
+        let cell_bytes = cell_bytes.min(queue_bytes / (late_cells + 2.0));
+        let cell_bytes = cell_bytes.max(CELL_BYTES_MIN).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let cells_in = |span: Span| span.as_secs_f64() / period.as_secs_f64();
-        let burst = cells_in(BURST).ceil().min(cells_in(burst_max).round()).clamp(2.0, 1e6);
+        let burst = (1.0 + late_cells).clamp(2.0, 1e6);
         let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
@@ -259,7 +260,7 @@ impl State {
             owed_bytes,
             owed_bytes_max,
             bytes_per_second,
-            burst_max,
+            queue,
             seen,
         }
     }
@@ -267,10 +268,10 @@ impl State {
     /// Nobody has waited since it was last seen: what the bucket had no room for pays.
     fn pay_by_idling(&mut self, now: TimeNs) {
         // Once: a bucket that is full stays full until somebody takes.
-        let full = self.seen + BURST;
+        let full = self.seen + CELL;
         let paid = (now.since(full).as_secs_f64() * self.bytes_per_second) as u64;
         self.owed_bytes = self.owed_bytes.saturating_sub(paid);
-        self.seen = self.seen.max(TimeNs::from_ns(now.ns().saturating_sub(BURST.ns())));
+        self.seen = self.seen.max(TimeNs::from_ns(now.ns().saturating_sub(CELL.ns())));
     }
 }
 
@@ -300,9 +301,12 @@ mod tests {
     use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
     use units::Fraction;
 
+    /// Of a link of 80 ms.
+    const QUEUE: Span = Span::from_ms(80);
+
     async fn time_for(rate: f64, total: u64, piece: u64) -> f64 {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), rate, BURST_MAX);
+        let limit = LinkRate::new(Arc::clone(&host), rate, QUEUE);
         let begin: TimeNs = host.now();
         let mut left = total;
         while left > 0 {
@@ -327,7 +331,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_bucket_holds_no_more_than_the_burst() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), 1e8, BURST_MAX);
+        let limit = LinkRate::new(Arc::clone(&host), 1e8, QUEUE);
         host.sleep_until(host.now() + Span::from_secs(5)).await;
         let begin = host.now();
         let mut sent = 0;
@@ -342,7 +346,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_left_unbought_is_waited_for_once_and_for_a_second_at_most() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = LinkRate::new(Arc::clone(&host), 1e6, BURST_MAX);
+        let limit = LinkRate::new(Arc::clone(&host), 1e6, QUEUE);
         for (charged, seconds) in [(500_000, 0.5), (50_000_000, 1.0), (0, 0.0)] {
             limit.charge(charged);
             let begin = host.now();
@@ -373,7 +377,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lanes_take_in_turn() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, BURST_MAX));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, QUEUE));
         let taken = Arc::new(Mutex::new([0u32; 4]));
         for lane in 0..4 {
             let (limit, taken) = (Arc::clone(&limit), Arc::clone(&taken));
@@ -394,7 +398,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rate_that_changes_holds_from_then_on() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1e8, BURST_MAX));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1e8, QUEUE));
         let taken = Arc::new(Mutex::new(0u64));
         let (task_limit, task_taken) = (Arc::clone(&limit), Arc::clone(&taken));
         host.spawn(Box::pin(async move {
@@ -416,7 +420,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_pulled_first_is_whole_first() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
-        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, BURST_MAX));
+        let limit = Arc::new(LinkRate::new(Arc::clone(&host), 1.25e8, QUEUE));
         let ends = Arc::new(Mutex::new(BTreeMap::new()));
         let begin = host.now();
         for order in [3, 1, 2] {
@@ -437,20 +441,23 @@ mod tests {
     }
 
     /// With what was bought and not used yet it fits the least queue that such a link is said to have.
+    /// Who waits for a cell finds all that came due meanwhile, if the bucket had room for it.
     #[test]
-    fn what_leaves_at_once_fits_a_round_trip_of_a_short_link() {
+    fn what_leaves_at_once_fits_a_round_trip_of_a_short_link_and_a_late_timer_loses_nothing() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
         for mbit in [50, 100, 200, 300, 500, 1000, 2500, 10_000] {
-            for rtt_ms in [2, 3, 5, 8, 20] {
+            for rtt_us in [2000, 2200, 3000, 5000, 8000, 20_000] {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
-                let (rtt, fabric) = (Span::from_ms(rtt_ms), fabric(rate, Span::from_ms(rtt_ms)));
-                let (bytes, burst) = (rate.bytes_per_second(), burst_max(&fabric.links()[0]));
-                let state = State::new(&host, bytes, burst);
+                let rtt = Span::from_ns(rtt_us * 1000);
+                let fabric = fabric(rate, rtt);
+                let bytes = rate.bytes_per_second();
+                let state = State::new(&host, bytes, queue(&fabric.links()[0]));
                 let cells = std::iter::from_fn(|| state.bucket.check().ok()).count() as u64;
                 let most = (cells + 1) * state.cell_bytes;
                 let holds = bytes * rtt.as_secs_f64();
-                assert!(most as f64 <= 1.05 * holds, "{mbit} Mbit/s, {rtt}: {most} of {holds}");
-                assert!(rtt_ms < 8 || cells * state.cell_bytes >= (0.0019 * bytes) as u64);
+                assert!(most as f64 <= holds, "{mbit} Mbit/s, {rtt}: {most} of {holds}");
+                let late = (cells - 1) * state.cell_bytes;
+                assert!(late as f64 >= 0.00149 * bytes, "{mbit} Mbit/s, {rtt}: {late} bytes late");
             }
         }
     }
@@ -469,8 +476,8 @@ mod tests {
                     rate,
                     fabric.mtu(),
                 );
-                let burst = burst_max(&fabric.links()[0]);
-                let cell = LinkRate::new(Arc::clone(&host), limit, burst).cell_bytes();
+                let queue = queue(&fabric.links()[0]);
+                let cell = LinkRate::new(Arc::clone(&host), limit, queue).cell_bytes();
                 let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }

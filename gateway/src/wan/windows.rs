@@ -167,8 +167,9 @@ fn held_besides(rtt: Span) -> Span {
 fn done(at: TimeNs, connection: &Connection, watch: &Watch) -> Done {
     let (waited, (acked, acked_bytes)) = (watch.waited(at), watch.acked());
     let (lost, limits) = (connection.stats().path.lost_packets, &watch.limits);
-    let (in_flight, marked, cut) = (limits.in_flight(), limits.take_marked(), limits.take_cut());
-    Done { at, waited, acked, acked_bytes, lost, in_flight, marked, cut }
+    let (marked, most_lost) = (limits.take_marked(), limits.take_most_lost());
+    let in_flight = limits.in_flight();
+    Done { at, waited, acked, acked_bytes, lost, in_flight, marked, most_lost }
 }
 
 /// The longest round trip that windows follow. Inside a region it is never far, and the rate
