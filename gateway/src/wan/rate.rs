@@ -27,6 +27,8 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nan
 /// Shared by all lanes of a link.
 pub struct LinkRate {
     host: Arc<dyn Host>,
+    /// What its queue is taken to hold, in time at the rate.
+    queue: Span,
     state: Mutex<State>,
     line: Mutex<Line>,
 }
@@ -108,7 +110,6 @@ struct State {
     owed_bytes: u64,
     owed_bytes_max: u64,
     bytes_per_second: f64,
-    queue: Span,
     /// When somebody last waited here, or owed.
     seen: TimeNs,
 }
@@ -161,14 +162,13 @@ impl LinkRate {
     /// A limit of `bytes_per_second` payload bytes, of which as many leave at once as in `queue`.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let state = Mutex::new(State::new(&host, bytes_per_second, queue));
-        Self { host, state, line: Mutex::default() }
+        Self { host, queue, state, line: Mutex::default() }
     }
 
     /// Another limit, from the next cell on; what waits for one of the old waits no longer
     /// than that.
     pub fn set(&self, bytes_per_second: f64) {
-        let mut state = self.lock();
-        *state = State::new(&self.host, bytes_per_second, state.queue);
+        *self.lock() = State::new(&self.host, bytes_per_second, self.queue);
     }
 
     /// What one [`LinkRate::take`] asks for at best.
@@ -260,14 +260,13 @@ impl State {
             owed_bytes,
             owed_bytes_max,
             bytes_per_second,
-            queue,
             seen,
         }
     }
 
     /// Nobody has waited since it was last seen: what the bucket had no room for pays.
     fn pay_by_idling(&mut self, now: TimeNs) {
-        // Once: a bucket that is full stays full until somebody takes.
+        // Once: a bucket that is full, about so much later, stays full until somebody takes.
         let full = self.seen + CELL;
         let paid = (now.since(full).as_secs_f64() * self.bytes_per_second) as u64;
         self.owed_bytes = self.owed_bytes.saturating_sub(paid);
