@@ -209,7 +209,7 @@ const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 /// Until when what is void is measured again: the other arms want the rest.
 const AGAIN: Duration = Duration::from_secs(35 * 60);
 /// Of `--quick`.
-const QUICK_AGAIN: Duration = Duration::from_secs(3 * 60);
+const QUICK_AGAIN: Duration = Duration::from_secs(220);
 
 impl Measured {
     fn virtually(&mut self, rows: &[Row], seeds: Seeds) {

@@ -27,10 +27,11 @@ impl Row {
     /// All rows, or a few.
     pub fn matrix(quick: bool) -> Vec<Self> {
         if quick {
-            return vec![
-                Self::new(1000, 20, 0, SIZES_QUICK),
-                Self::new(1000, 80, 1000, SIZES_QUICK),
-            ];
+            // The short one is not clean: only the whole is held to peers there, whose runs are
+            // void more often than six minutes have room for.
+            return [(2, 100), (20, 0), (80, 1000)]
+                .map(|(rtt, ppm)| Self::new(1000, rtt, ppm, SIZES_QUICK))
+                .to_vec();
         }
         let mut rows = Vec::new();
         for rtt in [2, 20, 80, 200] {
@@ -65,11 +66,15 @@ impl Row {
         Shape { rate: self.rate, rtt: self.rtt, loss: self.loss, ..Shape::new(1, 1) }
     }
 
-    /// What the link holds twenty times, in whole elements; `None` where it is too short for a
-    /// bound on eta.
-    pub fn twenty_bdp(&self) -> Option<u64> {
+    /// What the link holds twenty times, in whole elements.
+    pub fn twenty_bdp(&self) -> u64 {
         let bytes = 20.0 * self.rate.bytes_per_second() * self.rtt.as_secs_f64();
-        (self.rtt >= Span::from_ms(10)).then(|| (bytes / 4.0).ceil() as u64 * 4)
+        (bytes / 4.0).ceil() as u64 * 4
+    }
+
+    /// Whether it is so long that eta in virtual time is held to a bound.
+    pub fn is_long(&self) -> bool {
+        self.rtt >= Span::from_ms(10)
     }
 
     /// T* of an all-reduce, in seconds.

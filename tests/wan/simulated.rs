@@ -37,7 +37,8 @@ pub struct Seeds {
 pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
     let mut cells: Vec<Cell> =
         row.sizes.iter().map(|bytes| cell("landbridge", &row.shape(), *bytes, row, 1)).collect();
-    if let Some(bytes) = row.twenty_bdp() {
+    if row.is_long() {
+        let bytes = row.twenty_bdp();
         cells.push(cell(HELD, &row.shape(), bytes, row, seeds.held));
         if row.loss != Fraction::default() {
             // The link loses, but the fabric does not say so: no parity.

@@ -108,7 +108,7 @@ const BOTH: [(Arm, &str); 2] = [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)];
 /// Sizes of ours that a bound on eta is about.
 fn bulk(row: &Row) -> impl Iterator<Item = u64> {
     let least = row.twenty_bdp();
-    row.sizes.iter().copied().filter(move |bytes| least.is_some_and(|least| *bytes >= least))
+    row.sizes.iter().copied().filter(move |bytes| *bytes >= least)
 }
 
 fn named(row: &Row, bytes: u64) -> String {
@@ -132,9 +132,9 @@ fn said<T>(cell: Option<&Cell>, figure: impl Fn(&Cell) -> T) -> Option<T> {
 
 fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
     let rows = rows(measured, Arm::Virtual);
-    let rows = rows.filter(|row| losses.contains(&row.loss.as_f64()));
+    let rows = rows.filter(|row| row.is_long() && losses.contains(&row.loss.as_f64()));
     let of_row = |row: &Row| -> Figures {
-        let held = row.twenty_bdp().map(|bytes| (HELD, bytes));
+        let held = [(HELD, row.twenty_bdp())];
         let whole = bulk(row).map(|bytes| (OURS, bytes));
         let figure = |(who, bytes)| {
             let cell = cell(measured, row, (who, VIRTUAL, bytes));
@@ -357,21 +357,29 @@ mod tests {
 
     #[test]
     fn two_that_were_cut_are_not_as_good_as_each_other() {
+        assert!(apart_at(80, Some(0.9), Some(0.9)) && !apart_at(80, None, None));
+    }
+
+    #[test]
+    fn a_short_link_is_not_far_from_virtual_time_either() {
+        assert!(apart_at(2, Some(0.97), Some(0.98)) && !apart_at(2, Some(0.90), Some(0.98)));
+    }
+
+    /// The verdict, where all of ours are done with these etas in the lab and in virtual time.
+    fn apart_at(rtt_ms: u64, lab: Option<f64>, simulated: Option<f64>) -> bool {
         let rows = Row::matrix(false);
-        let row = rows.iter().find(|row| row.rtt >= Span::from_ms(80)).expect("a row at 80 ms");
-        let of = |seconds: Option<f64>| {
-            let cell = |bytes, arm| {
-                let cell = Cell::new(OURS, arm, bytes, vec![1.0], 1.0);
-                (*row, Cell { seconds, eta: seconds, ..cell })
-            };
-            let cells = bulk(row).flat_map(|bytes| [cell(bytes, LAB), cell(bytes, VIRTUAL)]);
-            let (cells, arms) = (cells.collect(), vec![Arm::Lab, Arm::Virtual]);
-            let asked = Asked { rows: vec![*row], arms, long: false };
-            let verdicts = verdicts(&Measured { cells, asked, ..Measured::default() });
-            let found = verdicts.into_iter().find(|verdict| verdict.wanted.contains("apart"));
-            found.expect("a verdict").met
+        let row = rows.iter().find(|row| row.rtt == Span::from_ms(rtt_ms)).expect("a row");
+        let cell = |bytes, (arm, eta): (_, Option<f64>)| {
+            let cell = Cell::new(OURS, arm, bytes, vec![1.0], 1.0);
+            (*row, Cell { seconds: eta, eta, ..cell })
         };
-        assert!(of(Some(0.9)) && !of(None));
+        let both = [(LAB, lab), (VIRTUAL, simulated)];
+        let cells = bulk(row).flat_map(|bytes| both.map(|arm| cell(bytes, arm))).collect();
+        let arms = vec![Arm::Lab, Arm::Virtual];
+        let asked = Asked { rows: vec![*row], arms, long: false };
+        let verdicts = verdicts(&Measured { cells, asked, ..Measured::default() });
+        let found = verdicts.into_iter().find(|verdict| verdict.wanted.contains("apart"));
+        found.expect("a verdict").met
     }
 
     #[test]
