@@ -50,7 +50,7 @@ pub trait Host: Send + Sync + 'static {
     /// Seconds since 1970-01-01 00:00 UTC. It may jump: for times of day only.
     fn unix_seconds(&self) -> u64;
 
-    /// Completes at `at`, or up to a millisecond later.
+    /// Completes at `at`, or up to two milliseconds later: the timer's steps are of one.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()>;
 
     /// Runs a task on the caller's executor.

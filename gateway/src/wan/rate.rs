@@ -2,10 +2,10 @@
 //!
 //! Lanes take payload bytes before they hand them to QUIC. Bytes are bought in cells of two
 //! milliseconds of rate, at most 64 KiB or what leaves in 0.2 ms, and at least about a packet, since
-//! each may end in a short one. The bucket holds a cell and what leaves while a timer is late; it and
-//! a cell that was bought and not used yet are what may leave at once. On a short link, whose queue may
-//! hold no more than a round trip, cells are so small that this fits. The rate may change at any time:
-//! the bucket is replaced.
+//! each may end in a short one. The bucket holds a cell and as many as leave while a timer is late;
+//! they and a cell that was bought and not used yet are what may leave at once. On a short link, whose
+//! queue may hold no more than a round trip, cells are so small that this fits. The rate may change at
+//! any time: the bucket is replaced, and what was owed is forgiven.
 
 use crate::host::Host;
 use governor::clock::{Clock, Reference};
@@ -110,6 +110,8 @@ struct State {
     owed_bytes: u64,
     owed_bytes_max: u64,
     bytes_per_second: f64,
+    /// In which an empty bucket fills.
+    fills_in: Span,
     /// When somebody last waited here, or owed.
     seen: TimeNs,
 }
@@ -131,16 +133,16 @@ struct Standing<'r> {
     moved_up: Arc<Notify>,
 }
 
-/// A cell is what leaves in this time,
-const CELL: Span = Span::from_ms(2);
-/// or less, so that two fit a link's queue beside what leaves while a timer is this late: tokio's have
+/// A cell is no larger than what leaves in this time,
+const CELL_SPAN_MAX: Span = Span::from_ms(2);
+/// and so small that two fit a link's queue beside what leaves while a timer is this late: tokio's have
 /// steps of one millisecond, and whoever wakes up waits for a core.
 const LATE: Span = Span::from_ns(1_500_000);
 /// A queue that holds less than this is not spared.
 const QUEUE_MIN: Span = Span::from_ms(2);
-/// A cell is no larger than this, or than what leaves in so much time: each is some work,
+/// A cell is no larger than this either, or than what leaves in so much time: each is some work,
 const CELL_BYTES_MAX: f64 = 65_536.0;
-const CELL_SPAN: Span = Span::from_ns(200_000);
+const CELL_SPAN_FAST: Span = Span::from_ns(200_000);
 /// and no smaller than what fits a packet on every path.
 const CELL_BYTES_MIN: f64 = 1200.0;
 /// Goes before everything.
@@ -159,7 +161,7 @@ impl Clock for HostClock {
 }
 
 impl LinkRate {
-    /// A limit of `bytes_per_second` payload bytes, of which as many leave at once as in `queue`.
+    /// A limit of `bytes_per_second` payload bytes, of which no more leave at once than in `queue`.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let state = Mutex::new(State::new(&host, bytes_per_second, queue));
         Self { host, queue, state, line: Mutex::default() }
@@ -239,7 +241,7 @@ impl LinkRate {
 impl State {
     fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
         let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
-        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN)).min(in_time(CELL));
+        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN_FAST)).min(in_time(CELL_SPAN_MAX));
         let (queue_bytes, late_bytes) = (in_time(queue), in_time(LATE));
         let cell_bytes = largest.min((queue_bytes - late_bytes) / 2.0).max(CELL_BYTES_MIN);
         let late_cells = (late_bytes / cell_bytes).ceil();
@@ -247,8 +249,9 @@ impl State {
         let cell_bytes = cell_bytes.min(queue_bytes / (late_cells + 2.0));
         let cell_bytes = cell_bytes.max(CELL_BYTES_MIN).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let burst = (1.0 + late_cells).clamp(2.0, 1e6);
-        let burst = NonZeroU32::new(burst as u32).unwrap_or(NonZeroU32::MIN);
+        let burst = (1.0 + late_cells).clamp(2.0, 1e6) as u32;
+        let fills_in = Span::from_ns(period.as_nanos() as u64 * u64::from(burst));
+        let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
         let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
         let (cell_bytes, owed_bytes_max) = (cell_bytes as u64, bytes_per_second as u64);
@@ -260,17 +263,19 @@ impl State {
             owed_bytes,
             owed_bytes_max,
             bytes_per_second,
+            fills_in,
             seen,
         }
     }
 
     /// Nobody has waited since it was last seen: what the bucket had no room for pays.
     fn pay_by_idling(&mut self, now: TimeNs) {
-        // Once: a bucket that is full, about so much later, stays full until somebody takes.
-        let full = self.seen + CELL;
+        // Once: a bucket that is full stays full until somebody takes.
+        let full = self.seen + self.fills_in;
         let paid = (now.since(full).as_secs_f64() * self.bytes_per_second) as u64;
         self.owed_bytes = self.owed_bytes.saturating_sub(paid);
-        self.seen = self.seen.max(TimeNs::from_ns(now.ns().saturating_sub(CELL.ns())));
+        let filling = TimeNs::from_ns(now.ns().saturating_sub(self.fills_in.ns()));
+        self.seen = self.seen.max(filling);
     }
 }
 
@@ -338,8 +343,9 @@ mod tests {
             limit.take(1000, FIRST).await;
             sent += 1000;
         }
-        // Two milliseconds of rate, and one cell bought before.
-        assert!(sent <= 310_000, "{sent}");
+        // Four cells of 64 KiB: the one that is due, and 1.5 ms of rate in whole ones. The last
+        // piece was waited for.
+        assert!(sent <= 4 * 65_536 + 1000, "{sent}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -371,6 +377,26 @@ mod tests {
         limit.take(1000, FIRST).await;
         let waited = host.now().since(begin).as_secs_f64();
         assert!((waited - 0.2).abs() < 0.01, "{waited} s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_the_bucket_fills_pays_for_nothing_else() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        for rate in [1e5, 1e6, 1.25e7, 1.25e8] {
+            let limit = LinkRate::new(Arc::clone(&host), rate, QUEUE);
+            let fills_in = limit.lock().fills_in;
+            let charged = (rate * fills_in.as_secs_f64() * 1.25) as u64;
+            let (begin, mut left) = (host.now(), 0);
+            for _ in 0..100 {
+                limit.charge(charged);
+                host.sleep_until(host.now() + fills_in).await;
+                limit.take(100, FIRST).await;
+                left += charged + 100;
+            }
+            // Beside it, the bucket was full at the beginning.
+            let most = rate * (host.now().since(begin) + fills_in).as_secs_f64();
+            assert!(left as f64 <= most * 1.02, "{rate}: {left} bytes, {most}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
