@@ -249,7 +249,7 @@ impl State {
         let cell_bytes = cell_bytes.min(queue_bytes / (late_cells + 2.0));
         let cell_bytes = cell_bytes.max(CELL_BYTES_MIN).floor();
         let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
-        let burst = (1.0 + late_cells).clamp(2.0, 1e6) as u32;
+        let burst = 1 + late_cells as u32;
         let fills_in = Span::from_ns(period.as_nanos() as u64 * u64::from(burst));
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
