@@ -1,11 +1,11 @@
-//! One side of an exchange over quinn alone, between two processes; see `scenarios::bare`.
+//! One side of an exchange over quinn alone, between two processes; see `scenarios::collectives::quinn_only`.
 
 use bytes::Bytes;
 use clap::Parser;
 use gateway::wan::capped;
 use gateway::wan::tls::Credentials;
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
-use scenarios::bare::{BareError, Settings, exchange};
+use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use serde_json::json;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{Plan, Tree};
 use hier_collectives::repair::{SHARD_BYTES, parity_shards};
 use hier_collectives::shard;
-use scenarios::mesh::Mesh;
+use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, Shape, ppm, simulate};
 use units::Span;
 

@@ -1,6 +1,8 @@
 //! `cargo xtask bench shape`: what the hierarchy saves on the long haul, as a page.
 
-use scenarios::controls::{Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce, wrong_sums};
+use scenarios::collectives::baselines::{
+    Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce, wrong_sums,
+};
 use std::process::ExitCode;
 use units::ByteCount;
 

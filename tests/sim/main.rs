@@ -1,28 +1,10 @@
-//! Scenarios under virtual time. What runs is what `landbridge run` runs, but for the host.
+//! Scenarios under virtual time. They run the code of `landbridge run` on a simulated host.
+//!
+//! Each module holds the promises of one kind; each test is one promise.
 
-mod commit;
-mod controllers;
-mod correct;
-mod disagree;
-mod dropped;
-mod faults;
-mod heal;
-mod held;
-mod identity;
-mod jobs;
-mod jumbo;
-mod lanes;
-mod link;
-mod memory;
-mod mesh;
-mod pace;
-mod rate;
-mod renew;
-mod replan;
-mod replay;
-mod seeds;
-mod shapes;
+mod correctness;
+mod operations;
+mod recovery;
+mod throughput;
 mod trace;
-mod traps;
-mod wait;
-mod window;
+mod waiting;

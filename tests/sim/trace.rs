@@ -1,6 +1,6 @@
 //! What gateways trace of packets and segments, read back and held to the rules.
 
-use scenarios::listen::listen;
+use scenarios::observe::log_capture::listen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};

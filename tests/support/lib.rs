@@ -1,15 +1,9 @@
 //! Whole gateways under virtual time: real sessions, real QUIC, simulated links.
 
-pub mod bare;
-pub mod batch;
-pub mod controls;
-pub mod data;
+pub mod collectives;
 pub mod faults;
-pub mod flow;
-pub mod listen;
-pub mod mesh;
-pub mod papers;
-pub mod series;
+pub mod lab;
+pub mod observe;
 
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::local::server::Job;
@@ -21,7 +15,7 @@ use gateway::wan::policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
-use papers::Papers;
+use lab::credentials::Papers;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;

@@ -1,12 +1,12 @@
 //! Everybody over every link of a lab, and once more what came out void.
 
-use super::Measured;
-use super::contender::Contender;
-use super::interrupt;
-use super::lab::LabError;
-use super::report;
-use super::row::{Cell, Row};
-use super::verdict::is_bounded;
+use crate::Measured;
+use crate::contenders::contender::Contender;
+use crate::lab::interrupt;
+use crate::lab::testbed::LabError;
+use crate::report::pages as report;
+use crate::report::verdict::is_bounded;
+use crate::row::{Cell, Row};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::time::Instant;

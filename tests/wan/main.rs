@@ -1,28 +1,24 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
+mod arms;
 mod attempts;
-mod contender;
-mod cpu;
-mod interrupt;
+mod contenders;
 mod lab;
-mod long;
-mod peers;
-mod plot;
-mod quinn;
 mod report;
 mod row;
-mod simulated;
-mod told;
-mod verdict;
 
+use arms::simulated::Seeds;
+use arms::{cpu, long, simulated};
 use attempts::Attempts;
 use clap::Parser;
-use contender::Contender;
+use contenders::contender::{self, Contender};
+use contenders::peers;
 use indicatif::{ProgressBar, ProgressStyle};
-use interrupt::Unwinding;
-use lab::{Ground, LabError, UNAVAILABLE};
+use lab::interrupt::{self, Unwinding};
+use lab::testbed;
+use lab::testbed::{Ground, LabError, UNAVAILABLE};
+use report::{pages, plot, verdict};
 use row::{Cell, Row};
-use simulated::Seeds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -152,12 +148,12 @@ fn tell(command: &Command, measured: &Measured) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if let Some(file) = &command.json_to
-        && let Err(error) = std::fs::write(file, report::json(measured))
+        && let Err(error) = std::fs::write(file, pages::json(measured))
     {
         eprintln!("{}: {error}", file.display());
         return ExitCode::FAILURE;
     }
-    print!("{}", if command.json { report::json(measured) } else { report::markdown(measured) });
+    print!("{}", if command.json { pages::json(measured) } else { pages::markdown(measured) });
     let all_met = verdict::verdicts(measured).iter().all(|verdict| verdict.met);
     if all_met || command.json_to.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -240,8 +236,8 @@ impl Measured {
         begun: Instant,
     ) -> Result<(), LabError> {
         let _put_back = Unwinding::begin();
-        drop(lab::Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
-        let _allowed = lab::Allowed::widen()?;
+        drop(testbed::Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
+        let _allowed = testbed::Allowed::widen()?;
         let tools = peers::make(&command.landbridge, &command.peers);
         self.versions = peers::versions(&tools);
         let mut present = Vec::new();

@@ -1,12 +1,12 @@
 //! One scenario from beginning to end.
 
-use super::Fault;
-use super::limits::Limits;
-use super::meeting::Meeting;
-use super::scenario::Scenario;
-use super::timeline::Timeline;
-use super::told::Told;
-use super::world::World;
+use crate::faults::deployment::meeting::Meeting;
+use crate::faults::deployment::world::World;
+use crate::faults::judge::outcomes::Told;
+use crate::faults::spec::fault::Fault;
+use crate::faults::spec::limits::Limits;
+use crate::faults::spec::scenario::Scenario;
+use crate::faults::timeline::Timeline;
 use crate::simulate;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +54,7 @@ fn guarded(scenario: &Scenario, recording: bool) -> (Told, String) {
 }
 
 /// Name of threads on which panics are kept for the verdict instead of shown.
-pub(super) const THREAD: &str = "simulation";
+pub(in crate::faults) const THREAD: &str = "simulation";
 
 async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
     let timeline = if recording { Timeline::on() } else { Timeline::off() };

@@ -1,8 +1,8 @@
 //! Many scenarios, spread over threads.
 
-use super::run::{THREAD, run};
-use super::scenario::Scenario;
-use super::told::Told;
+use crate::faults::judge::outcomes::Told;
+use crate::faults::run::{THREAD, run};
+use crate::faults::spec::scenario::Scenario;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

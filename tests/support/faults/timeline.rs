@@ -1,6 +1,6 @@
 //! What happened, in order, by the simulation's clock.
 
-use crate::listen::listen;
+use crate::observe::log_capture::listen;
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;

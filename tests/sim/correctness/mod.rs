@@ -1,0 +1,10 @@
+//! Every rank gets the reference result, whatever the fabric, the seed or the network.
+//!
+//! Posts that do not match fail on all ranks alike, and equal seeds give equal runs.
+
+mod determinism;
+mod many_regions;
+mod mismatched_posts;
+mod random_networks;
+mod reference_results;
+mod unused_segments;

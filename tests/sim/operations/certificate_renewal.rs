@@ -1,0 +1,90 @@
+//! Certificates taken up while running; strangers in the midst of a handshake.
+
+use gateway::observe::status::PeerState;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::collectives::batch::{Case, succeeds};
+use scenarios::lab::credentials::Papers;
+use scenarios::{Lab, Shape, address, simulate};
+use std::net::SocketAddr;
+use units::{BitRate, Span};
+use wan_sim::LinkSpec;
+
+const EAST: GatewayId = GatewayId(0);
+const WEST: GatewayId = GatewayId(1);
+
+/// East dials and west answers: each takes up papers that nobody believes, and good ones again.
+#[test]
+fn papers_count_from_the_next_handshake_on() {
+    for renewed in [EAST, WEST] {
+        let case = Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1);
+        simulate(async {
+            let lab = Lab::start(&Shape::new(1, 1), 1).await;
+            let clients = lab.clients(1 << 20).await;
+            let epoch = clients[0].epoch();
+            let gateway = &lab.gateways[usize::from(renewed.0)];
+            gateway.renew(Papers::OtherAuthority.credentials(&lab.fabric, renewed));
+            lab.sleep(Span::from_secs(60)).await;
+            succeeds(&clients, 1, &case).await;
+            assert_eq!(clients[0].epoch(), epoch, "connections go on");
+            lab.cut(true);
+            lab.sleep(Span::from_secs(30)).await;
+            lab.cut(false);
+            lab.sleep(Span::from_secs(60)).await;
+            let peer = lab.status(EAST).await.peers.remove(0);
+            assert_eq!((peer.state, peer.lanes_up), (PeerState::Connecting, 0), "{peer:?}");
+            let problem = peer.problem.unwrap_or_default();
+            assert!(problem.contains("UnknownIssuer"), "{renewed}: {problem}");
+            gateway.renew(Papers::Right.credentials(&lab.fabric, renewed));
+            while clients.iter().any(|client| client.epoch() == epoch) {
+                lab.sleep(Span::from_secs(1)).await;
+            }
+            succeeds(&clients, 1, &case).await;
+            // The last of the lanes are dialled again.
+            lab.sleep(Span::from_secs(10)).await;
+            for id in [EAST, WEST] {
+                let peer = lab.status(id).await.peers.remove(0);
+                assert_eq!((peer.state, peer.problem), (PeerState::Up, None), "{renewed}");
+            }
+        });
+    }
+}
+
+/// A stranger whose packets arrive and who hears nothing: it begins handshakes without end.
+#[test]
+fn half_open_handshakes_keep_no_peer_out() {
+    simulate(async {
+        let mut lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let (stranger, west) = (address(GatewayId(8)), address(WEST));
+        let link = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(5));
+        let link = link.expect("a link");
+        lab.net.connect(stranger.ip(), west.ip(), link, link, 1);
+        lab.net.set_blackhole(west.ip(), stranger.ip(), true).expect("a link");
+        let socket = lab.host.bind(stranger, 1 << 20).expect("a socket");
+        let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
+        let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
+        let endpoint = endpoint.expect("an endpoint");
+        let crypto = Papers::Right.credentials(&lab.fabric, EAST).client().expect("TLS");
+        let papers = quinn::ClientConfig::new(crypto);
+        let flood = tokio::spawn(async move {
+            let mut begun = std::collections::VecDeque::new();
+            loop {
+                for number in 0..400 {
+                    let lane = SocketAddr::new(west.ip(), west.port() + number % 4);
+                    let name = "west-0.sim.landbridge";
+                    begun.push_back(endpoint.connect_with(papers.clone(), lane, name));
+                }
+                begun.drain(..begun.len().saturating_sub(2000));
+                tokio::time::sleep(Span::from_ms(200).duration()).await;
+            }
+        });
+        lab.sleep(Span::from_secs(5)).await;
+        lab.restart(EAST, Papers::Right).await;
+        let clients = lab.clients(1 << 20).await;
+        let case = Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1);
+        succeeds(&clients, 1, &case).await;
+        assert!(!flood.is_finished(), "the strangers still come");
+        assert_eq!(lab.status(EAST).await.peers[0].lanes_up, 4);
+        flood.abort();
+    });
+}

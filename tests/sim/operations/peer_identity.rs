@@ -1,0 +1,80 @@
+//! Who may meet: a gateway with wrong papers is refused, both sides say why, and with the
+//! right ones it is let in.
+
+use gateway::client::AttachError;
+use gateway::observe::status::PeerState;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::collectives::batch::{Case, succeeds};
+use scenarios::lab::credentials::Papers;
+use scenarios::observe::log_capture::Log;
+use scenarios::{Lab, Shape, simulate};
+use units::Span;
+
+const EAST: GatewayId = GatewayId(0);
+const WEST: GatewayId = GatewayId(1);
+
+/// Nobody is in an epoch, and no trainer is kept believing so.
+async fn nobody_met(lab: &Lab) {
+    for (gateway, rank) in [(EAST, 0), (WEST, 1)] {
+        let attached = lab.attach(rank, 1 << 20, Span::from_secs(40)).await;
+        assert!(matches!(attached, Err(AttachError::NoEpoch(_))), "{attached:?}");
+        let status = lab.status(gateway).await;
+        assert_eq!(status.jobs[0].epoch, None, "{status:?}");
+        assert_eq!((status.peers[0].state, status.peers[0].lanes_up), (PeerState::Connecting, 0));
+    }
+}
+
+/// `bad` shows `papers`. East dials, so that its log and status tell of a dial that failed,
+/// and west's log of a connection refused; both must give the reason.
+fn refused(bad: GatewayId, papers: Papers, reason: &str) {
+    let log = Log::default();
+    let _logging = log.listen();
+    simulate(async {
+        let shown = if bad == EAST { [papers, Papers::Right] } else { [Papers::Right, papers] };
+        let mut lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;
+        nobody_met(&lab).await;
+        let told = log.text();
+        let east = "lane 0 to gateway west-0 is not up yet: ";
+        let west = "lane 0: refused a connection from 10.0.0.1:7400: ";
+        let west_later = "lane 0: refused 10.0.0.1:7400: ";
+        for sides in [&[east][..], &[west, west_later]] {
+            let says =
+                |line: &str| sides.iter().any(|side| line.contains(side)) && line.contains(reason);
+            assert!(told.lines().any(says), "{bad} {papers:?}: no {sides:?} in {told}");
+        }
+        let problem = lab.status(EAST).await.peers[0].problem.clone().unwrap_or_default();
+        assert!(problem.contains(reason), "{bad} {papers:?}: {problem}");
+        lab.restart(bad, Papers::Right).await;
+        let clients = lab.clients(1 << 20).await;
+        succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;
+        assert!(lab.status(WEST).await.jobs[0].epoch.is_some());
+    });
+}
+
+#[test]
+fn a_certificate_of_another_authority() {
+    let reason = "invalid peer certificate: UnknownIssuer";
+    refused(EAST, Papers::OtherAuthority, reason);
+    refused(WEST, Papers::OtherAuthority, reason);
+}
+
+#[test]
+fn an_expired_certificate() {
+    refused(EAST, Papers::Expired, "certificate expired");
+    refused(WEST, Papers::Expired, "certificate expired");
+}
+
+#[test]
+fn a_certificate_with_the_other_regions_name() {
+    let reason = "`east-0.sim.landbridge`, but its certificate is for `west-0.sim.landbridge`";
+    refused(EAST, Papers::OtherName, reason);
+    let reason = "only valid for DnsName(\"east-0.sim.landbridge\")";
+    refused(WEST, Papers::OtherName, reason);
+}
+
+#[test]
+fn another_idea_of_the_fabric() {
+    refused(EAST, Papers::OtherFabric, "its fabric differs from ours");
+    refused(WEST, Papers::OtherFabric, "its fabric differs from ours");
+}

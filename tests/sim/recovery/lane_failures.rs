@@ -1,0 +1,201 @@
+//! Lanes that die or become slow in the middle of a collective, and how much is in flight.
+
+use crate::trace::Trace;
+use gateway::client::{Client, Operation};
+use gateway::wan::addresses::LaneAddresses;
+use hier_collectives::bound;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
+use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
+use scenarios::{Lab, Shape, carrier_address, ppm, simulate};
+use std::net::SocketAddr;
+use units::{BitRate, ByteCount, Span};
+use wan_sim::LinkSpec;
+
+const EAST: GatewayId = GatewayId(0);
+const WEST: GatewayId = GatewayId(1);
+
+fn case(mebibytes: u64) -> Case {
+    let values = Values::Ordinary;
+    Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, mebibytes << 18, 11) }
+}
+
+async fn posted(lab: &Lab, case: &Case) -> (Vec<Client>, Vec<Operation>, units::TimeNs) {
+    let clients = lab.clients(3 * 4 * case.elements).await;
+    lab.sleep(Span::from_secs(1)).await;
+    let begun = lab.host.now();
+    let operations = post_all(&clients, case).await;
+    (clients, operations, begun)
+}
+
+/// Seconds until all have the right sum.
+async fn seconds(
+    lab: &Lab,
+    case: &Case,
+    operations: &mut [Operation],
+    begun: units::TimeNs,
+) -> f64 {
+    let expected = case.expected(2, 1);
+    let outcomes = outcomes(operations).await;
+    let took = lab.host.now().since(begun).as_secs_f64();
+    for outcome in outcomes {
+        assert!(outcome.expect("completes") == expected, "other bits");
+    }
+    took
+}
+
+/// Bytes sent for the first time, and again, by both gateways.
+fn sent(lab: &Lab) -> (u64, u64) {
+    let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
+    peers.fold((0, 0), |(first, again), peer| {
+        let metrics = &peer.metrics;
+        (first + metrics.sent_bytes.get(), again + metrics.resent_bytes.get())
+    })
+}
+
+#[test]
+fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held() {
+    let shape = Shape::new(1, 1);
+    for at in [EAST, WEST] {
+        let trace = Trace::default();
+        let _listening = trace.listen();
+        simulate(async {
+            let lab = Lab::start(&shape, 1).await;
+            let case = case(128);
+            let (_clients, mut operations, begun) = posted(&lab, &case).await;
+            lab.sleep(Span::from_ms(400)).await;
+            let other = GatewayId(1 - at.0);
+            lab.gateways[usize::from(at.0)].lose_lane(other, 2).await;
+            let took = seconds(&lab, &case, &mut operations, begun).await;
+            let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
+            assert!(took <= 1.4 * predicted, "{took} s, {predicted} s predicted");
+            let (first, again) = sent(&lab);
+            println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
+            assert_eq!(first, 2 * (128 << 20), "each byte is sent once first");
+            // What a lane may hold that is not receipted: its part of two BDP, and a segment.
+            let link = &lab.fabric.links()[0];
+            let held = 2 * (plan::bdp(link).get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
+            assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
+            let plan = plan::plan(&lab.fabric).expect("a plan");
+            let room = plan::early_bytes(&lab.fabric, EAST, WEST, &plan).get();
+            assert_eq!(trace.check(room, u64::from(shape.mtu)).bytes_again, again);
+        });
+    }
+}
+
+/// Nobody says that the path is dead: it has to be noticed.
+#[test]
+fn a_lane_whose_path_dies_is_given_up_while_the_others_go_on() {
+    simulate(async {
+        let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
+        let case = case(256);
+        let (_clients, mut operations, begun) = posted(&lab, &case).await;
+        lab.sleep(Span::from_ms(500)).await;
+        for (from, to) in [(EAST, WEST), (WEST, EAST)] {
+            let (from, to) = (carrier_address(from, 1).ip(), carrier_address(to, 1).ip());
+            lab.net.set_blackhole(from, to, true).expect("a link");
+        }
+        let took = seconds(&lab, &case, &mut operations, begun).await;
+        let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+        // A quarter of the rate is gone with the path.
+        assert!(took <= 1.4 * (4.0 / 3.0) * predicted, "{took} s, {predicted} s with all paths");
+        let status = lab.status(EAST).await;
+        assert_eq!(status.peers[0].lanes_up, 3, "{status:?}");
+    });
+}
+
+/// Its peer goes on with another controller, also who waits just then for room in the window of the
+/// one before: the path carries half of a lane's part.
+#[test]
+fn a_lane_that_is_seen_elsewhere_in_mid_segment_goes_on_there() {
+    simulate(async {
+        let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
+        let elsewhere = SocketAddr::from(([10, 9, 0, 1], 7400));
+        let lane = |id| LaneAddresses::from(carrier_address(id, 1)).of(1);
+        let (east, west) = (lane(EAST), lane(WEST));
+        let half = BitRate::from_bits_per_second(125_000_000);
+        let link = LinkSpec::new(half, Span::from_ms(40)).expect("a link");
+        lab.net.connect(elsewhere.ip(), west.ip(), link, link, 9);
+        for (from, to) in [(east, west), (west, east)] {
+            lab.net.set_spec(from.ip(), to.ip(), link).expect("a link");
+        }
+        let case = case(256);
+        let (_clients, mut operations, begun) = posted(&lab, &case).await;
+        lab.sleep(Span::from_ms(500)).await;
+        lab.net.move_to(east, elsewhere);
+        let took = seconds(&lab, &case, &mut operations, begun).await;
+        let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+        let (_, again) = sent(&lab);
+        println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
+        let bytes = |from, to| lab.net.counters(from, to).expect("a link").ip_bytes;
+        let there = bytes(elsewhere.ip(), west.ip());
+        let back = bytes(west.ip(), elsewhere.ip());
+        assert!(there.min(back) > 20 << 20, "{there} bytes from there and {back} to there");
+        assert_eq!(again, 0, "a lane was lost");
+        assert_eq!(lab.status(EAST).await.peers[0].lanes_up, 4);
+        assert!(took <= 1.3 * predicted, "{took} s, {predicted} s predicted");
+    });
+}
+
+#[test]
+fn one_lane_at_half_speed_does_not_halve_the_others() {
+    let run = |slow: bool, seed: u64| {
+        simulate(async {
+            let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, seed).await;
+            if slow {
+                for (from, to) in [(EAST, WEST), (WEST, EAST)] {
+                    let (from, to) = (carrier_address(from, 2).ip(), carrier_address(to, 2).ip());
+                    let half = BitRate::from_bits_per_second(125_000_000);
+                    let spec = LinkSpec::new(half, Span::from_ms(40)).expect("a link");
+                    lab.net.set_spec(from, to, spec).expect("a link");
+                }
+            }
+            let case = case(256);
+            let (_clients, mut operations, begun) = posted(&lab, &case).await;
+            seconds(&lab, &case, &mut operations, begun).await
+        })
+    };
+    let whole = run(false, 1);
+    let mut slow: Vec<f64> = (1..=5).map(|seed| run(true, seed)).collect();
+    slow.sort_by(f64::total_cmp);
+    println!("{whole:.3} s with four equal lanes, {slow:.3?} s with one at half speed");
+    assert!(whole < 2.5, "four equal carriers: {whole} s");
+    // Seven eighths of the rate are left. The rest is what lanes lose until they have found what
+    // they carry, and what stands in their queues at the end.
+    let least = whole * 8.0 / 7.0;
+    let fair = slow[2] <= 1.05 * least && slow[4] <= 1.1 * least;
+    assert!(fair, "{slow:?} s, {whole} s with four equal lanes");
+}
+
+#[test]
+fn in_flight_never_exceeds_window_or_grants() {
+    for (shape, again) in [
+        (Shape::new(1, 1), false),
+        (Shape { true_loss: Some(ppm(10_000)), ..Shape::new(2, 1) }, true),
+    ] {
+        let trace = Trace::default();
+        let _listening = trace.listen();
+        let fabric = shape.fabric();
+        simulate(async {
+            let lab = Lab::start(&shape, 1).await;
+            let case = case(64);
+            let clients = lab.clients(400 << 20).await;
+            let mut operations = post_all(&clients, &case).await;
+            operations.extend(post_all(&clients, &case).await);
+            lab.sleep(Span::from_ms(500)).await;
+            if again {
+                lab.gateways[0].lose_lane(WEST, 1).await;
+            }
+            for outcome in outcomes(&mut operations).await {
+                outcome.expect("completes");
+            }
+        });
+        let plan = plan::plan(&fabric).expect("a plan");
+        let room = plan::early_bytes(&fabric, EAST, WEST, &plan).get();
+        let checked = trace.check(room, u64::from(shape.mtu));
+        println!("{checked:?}");
+        assert!(checked.packets > 10_000 && checked.segments > 100, "{checked:?}");
+        assert!(checked.early_bytes_max > room / 2, "{checked:?}: the room is used");
+    }
+}

@@ -1,0 +1,159 @@
+//! Links that are cut in the middle of an exchange and joined again: what is under way goes on
+//! soon, and ends right.
+
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
+use scenarios::observe::flow::Flow;
+use scenarios::{Lab, Shape, simulate};
+use units::{BitRate, Span};
+
+const CASE: Case =
+    Case { op: ReduceOp::Sum, dtype: Dtype::F32, elements: 4 << 20, seed: 5, values: Values::Any };
+const EAST: GatewayId = GatewayId(0);
+const WEST: GatewayId = GatewayId(1);
+
+const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
+
+/// Which ways are cut.
+const CUTS: [&[GatewayId]; 3] = [&[EAST], &[WEST], &[EAST, WEST]];
+
+/// Bytes that have arrived at east, and at west.
+fn arrived(lab: &Lab) -> [u64; 2] {
+    let at = |me: GatewayId, from| {
+        lab.gateways[usize::from(me.0)].peers[&from].metrics.received_bytes.get()
+    };
+    [at(EAST, WEST), at(WEST, EAST)]
+}
+
+/// Cuts an exchange of 16 MiB over 80 ms, `after` its posts, for `cut`.
+fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
+    simulate(async {
+        let shape = Shape { rate: RATE, ..Shape::new(2, 1) };
+        let lab = Lab::start(&shape, seed).await;
+        let clients = lab.clients(40 << 20).await;
+        let mut operations = post_all(&clients, &CASE).await;
+        lab.sleep(after).await;
+        ways.iter().for_each(|from| lab.cut_from(*from, true));
+        lab.sleep(cut).await;
+        let before = arrived(&lab);
+        ways.iter().for_each(|from| lab.cut_from(*from, false));
+        // One probe, which comes within a round trip and QUIC's patience with
+        // acknowledgements, and three round trips.
+        let probe = shape.rtt + Span::from_ms(25);
+        let three = Span::from_ns(3 * shape.rtt.ns());
+        lab.sleep(probe + three).await;
+        let when = format!("{ways:?} cut {after} after the posts for {cut}, seed {seed}");
+        for (before, now) in before.into_iter().zip(arrived(&lab)) {
+            let whole = now == CASE.elements * 4;
+            assert!(now > before || whole, "{when}: nothing came since, {now} bytes in all");
+        }
+        let expected = CASE.expected(3, 2);
+        for outcome in outcomes(&mut operations).await {
+            let result = outcome.unwrap_or_else(|failure| panic!("{when}: {failure}"));
+            assert!(result == expected, "{when}: other bits");
+        }
+    });
+}
+
+#[test]
+fn what_is_under_way_goes_on_within_three_round_trips_of_a_cut() {
+    for ways in CUTS {
+        for tenth in [1, 4, 6] {
+            cut_and_heal(ways, Span::from_ms(100 * tenth), Span::from_secs(2), tenth);
+        }
+    }
+}
+
+/// A heartbeat is one probe, which comes within a round trip and QUIC's patience with
+/// acknowledgements.
+#[test]
+fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() {
+    for ways in CUTS {
+        for after in [100, 700] {
+            let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
+            let outage = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, outage, shape.rtt) {
+                assert!(
+                    rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
+                    "{ways:?} cut after {after} ms: {rates:.0?} Mbit/s"
+                );
+            }
+        }
+    }
+}
+
+/// All that was in flight is far more than a short link's queue: sent again at once, it would be
+/// lost once more and charged to the rate limit, and nothing new would leave for 100 ms.
+#[test]
+fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
+    // The queue holds 33 packets, or 5.
+    let packets = [(1500, 140.0), (9000, 60.0)];
+    for (ways, (mtu, least)) in CUTS.into_iter().flat_map(|ways| packets.map(|of| (ways, of))) {
+        for after in [100, 700] {
+            let shape = Shape { rate: RATE, rtt: Span::from_ms(2), mtu, ..Shape::new(1, 1) };
+            let outage = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, outage, Span::from_ms(20)) {
+                let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+                let when = format!("{ways:?} cut after {after} ms, MTU {mtu}");
+                assert!(mean > least, "{when}: {rates:.0?} Mbit/s");
+            }
+        }
+    }
+}
+
+/// Most of a flight comes before or after a short one; what one of six quarters loses is seen at
+/// once.
+#[test]
+fn a_link_that_was_out_for_about_a_round_trip_is_full_again_as_soon() {
+    for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4, 6].map(|of| (ways, of))) {
+        let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
+        let cut = Span::from_ns(quarters * shape.rtt.ns() / 4);
+        for rates in out_and_back(&shape, ways, (Span::from_ms(700), cut), shape.rtt) {
+            assert!(
+                rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
+                "{ways:?} cut for {cut}: {rates:.0?} Mbit/s"
+            );
+        }
+    }
+}
+
+/// Cuts an exchange of 64 MiB so long after its posts for so long. Returns what arrives of each
+/// direction in six times `step`, in Mbit/s, from when it is to be full again.
+fn out_and_back(
+    shape: &Shape,
+    ways: &[GatewayId],
+    (after, cut): (Span, Span),
+    step: Span,
+) -> [Vec<f64>; 2] {
+    let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };
+    let expected = case.expected(2, 1);
+    simulate(async {
+        let lab = Lab::start(shape, 3).await;
+        let flow = Flow::of(&lab.net);
+        let clients = lab.clients(140 << 20).await;
+        let mut operations = post_all(&clients, &case).await;
+        lab.sleep(after).await;
+        ways.iter().for_each(|from| lab.cut_from(*from, true));
+        lab.sleep(cut).await;
+        ways.iter().for_each(|from| lab.cut_from(*from, false));
+        let begin = lab.net.now() + Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
+        for outcome in outcomes(&mut operations).await {
+            assert!(outcome.expect("completes") == expected, "other bits");
+        }
+        [(EAST, WEST), (WEST, EAST)].map(|way| {
+            let rates = flow.delivered(way, begin, step, 6);
+            println!("{ways:?} cut after {after} for {cut}: {way:?}: {rates:.0?} Mbit/s");
+            rates
+        })
+    })
+}
+
+#[test]
+fn a_cut_of_five_seconds_is_survived() {
+    for ways in CUTS {
+        for (seed, after) in [10, 150, 300, 450, 600].into_iter().enumerate() {
+            cut_and_heal(ways, Span::from_ms(after), Span::from_secs(5), seed as u64);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Collectives survive lost lanes, link outages and changed rates, and are soon fast again.
+//!
+//! Under injected faults no result is wrong and no rank waits longer than docs/failures.md says.
+
+mod injected_faults;
+mod lane_failures;
+mod link_outages;
+mod plan_changes;
+mod rate_changes;

@@ -1,0 +1,74 @@
+//! Congestion controllers, chosen for each link, and rates by the time of day.
+
+use gateway::wan::policy::{ControllerKind, LinkPolicy, Schedule};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use scenarios::collectives::batch::{Case, Values, succeeds};
+use scenarios::{Lab, Shape, ppm, simulate};
+use units::{BitRate, Span};
+
+fn mbit(rate: u64) -> BitRate {
+    BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
+/// Seconds for 16 MiB with a controller, under 0.1 % of random loss.
+fn seconds(controller: ControllerKind, mtu: u16) -> f64 {
+    let policy = LinkPolicy { controller, ..LinkPolicy::default() };
+    let shape = Shape { policy, mtu, loss: ppm(1000), ..Shape::new(1, 1) };
+    simulate(async {
+        let lab = Lab::start(&shape, 3).await;
+        let clients = lab.clients(40 << 20).await;
+        lab.sleep(Span::from_secs(1)).await;
+        let begin = lab.host.now();
+        let values = Values::Ordinary;
+        let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 4 << 20, 3) };
+        succeeds(&clients, 1, &case).await;
+        lab.host.now().since(begin).as_secs_f64()
+    })
+}
+
+#[test]
+fn each_controller_works_and_only_link_share_shrugs_off_random_loss() {
+    let [share, cubic, newreno] = ControllerKind::ALL.map(|kind| seconds(kind, 1500));
+    println!("link-share {share:.3} s, cubic {cubic:.3} s, newreno {newreno:.3} s");
+    assert!(share < 0.3, "link-share {share} s");
+    assert!(cubic > 3.0 * share, "cubic {cubic} s, link-share {share} s");
+    assert!(newreno > 3.0 * share, "newreno {newreno} s, link-share {share} s");
+}
+
+/// QUIC's own first window is less than one of these packets.
+#[test]
+fn controllers_of_quic_connect_with_packets_larger_than_their_own_first_window() {
+    for kind in [ControllerKind::Cubic, ControllerKind::NewReno] {
+        let took = seconds(kind, 16_000);
+        assert!(took < 20.0, "{kind:?}: {took} s");
+    }
+}
+
+/// A simulation begins at midnight.
+#[test]
+fn a_schedule_holds_a_link_by_the_time_of_day() {
+    let schedule = Schedule::new(vec![(0, mbit(1000)), (10, mbit(200)), (20, mbit(800))]);
+    let policy = LinkPolicy { schedule, ..LinkPolicy::default() };
+    simulate(async {
+        let lab = Lab::start(&Shape { policy, ..Shape::new(1, 1) }, 1).await;
+        let clients = lab.clients(40 << 20).await;
+        let mut took = Vec::new();
+        for second in [5, 12, 22] {
+            while lab.host.unix_seconds() < second {
+                lab.sleep(Span::from_ms(100)).await;
+            }
+            let begin = lab.host.now();
+            let values = Values::Ordinary;
+            let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 4 << 20, 3) };
+            succeeds(&clients, 1, &case).await;
+            took.push(lab.host.now().since(begin).as_secs_f64());
+            let link = &lab.status(hier_collectives::ids::GatewayId(0)).await.links[0];
+            assert_eq!(link.scheduled_bits_per_second, Some(link.effective_bits_per_second));
+        }
+        // 16 MiB take 0.141, 0.703 and 0.176 s, and 0.04 s one way.
+        let bounds = [(0.17, 0.22), (0.72, 0.80), (0.21, 0.26)];
+        for (took, (least, most)) in took.iter().zip(bounds) {
+            assert!((least..most).contains(took), "{took} s, {least} to {most} expected");
+        }
+    });
+}

@@ -1,0 +1,9 @@
+//! Collectives come close to the lower bound on every fabric, and share links by weight.
+
+mod congestion_controllers;
+mod fabric_shapes;
+mod fixed_window;
+mod link_sharing;
+mod lower_bound;
+mod packet_size;
+mod quic_limits;

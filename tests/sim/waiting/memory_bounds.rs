@@ -1,0 +1,120 @@
+//! Gateways hold no more memory of their own than the plan says, whoever is slow.
+
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::collectives::batch::{Case, outcomes, post_all};
+use scenarios::lab::mesh::{Mesh, Seat, expected};
+use scenarios::{JOB, address, simulate};
+use units::{BitRate, ByteCount, Span};
+use wan_sim::LinkSpec;
+
+const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
+const ONE_WAY: Span = Span::from_ms(20);
+
+/// Regions of gateways with so many ranks each, whose ports are as wide as all links.
+fn mesh(regions: &[&[u32]]) -> Mesh {
+    let seats = |ranks: &&[u32]| -> Vec<Seat> { ranks.iter().map(|n| (*n, Some(RATE))).collect() };
+    let mut mesh = Mesh::of_gateways(regions.iter().map(seats).collect());
+    for (_, rate, rtt) in &mut mesh.links {
+        (*rate, *rtt) = (RATE, ONE_WAY + ONE_WAY);
+    }
+    mesh.memory = ByteCount::new(4 << 20);
+    mesh
+}
+
+/// An all-reduce of so many MiB while a link has a tenth of its rate one way; the most that each
+/// gateway held, and what it may.
+fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
+    let case = Case::new(ReduceOp::Sum, Dtype::I32, mib << 18, 1);
+    let (fabric, plan) = (mesh.fabric(), mesh.plan());
+    let held = simulate(async {
+        let lab = mesh.start(1).await;
+        let clients = lab.clients((2 * mib + 2) << 20).await;
+        let slow = BitRate::from_bits_per_second(RATE.bits_per_second() / 10);
+        let slow = LinkSpec::new(slow, ONE_WAY).expect("a link");
+        let [from, to] = [from, to].map(|id| address(GatewayId(id)).ip());
+        lab.net.set_spec(from, to, slow).expect("a link");
+        let mut operations = post_all(&clients, &case).await;
+        let expected = expected(&fabric, &plan, &case);
+        for outcome in outcomes(&mut operations).await {
+            assert!(outcome.expect("a result") == expected, "other bits");
+        }
+        let metrics = fabric.gateway_ids().map(|id| lab.metrics(id));
+        let most = metrics.map(|metrics| metrics.job(JOB).scratch_bytes_max.get());
+        most.map(|most| u64::try_from(most).expect("not negative")).collect::<Vec<_>>()
+    });
+    let may = fabric.gateway_ids().map(|id| plan.memory(&fabric, id, mesh.memory).total().get());
+    held.into_iter().zip(may).collect()
+}
+
+/// Owners wait for one of the others.
+#[test]
+fn owners_hold_what_their_windows_and_the_memory_for_partials_allow() {
+    let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, (0, 1));
+    println!("{held:?}");
+    assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
+    assert!(held.iter().any(|(held, may)| 4 * held > *may), "{held:?}");
+}
+
+/// Four regions in a row.
+fn chain() -> Mesh {
+    mesh(&[&[1], &[1], &[1], &[1]]).without(0, 2).without(0, 3).without(1, 3)
+}
+
+/// What comes from one side cannot go on to the other.
+#[test]
+fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
+    let held = held(&chain(), 48, (1, 2));
+    println!("{held:?}");
+    assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
+    let (relay, may) = held[1];
+    assert!(may < 32 << 20 && relay > may / 4, "{held:?}");
+}
+
+/// A relay's window is full of a large buffer for seconds; the early room at the end of a link, or
+/// of a LAN; the memory for partials of several ranks.
+#[test]
+fn small_and_medium_buffers_do_not_wait_for_a_large_one() {
+    let near = || {
+        let mut mesh = chain();
+        mesh.links.iter_mut().for_each(|(_, _, rtt)| *rtt = Span::from_ms(20));
+        mesh
+    };
+    for (what, mesh) in [
+        ("relays", chain()),
+        ("relays, nearer", near()),
+        ("two gateways each", mesh(&[&[1, 1], &[1, 1]])),
+        ("several ranks each", mesh(&[&[2], &[3]])),
+    ] {
+        // 4 KiB take two hops to the middle of the row and three back, and a segment at each; 1 MiB
+        // takes a quarter of that time at each hop.
+        for (elements, within) in [(1 << 10, 300), (256 << 10, 600)] {
+            smaller_behind_large(what, &mesh, elements, Span::from_ms(within));
+        }
+    }
+}
+
+fn smaller_behind_large(what: &str, mesh: &Mesh, elements: u64, within: Span) {
+    let large = Case::new(ReduceOp::Sum, Dtype::I32, 48 << 18, 1);
+    let small = Case::new(ReduceOp::Sum, Dtype::I32, elements, 2);
+    let ranks = mesh.fabric().world_size();
+    simulate(async {
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(110 << 20).await;
+        let mut before = post_all(&clients, &large).await;
+        lab.sleep(Span::from_ms(700)).await;
+        let posted = lab.host.now();
+        let mut behind = post_all(&clients, &small).await;
+        for outcome in outcomes(&mut behind).await {
+            assert!(outcome.expect("a result") == small.in_any_order(ranks), "other bits");
+        }
+        let small_took = lab.host.now().since(posted);
+        for outcome in outcomes(&mut before).await {
+            assert!(outcome.expect("a result") == large.in_any_order(ranks), "other bits");
+        }
+        let large_took = lab.host.now().since(posted);
+        println!("{what}: {elements} in {small_took}, the large one {large_took}");
+        assert!(small_took < within, "{what}: {elements} in {small_took}");
+        assert!(large_took > Span::from_secs(1), "{what}: nothing to wait for");
+    });
+}

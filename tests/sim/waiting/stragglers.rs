@@ -1,0 +1,247 @@
+//! Who holds the others up is named.
+
+use gateway::client::{BatchShare, Client};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use scenarios::lab::mesh::{Mesh, Seat};
+use scenarios::{Lab, Shape, address, simulate};
+use std::sync::Arc;
+use units::{BitRate, Span};
+use wan_sim::LinkSpec;
+
+/// A gateway with one rank.
+const SEAT: Seat = (1, Some(BitRate::from_bits_per_second(1_000_000_000)));
+
+/// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
+async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
+    let begin = lab.host.now();
+    let mut order: Vec<(u64, &Client)> = compute_ms.iter().copied().zip(clients).collect();
+    order.sort_by_key(|(ms, _)| *ms);
+    let mut operations = Vec::new();
+    for (ms, client) in order {
+        lab.host.sleep_until(begin + Span::from_ms(ms)).await;
+        let tensor = client.allocate(Dtype::F32, 1 << 14).expect("room");
+        let timeout = Span::from_secs(60);
+        let posted = client.all_reduce_with(tensor, ReduceOp::Avg, 8.0, timeout).await;
+        operations.push(posted.expect("posted"));
+    }
+    for operation in &mut operations {
+        operation.ready().await.expect("a result");
+    }
+}
+
+/// What the gateways say, as `kind name`, after so many steps.
+async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) -> Vec<String> {
+    for _ in 0..steps {
+        step(lab, clients, compute_ms).await;
+    }
+    said(lab).await
+}
+
+/// What the gateways say, as `kind name`.
+async fn said(lab: &Lab) -> Vec<String> {
+    let mut said = Vec::new();
+    for gateway in lab.fabric.gateway_ids() {
+        let straggler = lab.status(gateway).await.jobs[0].straggler.clone();
+        said.push(straggler.map_or("nobody".to_owned(), |s| format!("{} {}", s.kind, s.name)));
+    }
+    said
+}
+
+#[test]
+fn a_slow_rank_and_a_slow_region_are_named_within_three_steps() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(2, 1), 1).await;
+        let clients = lab.clients(16 << 20).await;
+        let even = named(&lab, &clients, &[300, 300, 300], 4).await;
+        assert_eq!(even, ["nobody", "nobody"]);
+        let rank = named(&lab, &clients, &[300, 500, 300], 3).await;
+        assert_eq!(rank, ["rank 1", "region east"]);
+        let region = named(&lab, &clients, &[300, 300, 500], 3).await;
+        assert_eq!(region, ["region west", "rank 2"]);
+        let again = named(&lab, &clients, &[300, 300, 300], 1).await;
+        assert_eq!(again, ["nobody", "nobody"]);
+    });
+}
+
+/// Ranks 0 and 1 are of one region, each at a gateway of its own.
+#[test]
+fn a_slow_rank_is_named_whichever_gateway_of_its_region_it_is_at() {
+    simulate(async {
+        let lab = Mesh::of_gateways(vec![vec![SEAT, SEAT], vec![SEAT]]).start(1).await;
+        let clients = lab.clients(16 << 20).await;
+        for (compute_ms, said) in [
+            ([300, 300, 300], ["nobody", "nobody", "nobody"]),
+            ([300, 500, 300], ["rank 1", "rank 1", "region a"]),
+            ([500, 300, 300], ["rank 0", "rank 0", "region a"]),
+            ([300, 300, 500], ["region b", "region b", "rank 2"]),
+        ] {
+            assert_eq!(named(&lab, &clients, &compute_ms, 3).await, said, "{compute_ms:?}");
+        }
+    });
+}
+
+/// Its ends hear of each other over its middle.
+#[test]
+fn distance_over_others_is_no_lateness() {
+    simulate(async {
+        let lab = Mesh::of_gateways(vec![vec![SEAT]; 3]).without(0, 2).start(1).await;
+        let clients = lab.clients(16 << 20).await;
+        let even = named(&lab, &clients, &[300, 300, 300], 4).await;
+        assert_eq!(even, ["nobody", "nobody", "nobody"]);
+        let last = named(&lab, &clients, &[300, 300, 400], 3).await;
+        assert_eq!(last, ["region c", "region c", "rank 2"]);
+    });
+}
+
+/// A step whose gradients are exchanged bucket by bucket while the next is computed; the first
+/// bucket is small.
+async fn step_of_buckets(lab: &Lab, clients: &[Client]) {
+    let mut operations = Vec::new();
+    for elements in [1 << 16; 1].into_iter().chain([1 << 19; 8]) {
+        lab.sleep(Span::from_ms(if elements < 1 << 19 { 100 } else { 40 })).await;
+        for client in clients {
+            let tensor = client.allocate(Dtype::F32, elements).expect("room");
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        }
+    }
+    for operation in &mut operations {
+        operation.ready().await.expect("a result");
+    }
+}
+
+#[test]
+fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
+    simulate(async {
+        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
+        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(128 << 20).await;
+        for _ in 0..4 {
+            step_of_buckets(&lab, &clients).await;
+            assert_eq!(said(&lab).await, ["nobody", "nobody"]);
+        }
+        let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+        let half = BitRate::from_bits_per_second(100_000_000);
+        let half = LinkSpec::new(half, Span::from_ns(mesh.links[0].2.ns() / 2)).expect("a link");
+        for (from, to) in [(a, b), (b, a)] {
+            lab.net.set_spec(from, to, half).expect("a link");
+        }
+        for _ in 0..3 {
+            step_of_buckets(&lab, &clients).await;
+        }
+        assert_eq!(said(&lab).await, ["link a-b", "link a-b"]);
+    });
+}
+
+#[test]
+fn a_link_that_becomes_longer_is_named_until_it_is_as_before() {
+    simulate(async {
+        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
+        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
+        let (rate, rtt) = (mesh.links[0].1, mesh.links[0].2);
+        let lab = mesh.start(1).await;
+        let clients = lab.clients(128 << 20).await;
+        // What is planned for is known after fifty spans: the link stays named beyond them.
+        for (times, steps, seen) in [
+            (1, 4, "nobody"),
+            (5, 3, "link a-b"),
+            (1, 3, "nobody"),
+            (5, 3, "link a-b"),
+            (5, 16, "link a-b"),
+            (1, 3, "nobody"),
+        ] {
+            let delay = Span::from_ns(rtt.ns() / 2 * times);
+            let spec = LinkSpec::new(rate, delay).expect("a link");
+            let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+            for (from, to) in [(a, b), (b, a)] {
+                lab.net.set_spec(from, to, spec).expect("a link");
+            }
+            for _ in 0..steps {
+                step_of_buckets(&lab, &clients).await;
+            }
+            assert_eq!(said(&lab).await, [seen, seen], "{times} times as long");
+        }
+    });
+}
+
+#[test]
+fn speeds_are_measured_between_a_result_and_the_next_post() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(2, 1), 1).await;
+        let clients = lab.clients(16 << 20).await;
+        named(&lab, &clients, &[200, 400, 400], 12).await;
+        let ranks = lab.status(GatewayId(0)).await.jobs[0].ranks.clone();
+        for (rank, due) in ranks.iter().zip([8.0 / 0.2, 8.0 / 0.4]) {
+            let speed = rank.samples_per_second.expect("measured");
+            assert!((speed / due - 1.0).abs() < 0.15, "{rank:?}, {due} expected");
+        }
+    });
+}
+
+/// What a step takes, each rank computing its samples at its speed, in samples per second, and how
+/// often the split changes in so many.
+async fn train(
+    lab: &Lab,
+    shares: &mut Vec<BatchShare>,
+    speeds: &[f64],
+    steps: u32,
+) -> (f64, usize) {
+    let (begin, mut changes) = (lab.host.now(), 0);
+    for _ in 0..steps {
+        let mut ends = Vec::new();
+        for (mut share, speed) in shares.drain(..).zip(speeds) {
+            let computed = Span::from_ns((share.samples() as f64 / speed * 1e9) as u64);
+            let until = lab.host.now() + computed;
+            let host = Arc::clone(&lab.host);
+            ends.push(tokio::spawn(async move {
+                host.sleep_until(until).await;
+                let told = share.end_step(computed).await.expect("exchanged");
+                (share, told)
+            }));
+        }
+        let mut told = Vec::new();
+        for end in ends {
+            let (share, changed) = end.await.expect("no panic");
+            shares.push(share);
+            told.push(changed);
+        }
+        assert!(told.iter().all(|one| *one == told[0]), "ranks differ: {told:?}");
+        assert!(shares.iter().all(|share| share.shares() == shares[0].shares()));
+        assert_eq!(shares[0].shares().iter().sum::<u64>(), BATCH);
+        changes += usize::from(told[0]);
+    }
+    (lab.host.now().since(begin).as_secs_f64() / f64::from(steps), changes)
+}
+
+const BATCH: u64 = 4096;
+
+/// Eight fast ranks and three slow ones: what the speeds predict; then one becomes slow.
+#[test]
+fn a_batch_follows_speeds_at_step_boundaries_on_all_ranks_alike() {
+    simulate(async {
+        let lab = Lab::start(&Shape::new(8, 3), 1).await;
+        let clients = lab.clients(16 << 20).await;
+        let mut speeds = [[400.0; 8].as_slice(), &[100.0; 3]].concat();
+        let of = |speeds: &[f64]| -> Vec<BatchShare> {
+            let share = |client: &Client| client.batch_share(BATCH, speeds, &[u64::MAX; 11]);
+            clients.iter().map(|client| share(client).expect("splits")).collect()
+        };
+        let (mut even, mut uneven) = (of(&[1.0; 11]), of(&speeds));
+        let (slow, changes) = train(&lab, &mut even, &speeds, 4).await;
+        assert_eq!(changes, 0);
+        let (fast, _) = train(&lab, &mut uneven, &speeds, 4).await;
+        let (predicted, got) = (BATCH as f64 / 11.0 / 100.0 / (BATCH as f64 / 3500.0), slow / fast);
+        assert!((got / predicted - 1.0).abs() < 0.1, "{got} times as fast, {predicted} predicted");
+        // What was split evenly is so no more after five steps.
+        let (_, changes) = train(&lab, &mut even, &speeds, 1).await;
+        assert_eq!((changes, even[0].shares()), (1, uneven[0].shares()));
+        speeds[2] = 200.0;
+        let (_, changes) = train(&lab, &mut even, &speeds, 20).await;
+        assert_eq!(changes, 1);
+        let (last, _) = train(&lab, &mut even, &speeds, 4).await;
+        let best = BATCH as f64 / speeds.iter().sum::<f64>();
+        // An exchange of speeds takes two delays.
+        assert!(last <= 1.02 * best + 0.2, "{last} s a step, {best} s at best");
+    });
+}

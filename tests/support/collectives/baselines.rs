@@ -1,0 +1,269 @@
+//! What the hierarchy saves: the same buffer over the same sites, by one gateway for each site
+//! and by flat algorithms over all ranks, all by the production session.
+
+use crate::collectives::batch::{Case, outcomes, post_all};
+use crate::lab::mesh::expected;
+use gateway::client::DEFAULT_TIMEOUT;
+use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// How the ranks of all sites all-reduce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A gateway for each site, by the plan of the fabric.
+    Hierarchy,
+    /// A ring over all ranks, partials and results the same way round, as collectives inside a
+    /// site have it.
+    OneWayRing,
+    /// A ring over all ranks, results the other way round.
+    Ring,
+    /// Recursive halving and doubling over all ranks.
+    HalvingDoubling,
+}
+
+/// All ways.
+pub const WAYS: [Way; 4] = [Way::Hierarchy, Way::OneWayRing, Way::Ring, Way::HalvingDoubling];
+
+/// What a way took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Taken {
+    /// From the last post to the last result.
+    pub seconds: f64,
+    /// Payload out of each site over the long haul, in units of the buffer, as the links counted
+    /// their packets.
+    pub out: Vec<f64>,
+    /// The most bytes that waited before any long-haul link.
+    pub queue_peak: ByteCount,
+    /// The most ranks or gateways that sent over the long haul within the same 50 ms.
+    pub senders: usize,
+}
+
+impl Way {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hierarchy => "hierarchy",
+            Self::OneWayRing => "ring, one way",
+            Self::Ring => "ring, both ways",
+            Self::HalvingDoubling => "halving-doubling",
+        }
+    }
+}
+
+/// All-reduces a buffer over sites of so many ranks, by the production session. Its values are of
+/// no account: see [`wrong_sums`].
+///
+/// # Errors
+/// [`SimulateError`].
+pub fn all_reduce(
+    way: Way,
+    sites: &[u32],
+    size: ByteCount,
+    seed: u64,
+) -> Result<Taken, SimulateError> {
+    let (deployment, site_of) = deployment(way, sites)?;
+    // Trees of a plan go up and down the same edges. A ring that goes one way puts on its one
+    // direction of a link what one that goes both ways puts on each with twice the buffer; between
+    // two sites alone both meet on one link.
+    let both_ways = way != Way::OneWayRing || sites.len() < 3;
+    let carried = ByteCount::new(size.get() * if both_ways { 1 } else { 2 });
+    let fabric = deployment.fabric.clone();
+    let share = hier_collectives::bound::payload_share(fabric.mtu());
+    let crosses =
+        |from: GatewayId, to: GatewayId| site_of[usize::from(from.0)] != site_of[usize::from(to.0)];
+    gateway::simulate::run(async {
+        let simulation = Simulation::start(deployment, carried, seed).await?;
+        let (mut before, senders) = (simulation.sent(), Cell::new(0));
+        let count = || {
+            let now = simulation.sent();
+            let more = now.iter().filter(|(pair, sent)| before.get(pair) != Some(sent));
+            let mut from: Vec<_> =
+                more.filter(|((a, b), _)| crosses(*a, *b)).map(|((a, _), _)| *a).collect();
+            from.dedup();
+            senders.set(senders.get().max(from.len()));
+            before = now;
+        };
+        let post = Post { after: Span::ZERO, bytes: carried, pattern: Pattern::AllReduce };
+        let done = simulation.collectives(&[post], Dtype::F32, count).await?;
+        let mut out = vec![0.0; sites.len()];
+        let mut queue_peak = ByteCount::default();
+        for (from, out) in out.iter_mut().enumerate() {
+            for to in (0..sites.len()).filter(|to| *to != from) {
+                let (counters, peak) = simulation.between(ip(from), ip(to))?;
+                *out += counters.ip_bytes as f64 * share / carried.get() as f64;
+                queue_peak = queue_peak.max(peak);
+            }
+        }
+        Ok(Taken { seconds: done[0].as_secs_f64(), out, queue_peak, senders: senders.get() })
+    })?
+}
+
+/// All-reduces values of every kind by the same gateways over the same links, and says who got
+/// another sum than the right one: nobody, if all is well.
+///
+/// # Errors
+/// [`SimulateError`].
+pub fn wrong_sums(way: Way, sites: &[u32], seed: u64) -> Result<Vec<String>, SimulateError> {
+    let (deployment, _) = deployment(way, sites)?;
+    let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
+    let ranks = fabric.world_size();
+    gateway::simulate::run(async {
+        let lab = deployment.lab(seed).await?;
+        let mut clients = Vec::new();
+        for rank in 0..ranks {
+            let client = lab.attach_to(Deployment::JOB, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
+            clients.push(client);
+        }
+        let mut wrong = Vec::new();
+        for dtype in [Dtype::I32, Dtype::F32] {
+            let case = Case::new(ReduceOp::Sum, dtype, SUM_ELEMENTS, seed);
+            // Floats in the order of the trees; integers without a word of the plan.
+            let right = match dtype.is_float() {
+                true => expected(&fabric, &plan, &case),
+                false => case.in_any_order(ranks),
+            };
+            let mut operations = post_all(&clients, &case).await;
+            for (rank, outcome) in outcomes(&mut operations).await.into_iter().enumerate() {
+                if outcome? != right {
+                    wrong.push(format!("rank {rank} has another sum of {dtype}"));
+                }
+            }
+        }
+        Ok(wrong)
+    })?
+}
+
+/// The gateways of a way, and the site of each.
+fn deployment(way: Way, sites: &[u32]) -> Result<(Deployment, Vec<usize>), SimulateError> {
+    match way {
+        Way::Hierarchy => {
+            let fabric = hierarchy(sites);
+            let plan = plan::plan(&fabric).expect("few regions");
+            let site_of = (0..sites.len()).collect();
+            Ok((Deployment::of(fabric, plan)?, site_of))
+        }
+        Way::OneWayRing | Way::Ring => flat(sites, control::ring),
+        Way::HalvingDoubling => flat(sites, control::halving_doubling),
+    }
+}
+
+fn ip(site: usize) -> IpAddr {
+    address(GatewayId(u16::try_from(site).expect("few sites"))).ip()
+}
+
+/// A gateway for each site.
+fn hierarchy(sites: &[u32]) -> Fabric {
+    // Wide enough for all links of a site, as flat algorithms have it.
+    let links = u64::try_from(sites.len().max(2) - 1).expect("few sites");
+    let port = BitRate::from_bits_per_second(links * WAN_RATE.bits_per_second());
+    let wan = Some(WanPort { egress: port, ingress: port });
+    let region = |(site, ranks): (usize, &u32)| RegionSpec {
+        name: format!("s{site}"),
+        speeds: vec![1.0; *ranks as usize],
+        gateways: vec![(format!("s{site}-0"), *ranks, wan)],
+    };
+    let names = (0..sites.len()).map(|site| format!("s{site}")).collect();
+    let regions = sites.iter().enumerate().map(region).collect();
+    let links = mesh(names, |_, _| (WAN_RATE, WAN_RTT));
+    Fabric::new("sites", 1500, regions, links).expect("valid")
+}
+
+fn mesh(names: Vec<String>, link: impl Fn(usize, usize) -> (BitRate, Span)) -> Vec<LinkSpec> {
+    let mut links = Vec::new();
+    for one in 0..names.len() {
+        for other in one + 1..names.len() {
+            let (rate, rtt) = link(one, other);
+            let between = (names[one].clone(), names[other].clone());
+            links.push(LinkSpec { between, rate, rtt, loss: Fraction::default() });
+        }
+    }
+    links
+}
+
+/// Every rank a gateway of its own, all of a site behind one address, and the site of each.
+fn flat(
+    sites: &[u32],
+    control: fn(&Fabric) -> Plan,
+) -> Result<(Deployment, Vec<usize>), SimulateError> {
+    let ranks = sites.iter().enumerate();
+    let site_of: Vec<usize> =
+        ranks.flat_map(|(site, ranks)| (0..*ranks).map(move |_| site)).collect();
+    let names: Vec<String> = (0..site_of.len()).map(|rank| format!("r{rank:03}")).collect();
+    let fabric = |link: &dyn Fn(usize, usize) -> (BitRate, Span)| {
+        let wan = Some(WanPort { egress: LAN_RATE, ingress: LAN_RATE });
+        let region = |name: &String| RegionSpec {
+            name: name.clone(),
+            speeds: vec![1.0],
+            gateways: vec![(format!("{name}-0"), 1, wan)],
+        };
+        let regions = names.iter().map(region).collect();
+        Fabric::new("flat", 1500, regions, mesh(names.clone(), link)).expect("valid")
+    };
+    let even = fabric(&|_, _| (WAN_RATE, WAN_RTT));
+    // The pairs of ranks between two sites share their link in proportion to what they send.
+    let forecast = control(&even).forecast(&even, Operation::AllReduce, ByteCount::new(1 << 30));
+    let flow = |one: usize, other: usize| {
+        let of_pair = forecast
+            .links
+            .iter()
+            .filter(|load| (usize::from(load.from.0), usize::from(load.to.0)) == (one, other));
+        of_pair.map(|load| load.bytes.get()).sum::<u64>()
+    };
+    let between_sites = |one: usize, other: usize| {
+        let here = |rank: &usize| site_of[*rank] == site_of[one];
+        let there = |rank: &usize| site_of[*rank] == site_of[other];
+        let all = 0..site_of.len();
+        let pairs =
+            all.clone().filter(here).flat_map(|a| all.clone().filter(there).map(move |b| (a, b)));
+        pairs.map(|(a, b)| flow(a, b)).sum::<u64>()
+    };
+    let divided = fabric(&|one, other| {
+        if site_of[one] == site_of[other] {
+            return (LAN_RATE, LAN_RTT);
+        }
+        let part = flow(one, other) as f64 / between_sites(one, other).max(1) as f64;
+        let bits = WAN_RATE.bits_per_second() as f64 * part.max(IDLE_PART);
+        (BitRate::from_bits_per_second(bits as u64), WAN_RTT)
+    });
+    let port = |rank: usize| {
+        let before = site_of[..rank].iter().filter(|site| **site == site_of[rank]).count();
+        7400 + 32 * u16::try_from(before).expect("few ranks")
+    };
+    let addresses = (0..site_of.len()).map(|rank| SocketAddr::new(ip(site_of[rank]), port(rank)));
+    let network = network(sites)?;
+    let plan = control(&divided);
+    let (fabric, addresses) = (std::sync::Arc::new(divided), addresses.collect());
+    Ok((Deployment { fabric, plan, addresses, network }, site_of))
+}
+
+/// A link between each two sites, and a LAN in each.
+fn network(sites: &[u32]) -> Result<Network, SimulateError> {
+    let wan = wan_sim::LinkSpec::new(WAN_RATE, Span::from_ns(WAN_RTT.ns() / 2))?;
+    let lan = wan_sim::LinkSpec::unlimited(Span::from_ns(LAN_RTT.ns() / 2))?;
+    let mut links = Vec::new();
+    for one in 0..sites.len() {
+        links.push((ip(one), ip(one), lan));
+        links.extend((one + 1..sites.len()).map(|other| (ip(one), ip(other), wan)));
+    }
+    Ok(Network::with_links(links))
+}
+
+/// Between two sites.
+pub const WAN_RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
+/// Between two sites.
+pub const WAN_RTT: Span = Span::from_ms(60);
+/// Inside a site: no rate that holds anything up.
+const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
+const LAN_RTT: Span = Span::from_ms(1);
+/// What a pair gets that the plan sends nothing between.
+const IDLE_PART: f64 = 0.01;
+/// Of a buffer whose sums are compared: more than an express tree takes, and ragged.
+const SUM_ELEMENTS: u64 = 1_100_003;
+/// Room for two such buffers and their results.
+const SUM_ARENA: u64 = 20 << 20;

@@ -1,0 +1,112 @@
+//! The trainers' door of a simulated gateway: a way in for each rank, which says and hears
+//! nothing while the rank's process is stopped.
+
+use gateway::host::BoxFuture;
+use gateway::local::door::{self, Door, Duplex, InProcessDoor, Knock, Knocker, Visit};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Whether a rank's process runs.
+#[derive(Debug, Default)]
+pub(in crate::faults) struct Gate {
+    state: Mutex<(bool, Vec<Waker>)>,
+}
+
+impl Gate {
+    /// Closes it, or opens it.
+    pub fn shut(&self, shut: bool) {
+        let waiting = {
+            let mut state = self.lock();
+            state.0 = shut;
+            std::mem::take(&mut state.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn pass(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if !state.0 {
+            return Poll::Ready(());
+        }
+        state.1.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (bool, Vec<Waker>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A door with a gate before each way in.
+pub(in crate::faults) struct GatedDoor {
+    ways: Vec<(InProcessDoor, Arc<Gate>)>,
+}
+
+/// A door with these gates, and the knockers that lead to them.
+pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<Knocker>) {
+    let (doors, knockers): (Vec<_>, Vec<_>) = gates.iter().map(|_| door::in_process()).unzip();
+    (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)
+}
+
+impl Door for GatedDoor {
+    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
+        let mut coming: Vec<_> =
+            self.ways.iter().map(|(door, gate)| (door.accept(), Arc::clone(gate))).collect();
+        Box::pin(async move {
+            let (knock, gate) = std::future::poll_fn(|context| {
+                for (coming, gate) in &mut coming {
+                    if let Poll::Ready(knock) = coming.as_mut().poll(context) {
+                        return Poll::Ready((knock, Arc::clone(gate)));
+                    }
+                }
+                Poll::Pending
+            })
+            .await;
+            let Knock { user, visit } = knock?;
+            let visit = Box::pin(async move {
+                let Visit { stream, memory } = visit.await?;
+                Ok(Visit { stream: Box::new(Gated { stream, gate }) as _, memory })
+            });
+            Ok(Knock { user, visit })
+        })
+    }
+}
+
+/// The gateway's end of a connection.
+struct Gated {
+    stream: Box<dyn Duplex>,
+    gate: Arc<Gate>,
+}
+
+impl AsyncRead for Gated {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        std::task::ready!(self.gate.pass(context));
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Gated {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.gate.pass(context));
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

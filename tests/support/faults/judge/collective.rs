@@ -1,0 +1,265 @@
+//! What the ranks give in each collective, and what they must get: computed here, by nothing
+//! that the gateways use.
+
+use crate::collectives::data::Dice;
+use crate::faults::spec::scenario::{Load, Scenario};
+use half::{bf16, f16};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
+use std::fmt;
+use std::sync::Arc;
+
+/// Names a collective of a run: its job, the attempt at a round, its place in the round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tag {
+    /// The job, by number.
+    pub job: usize,
+    /// The attempt.
+    pub attempt: u64,
+    /// The collective.
+    pub index: u32,
+}
+
+/// What a collective is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Who gives and who gets.
+    pub pattern: Pattern,
+    /// The operation.
+    pub op: ReduceOp,
+    /// The element type.
+    pub dtype: Dtype,
+    /// Elements.
+    pub elements: u64,
+}
+
+/// All collectives of a run, drawn from its seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Collectives {
+    seed: u64,
+    load: Load,
+    ranks: u32,
+}
+
+impl Collectives {
+    /// Those of a run.
+    pub fn of(scenario: &Scenario) -> Self {
+        let ranks = scenario.shape.ranks.0 + scenario.shape.ranks.1;
+        Self { seed: scenario.seed, load: scenario.load, ranks }
+    }
+
+    /// What a collective is.
+    pub fn shape(&self, tag: Tag) -> Shape {
+        let mut dice = Dice(self.seed ^ number(tag));
+        let root = RankId((dice.roll() % u64::from(self.ranks)) as u32);
+        let pattern = match dice.roll() % 10 {
+            0..=5 => Pattern::AllReduce,
+            6 | 7 => Pattern::Reduce { to: root },
+            8 => Pattern::Broadcast { from: root },
+            _ => Pattern::Barrier,
+        };
+        if pattern == Pattern::Barrier {
+            return Shape { pattern, op: ReduceOp::Sum, dtype: Dtype::U8, elements: 0 };
+        }
+        let dtype = Dtype::ALL[(dice.roll() % Dtype::ALL.len() as u64) as usize];
+        let op = match (pattern, ReduceOp::ALL[(dice.roll() % ReduceOp::ALL.len() as u64) as usize])
+        {
+            (Pattern::Broadcast { .. }, _) => ReduceOp::Sum,
+            (_, op) if op.accepts(dtype) => op,
+            _ => ReduceOp::Sum,
+        };
+        let segment = self.load.segment.get() / dtype.size();
+        let longest = segment * self.load.segments_max;
+        let elements = match dice.roll() % 8 {
+            0 => 1 + dice.roll() % 16,
+            1 | 2 => 1 + dice.roll() % (longest / 4),
+            // Whole segments, and an element more or less.
+            3 => {
+                let segments = 1 + dice.roll() % self.load.segments_max;
+                (segments * segment + dice.roll() % 3).saturating_sub(1).clamp(1, longest)
+            }
+            _ => 1 + dice.roll() % longest,
+        };
+        Shape { pattern, op, dtype, elements }
+    }
+
+    /// What a rank counts in an average; the first never counts nothing.
+    pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
+        let mut dice = Dice(self.seed ^ number(tag) ^ !u64::from(rank));
+        match (rank, dice.roll() % 5) {
+            (1.., 0) => 0.0,
+            (_, pick) => [1.0, 0.5, 1.0, 2.0, 3.0][pick as usize],
+        }
+    }
+
+    /// What a rank gives, or has where it gives nothing.
+    pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
+        encode(self.shape(tag).dtype, self.values(tag, rank))
+    }
+
+    /// Whether a rank gets a result.
+    pub fn gets(&self, tag: Tag, rank: u32) -> bool {
+        match self.shape(tag).pattern {
+            Pattern::Reduce { to } => to.0 == rank,
+            _ => true,
+        }
+    }
+
+    /// The ranks without whose posts another rank cannot have what it waits for.
+    pub fn needs(&self, tag: Tag, rank: u32) -> Vec<u32> {
+        match self.shape(tag).pattern {
+            Pattern::Broadcast { from } => vec![from.0],
+            Pattern::Reduce { to } if to.0 != rank => vec![rank],
+            _ => (0..self.ranks).collect(),
+        }
+    }
+
+    /// Says what is wrong with a result. `known` is what other ranks got, if any did.
+    pub fn judge(
+        &self,
+        tag: Tag,
+        known: &mut Option<Arc<Vec<u8>>>,
+        result: &[u8],
+    ) -> Result<(), String> {
+        let shape = self.shape(tag);
+        if known.is_none() && shape.op == ReduceOp::Avg {
+            self.judge_average(tag, result)?;
+        }
+        let expected = known.get_or_insert_with(|| {
+            let average = shape.op == ReduceOp::Avg;
+            Arc::new(if average { result.to_vec() } else { self.expected(tag) })
+        });
+        if **expected == result { Ok(()) } else { Err(difference(expected, result)) }
+    }
+
+    /// Numbers so small that any order of additions or multiplications is exact in the dtype.
+    fn values(&self, tag: Tag, rank: u32) -> impl Iterator<Item = i64> {
+        let shape = self.shape(tag);
+        let mut dice = Dice(self.seed ^ number(tag) ^ (u64::from(rank) + 1).wrapping_mul(ODD));
+        let four = std::iter::repeat_with(move || dice.roll().to_le_bytes());
+        let pair = |bytes: [u8; 2]| i64::from(i16::from_le_bytes(bytes));
+        four.flat_map(move |b| [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]], [b[6], b[7]]].map(pair))
+            .map(move |value| match (shape.op, shape.dtype) {
+                (ReduceOp::Prod, Dtype::U8) => 1 + (value & 1),
+                (ReduceOp::Prod, _) => [1, -1, 2, 1][(value & 3) as usize],
+                (_, Dtype::U8) => value & 0xff,
+                (_, Dtype::Bf16) => value % 16,
+                (_, Dtype::F16) => value % 128,
+                _ => value,
+            })
+            .take(shape.elements as usize)
+    }
+
+    fn expected(&self, tag: Tag) -> Vec<u8> {
+        let shape = self.shape(tag);
+        let (first, others) = match shape.pattern {
+            Pattern::Broadcast { from } => (from.0, 0..0),
+            _ => (0, 1..self.ranks),
+        };
+        let mut total: Vec<i64> = self.values(tag, first).collect();
+        for rank in others {
+            for (total, value) in total.iter_mut().zip(self.values(tag, rank)) {
+                *total = match shape.op {
+                    ReduceOp::Max => value.max(*total),
+                    ReduceOp::Min => value.min(*total),
+                    ReduceOp::Prod => value.wrapping_mul(*total),
+                    ReduceOp::Sum | ReduceOp::Avg => *total + value,
+                };
+            }
+        }
+        encode(shape.dtype, total.into_iter())
+    }
+
+    /// A weighted mean may be rounded twice: once in each region, once over all.
+    fn judge_average(&self, tag: Tag, result: &[u8]) -> Result<(), String> {
+        let shape = self.shape(tag);
+        let weights: Vec<f64> = (0..self.ranks).map(|rank| self.weight(tag, rank)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut mean = vec![0.0; shape.elements as usize];
+        for (rank, weight) in (0..self.ranks).zip(weights) {
+            for (mean, value) in mean.iter_mut().zip(self.values(tag, rank)) {
+                *mean += value as f64 * (weight / total);
+            }
+        }
+        let (largest, precision) = match shape.dtype {
+            Dtype::Bf16 => (16.0, 2f64.powi(-8)),
+            Dtype::F16 => (128.0, 2f64.powi(-11)),
+            Dtype::F32 => (32_768.0, 2f64.powi(-24)),
+            _ => (32_768.0, 2f64.powi(-52)),
+        };
+        let values = crate::collectives::data::as_f64(shape.dtype, result);
+        let off = |(value, mean): (&f64, &f64)| (value - mean).abs() > 4.0 * largest * precision;
+        if values.len() != mean.len() {
+            return Err(format!("has {} elements instead of {}", values.len(), mean.len()));
+        }
+        // A mean that is no number is none of these.
+        let wrong = values.iter().zip(&mean).position(|pair| off(pair) || pair.0.is_nan());
+        match wrong {
+            Some(at) => Err(format!("has {} at {at} where the mean is {}", values[at], mean[at])),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Shape {
+    /// What it is, for counts: `reduce, max, f16`.
+    pub fn kind(&self) -> String {
+        match self.pattern {
+            Pattern::Barrier => self.pattern.name().to_owned(),
+            Pattern::Broadcast { .. } => format!("{} {}", self.pattern.name(), self.dtype),
+            _ => format!("{} {} {}", self.pattern.name(), self.op, self.dtype),
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pattern, bytes) = (self.pattern, self.elements * self.dtype.size());
+        write!(f, "{pattern} {} {} of {bytes} bytes", self.op, self.dtype)
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {}, attempt {}, number {} of it", self.job, self.attempt, self.index)
+    }
+}
+
+fn encode(dtype: Dtype, values: impl Iterator<Item = i64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.size_hint().0 * dtype.size() as usize);
+    for value in values {
+        match dtype {
+            Dtype::F32 => bytes.extend((value as f32).to_le_bytes()),
+            Dtype::F64 => bytes.extend((value as f64).to_le_bytes()),
+            Dtype::F16 => bytes.extend(f16::from_f64(value as f64).to_le_bytes()),
+            Dtype::Bf16 => bytes.extend(bf16::from_f64(value as f64).to_le_bytes()),
+            Dtype::I32 => bytes.extend((value as i32).to_le_bytes()),
+            Dtype::I64 => bytes.extend(value.to_le_bytes()),
+            Dtype::U8 => bytes.push(value as u8),
+        }
+    }
+    bytes
+}
+
+fn number(tag: Tag) -> u64 {
+    let mut dice = Dice(tag.attempt ^ (u64::from(tag.index) << 40) ^ ((tag.job as u64) << 56));
+    dice.roll()
+}
+
+fn difference(expected: &[u8], result: &[u8]) -> String {
+    let wrong: Vec<usize> = expected
+        .iter()
+        .zip(result)
+        .enumerate()
+        .filter_map(|(at, (one, other))| (one != other).then_some(at))
+        .collect();
+    match (wrong.first(), wrong.last()) {
+        (Some(first), Some(last)) => {
+            format!("has {} wrong bytes of {}, from {first} to {last}", wrong.len(), result.len())
+        }
+        _ => format!("has {} bytes instead of {}", result.len(), expected.len()),
+    }
+}
+
+/// Spreads rank numbers over all bits.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,0 +1,337 @@
+//! Which fault may do what to whom, and until when.
+
+use crate::faults::spec::fault::{Direction, Fault, Place, What};
+use crate::faults::spec::limits::Limits;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
+use units::{Span, TimeNs};
+
+/// A fault that has begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Strike {
+    /// What and where.
+    pub fault: Fault,
+    /// When it began.
+    pub begin: TimeNs,
+    /// When it is over, and what it made late has come.
+    pub end: TimeNs,
+    /// The lane that it struck was the only one: others were not up yet, or not again.
+    pub cuts_off: bool,
+}
+
+/// Somebody who waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Who {
+    /// The job, by number.
+    pub job: usize,
+    /// The rank.
+    pub rank: u32,
+    /// Its gateway.
+    pub gateway: GatewayId,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// Who.
+    pub who: Who,
+    /// Since when.
+    pub since: TimeNs,
+    /// When all was there that it takes.
+    pub complete: Option<TimeNs>,
+    /// When something was posted last that may move with it.
+    pub last_post: TimeNs,
+    /// When the time of the attempt's first poster is up: what some have the result of and
+    /// others cannot have ends the epoch, and with it what was posted after it.
+    pub first_expiry: TimeNs,
+    /// When its own first poster's time is up.
+    pub expiry: TimeNs,
+    /// When its own time is up.
+    pub own_expiry: TimeNs,
+    /// It has its result, and waits for its slots: the end of the epoch gives them back too.
+    pub for_slots: bool,
+}
+
+/// All faults of a run that have begun, in order.
+#[derive(Debug)]
+pub struct Harm {
+    limits: Limits,
+    /// What all bytes that may be under way take on the link.
+    link_time: Span,
+    /// How long posters wait.
+    timeout: Span,
+    strikes: Vec<Strike>,
+}
+
+impl Harm {
+    /// None yet.
+    pub fn new(link_time: Span, timeout: Span) -> Self {
+        Self { limits: Limits::of_the_page(), link_time, timeout, strikes: vec![] }
+    }
+
+    /// A fault begins.
+    pub fn begins(&mut self, fault: Fault, now: TimeNs) {
+        // What is late comes after it.
+        let late = if let What::Delay(by) = fault.what { by } else { Span::ZERO };
+        let (begin, end) = (now, now + fault.lasting + late);
+        self.strikes.push(Strike { fault, begin, end, cuts_off: false });
+    }
+
+    /// The lane that a fault has just struck was the only one.
+    pub fn cuts_off(&mut self, fault: &Fault, now: TimeNs) {
+        let just = self.strikes.iter_mut().rev().find(|strike| strike.fault == *fault);
+        just.into_iter().filter(|strike| strike.begin == now).for_each(|s| s.cuts_off = true);
+    }
+
+    /// Whether a fault that was in force since then can have made a job's attempt fail.
+    pub fn reaches(&self, job: usize, since: TimeNs, now: TimeNs) -> bool {
+        FailureCode::ALL.into_iter().any(|code| {
+            let whos = [0, 1].map(|id| Who { job, rank: u32::MAX, gateway: GatewayId(id) });
+            whos.iter().any(|who| self.causes(who, code, since, now).next().is_some())
+        })
+    }
+
+    /// Whether a gateway's process was stopped since then.
+    pub fn stops(&self, gateway: usize, since: TimeNs) -> bool {
+        self.strikes.iter().any(|Strike { fault, end, .. }| {
+            let here = matches!(fault.place, Place::Gateway(id) if usize::from(id.0) == gateway);
+            here && fault.what == What::Stop && *end >= since
+        })
+    }
+
+    /// The faults since then that can have brought somebody this failure.
+    pub fn causes<'a>(
+        &'a self,
+        who: &'a Who,
+        code: FailureCode,
+        since: TimeNs,
+        now: TimeNs,
+    ) -> impl Iterator<Item = &'a Strike> + 'a {
+        let lately = move |strike: &&Strike| {
+            strike.begin <= now && strike.end + self.limits.recovery >= since
+        };
+        self.strikes.iter().filter(lately).filter(move |strike| self.may(strike, who, code))
+    }
+
+    /// By when somebody who heard this must have heard it at the latest.
+    pub fn deadline(&self, wait: &Wait, heard: Option<FailureCode>, now: TimeNs) -> TimeNs {
+        let Wait { who, since, complete, .. } = wait;
+        let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
+        let touching = |strike: &Strike| touches(strike, who.job);
+        match heard {
+            None if wait.for_slots => {
+                let wait = Wait { for_slots: false, ..*wait };
+                let ends = [FailureCode::RegionLost, FailureCode::EpochEnded].map(Some);
+                let ends = ends.into_iter().chain([None]);
+                ends.map(|heard| self.deadline(&wait, heard, now)).max().unwrap_or(now)
+            }
+            None => {
+                // What still is in the way may be so until now.
+                let cleared = self.latest_end(wait, now, touching);
+                complete.unwrap_or(*since).max(*since).max(cleared)
+                    + self.limits.result
+                    + self.link_time
+            }
+            Some(code @ FailureCode::TimedOut) => {
+                let over = self.latest_over(wait, now, touching);
+                let in_force = self.strikes.iter().any(|strike| {
+                    touching(strike) && strike.begin <= now && strike.end >= wait.expiry
+                });
+                let expiry = if in_force { wait.own_expiry } else { wait.expiry };
+                expiry.max(frozen).max(over) + self.limits.of(code) + self.lateness(wait, now)
+            }
+            Some(code) => {
+                let causes = || self.causes(who, code, *since, now);
+                let begun = causes().map(|strike| strike.begin).max().unwrap_or(*since);
+                let mut from = begun.max(*since);
+                if code == FailureCode::Stalled {
+                    // Something may have moved until then.
+                    let late = self.strikes.iter().filter_map(|strike| self.moves_until(strike));
+                    let late = late.max().unwrap_or(*since).min(now);
+                    let moved = self.latest_over(wait, now, touching).max(late);
+                    from = from.max(wait.last_post).max(moved) + self.link_time;
+                }
+                if code == FailureCode::RegionLost {
+                    // A gateway that drains dies at the end of it.
+                    let dies = |strike: &Strike| strike.fault.what == What::Drain;
+                    // A gateway that was stopped counts silence from when it goes on.
+                    let stood = |strike: &Strike| {
+                        let own = strike.fault.place == Place::Gateway(who.gateway);
+                        own && strike.fault.what == What::Stop
+                    };
+                    let held = |s: &Strike| holds_back(s) || dies(s) || stood(s);
+                    from = from.max(self.latest_over(wait, now, held));
+                }
+                if code == FailureCode::EpochEnded {
+                    // What comes back ends it too.
+                    let ends = causes().map(|strike| strike.end).filter(|end| *end <= now);
+                    from = from.max(ends.max().unwrap_or(*since)).max(wait.expiry.min(now));
+                }
+                let over = self.latest_over(wait, now, touching).max(frozen);
+                (from + self.limits.of(code)).max(over + self.limits.news)
+                    + self.lateness(wait, now)
+            }
+        }
+    }
+
+    /// By when a wait must have ended, however, because some gateway died.
+    pub fn must_end(&self, wait: &Wait, now: TimeNs) -> Option<TimeNs> {
+        let Wait { who, since, .. } = wait;
+        // What the dead have sent may be under way for as long.
+        let deceives = |strike: &Strike| freezes(strike, who) || holds_back(strike);
+        let frozen = self.latest_end(wait, now, deceives);
+        let deaths = self.strikes.iter().filter_map(|strike| match strike.fault {
+            Fault { what: What::Kill, place: Place::Gateway(id), .. } => {
+                (strike.begin <= now && strike.end > *since).then_some((id, strike.begin))
+            }
+            _ => None,
+        });
+        let ends = deaths.map(|(id, begin)| {
+            let own = id == who.gateway;
+            let code = if own { FailureCode::GatewayLost } else { FailureCode::RegionLost };
+            let news = if own { Span::ZERO } else { self.limits.news };
+            begin.max(*since).max(frozen) + self.limits.of(code) + news
+        });
+        ends.min()
+    }
+
+    /// When the last of these that was in force during a wait was over, now at the latest.
+    fn latest_end(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
+        let during = |strike: &&Strike| strike.begin <= now && strike.end >= wait.since;
+        let ends = self.strikes.iter().filter(during).filter(|strike| which(strike));
+        ends.map(|strike| strike.end.min(now)).max().unwrap_or(wait.since)
+    }
+
+    /// When the last of these that is over was so.
+    fn latest_over(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
+        self.latest_end(wait, now, |strike| strike.end <= now && which(strike))
+    }
+
+    /// By how much a question and its answer were late during a wait.
+    fn lateness(&self, wait: &Wait, now: TimeNs) -> Span {
+        let during = self.strikes.iter().filter(|s| s.begin <= now && s.end >= wait.since);
+        during.map(added_round_trip).max().unwrap_or(Span::ZERO)
+    }
+
+    fn may(&self, strike: &Strike, who: &Who, code: FailureCode) -> bool {
+        use FailureCode::*;
+        let broken = matches!(code, RegionLost | EpochEnded | Stalled | TimedOut);
+        match (strike.fault.what, strike.fault.place) {
+            // Another job's ranks are nothing to this one.
+            (_, Place::Rank(job, _)) if job != who.job => false,
+            (What::Kill, Place::Rank(..)) => matches!(code, RankLost | EpochEnded | TimedOut),
+            // One region may have the result by then.
+            (_, Place::Rank(..)) => {
+                let long = strike.fault.lasting + self.limits.harmless >= self.timeout;
+                long && matches!(code, TimedOut | EpochEnded)
+            }
+            (What::Stop, Place::Gateway(_)) => broken && self.is_long(strike),
+            (what, Place::Gateway(id)) => {
+                let drains = what == What::Drain && code == ShuttingDown;
+                broken || drains || code == GatewayLost && id == who.gateway
+            }
+            // Others carry what it carried, if there are any.
+            (_, Place::Lane(_)) => strike.cuts_off && broken,
+            (what, Place::Link(_)) => {
+                // What takes several round trips may take longer than callers wait.
+                let outwaits = matches!(what, What::Delay(_))
+                    && strike.fault.lasting + self.limits.harmless >= self.timeout;
+                let long = broken && is_quiet(strike) && self.is_long(strike);
+                long || outwaits && matches!(code, TimedOut | EpochEnded)
+            }
+        }
+    }
+
+    /// Until when something may arrive though it is in force: what was late before, or goes the
+    /// other way until that side gives up.
+    fn moves_until(&self, strike: &Strike) -> Option<TimeNs> {
+        let given_up = strike.begin + self.limits.of(FailureCode::RegionLost);
+        match (strike.fault.what, strike.fault.place) {
+            (What::Delay(_), _) => Some(strike.end),
+            (What::Disorder, _) | (_, Place::Link(Direction::Both)) => None,
+            (_, Place::Link(_)) => Some(strike.end.min(given_up)),
+            _ => None,
+        }
+    }
+
+    /// When it is known that a lane is lost, and what it carried has come over another: word of
+    /// each is late by what delays packets.
+    fn known_lost(&self, lane: &Strike) -> TimeNs {
+        let meanwhile = |s: &&Strike| s.begin <= lane.begin && lane.begin <= s.end;
+        let late = self.strikes.iter().filter(meanwhile).map(added_round_trip).max();
+        let late = late.unwrap_or(Span::ZERO);
+        lane.begin + late + late
+    }
+
+    /// Whether it, with others of its kind that came before it had passed, was more than must do
+    /// no harm.
+    fn is_long(&self, strike: &Strike) -> bool {
+        let harmless = self.limits.harmless;
+        let mut chain: Option<(TimeNs, TimeNs)> = None;
+        let mut holds = false;
+        for next in &self.strikes {
+            let until = match next.fault.place {
+                Place::Lane(_) => self.known_lost(next),
+                _ if is_quiet(next) => silent_until(next),
+                _ => continue,
+            };
+            chain = match chain {
+                Some((begin, end)) if next.begin <= end + harmless => Some((begin, end.max(until))),
+                _ if holds => break,
+                // A lane's loss matters to what is late already.
+                _ if !is_quiet(next) => None,
+                _ => Some((next.begin, silent_until(next))),
+            };
+            holds |= next.begin == strike.begin && next.fault == strike.fault;
+        }
+        chain.is_some_and(|(begin, end)| holds && end.since(begin) > harmless)
+    }
+}
+
+/// Whether it can hold up a job's collectives.
+fn touches(strike: &Strike, job: usize) -> bool {
+    !matches!(strike.fault.place, Place::Rank(other, _) if other != job)
+}
+
+/// Whether somebody could hear nothing meanwhile.
+fn freezes(strike: &Strike, who: &Who) -> bool {
+    let here = match strike.fault.place {
+        Place::Rank(job, rank) => (job, rank) == (who.job, who.rank),
+        Place::Gateway(id) => id == who.gateway,
+        Place::Lane(_) | Place::Link(_) => false,
+    };
+    here && matches!(strike.fault.what, What::Stop | What::Drain)
+}
+
+/// By how much it makes round trips longer.
+fn added_round_trip(strike: &Strike) -> Span {
+    match (strike.fault.what, strike.fault.place) {
+        (What::Delay(by), Place::Link(Direction::Both)) => by + by,
+        (What::Delay(by), _) => by,
+        _ => Span::ZERO,
+    }
+}
+
+/// Whether packets come from it that were sent long before.
+fn holds_back(strike: &Strike) -> bool {
+    let on_the_link = matches!(strike.fault.place, Place::Link(_));
+    on_the_link && matches!(strike.fault.what, What::Delay(_) | What::Stop)
+}
+
+/// Whether a gateway, or the link, may be silent for a while.
+fn is_quiet(strike: &Strike) -> bool {
+    match (strike.fault.what, strike.fault.place) {
+        (What::Stop, Place::Gateway(_)) => true,
+        (What::Disorder, _) => false,
+        (_, Place::Link(_)) => true,
+        _ => false,
+    }
+}
+
+/// Until when: nothing overtakes what is late.
+fn silent_until(strike: &Strike) -> TimeNs {
+    match strike.fault.what {
+        What::Delay(_) => strike.begin + added_round_trip(strike),
+        _ => strike.end,
+    }
+}

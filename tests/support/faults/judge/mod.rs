@@ -1,0 +1,6 @@
+//! The oracle: expected results, the harm each fault may do, and the outcome of a run.
+
+pub(super) mod collective;
+pub(super) mod harm;
+pub(super) mod oracle;
+pub(super) mod outcomes;

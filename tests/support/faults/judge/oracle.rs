@@ -1,0 +1,444 @@
+//! What must hold whatever goes wrong, and what came of each collective.
+
+use crate::faults::judge::collective::{Collectives, Shape, Tag};
+use crate::faults::judge::harm::{Harm, Wait, Who};
+use crate::faults::judge::outcomes::Told;
+use crate::faults::spec::fault::{Fault, Place, What};
+use crate::faults::spec::scenario::Scenario;
+use crate::faults::timeline::Timeline;
+use hier_collectives::ids::{Epoch, GatewayId};
+use hier_collectives::post::{Failure, FailureCode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use units::{Span, TimeNs};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Oracle {
+    collectives: Collectives,
+    in_flight: u32,
+    timeout: Span,
+    ranks: (u32, u32),
+    faults: Vec<Fault>,
+    unharmed: bool,
+    timeline: Timeline,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    harm: Harm,
+    collectives: BTreeMap<Tag, Collective>,
+    /// What was posted and has no outcome yet.
+    under_way: BTreeSet<(Tag, u32)>,
+    /// Attempts of which some rank was told that every region has all results.
+    committed: BTreeSet<(usize, u64)>,
+    /// By job: the last step that some rank was told is complete everywhere.
+    confirmed: BTreeMap<usize, u64>,
+    /// By job: the epoch last heard of, and which step each of its members was told to be the
+    /// last one.
+    known: BTreeMap<usize, (Epoch, Option<u64>)>,
+    told: Told,
+}
+
+#[derive(Debug, Default)]
+struct Collective {
+    /// What every rank must get.
+    known: Option<Arc<Vec<u8>>>,
+    posts: BTreeMap<u32, TimeNs>,
+    /// What each rank heard: a failure, or that all is good.
+    heard: BTreeMap<u32, Option<FailureCode>>,
+    /// A failure that some rank heard from its gateway.
+    failed: Option<Failure>,
+}
+
+impl Oracle {
+    /// For a run.
+    pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
+        let state = State {
+            harm: Harm::new(scenario.link_time(), scenario.load.timeout),
+            collectives: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            committed: BTreeSet::new(),
+            confirmed: BTreeMap::new(),
+            known: BTreeMap::new(),
+            told: Told::default(),
+        };
+        Self {
+            collectives: Collectives::of(scenario),
+            in_flight: scenario.load.in_flight,
+            timeout: scenario.load.timeout,
+            ranks: scenario.shape.ranks,
+            faults: scenario.faults.clone(),
+            unharmed: scenario.unharmed || scenario.faults.is_empty(),
+            timeline,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// What a collective is.
+    pub fn shape(&self, tag: Tag) -> Shape {
+        self.collectives.shape(tag)
+    }
+
+    /// What a rank counts in an average.
+    pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
+        self.collectives.weight(tag, rank)
+    }
+
+    /// What a rank gives.
+    pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
+        self.collectives.contribution(tag, rank)
+    }
+
+    /// A fault strikes.
+    pub fn struck(&self, fault: &Fault, now: TimeNs) {
+        let mut state = self.lock();
+        state.harm.begins(*fault, now);
+        let hit = state.under_way.iter().any(|(tag, _)| match fault.place {
+            Place::Rank(job, _) => tag.job == job,
+            _ => true,
+        });
+        state.told.struck(fault, hit);
+    }
+
+    /// The lane that a fault struck was the only one.
+    pub fn cut_off(&self, fault: &Fault, now: TimeNs) {
+        self.lock().harm.cuts_off(fault, now);
+    }
+
+    /// A rank posts.
+    pub fn posted(&self, tag: Tag, rank: u32, now: TimeNs) {
+        let mut state = self.lock();
+        state.collectives.entry(tag).or_default().posts.insert(rank, now);
+        state.under_way.insert((tag, rank));
+    }
+
+    /// A rank's process is gone, with all that it waited for.
+    pub fn died(&self, job: usize, rank: u32) {
+        self.lock().under_way.retain(|(tag, who)| (tag.job, *who) != (job, rank));
+    }
+
+    /// A rank hears what came of it.
+    pub fn heard(&self, (tag, rank): (Tag, u32), outcome: Result<Vec<u8>, &Failure>, now: TimeNs) {
+        let mut state = self.lock();
+        state.under_way.remove(&(tag, rank));
+        let code = outcome.as_ref().err().map(|failure| failure.code);
+        self.in_time(&mut state, (tag, rank), "an outcome", code, now);
+        state.collectives.entry(tag).or_default().heard.insert(rank, code);
+        match outcome {
+            Ok(result) => self.got(&mut state, (tag, rank), &result),
+            Err(failure) => {
+                state.told.count(&format!("{:?}", failure.code));
+                let since = state.since(tag.job, tag.attempt, rank).unwrap_or(now);
+                self.must_be_possible(&mut state, (tag.job, rank), failure, since, now);
+                // A rank whose gateway died cannot know what stood in its slots by then.
+                if failure.code != FailureCode::GatewayLost {
+                    if state.committed.contains(&(tag.job, tag.attempt)) {
+                        let text = format!("{tag}: rank {rank} heard {failure} after a commit");
+                        self.blame(&mut state, text);
+                    }
+                    state.collectives.entry(tag).or_default().failed = Some(failure.clone());
+                }
+            }
+        }
+    }
+
+    fn got(&self, state: &mut State, (tag, rank): (Tag, u32), result: &[u8]) {
+        let collective = state.collectives.entry(tag).or_default();
+        let posts = &collective.posts;
+        let missing: Vec<u32> = self
+            .collectives
+            .needs(tag, rank)
+            .into_iter()
+            .filter(|needed| !posts.contains_key(needed))
+            .collect();
+        let wrong = if !missing.is_empty() {
+            Some(format!("is done though ranks {missing:?} have not posted"))
+        } else if self.collectives.gets(tag, rank) {
+            self.collectives.judge(tag, &mut collective.known, result).err()
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.blame(state, format!("{tag}: rank {rank} {wrong}"));
+        }
+        state.told.count("completed");
+        let kind = self.collectives.shape(tag).kind();
+        *state.told.completed.entry(kind).or_default() += 1;
+    }
+
+    /// A rank that committed an attempt as a step at `begun` hears what came of it.
+    pub fn committed(
+        &self,
+        (job, attempt, rank): (usize, u64, u32),
+        outcome: Result<(), &Failure>,
+        begun: TimeNs,
+        now: TimeNs,
+    ) {
+        let mut state = self.lock();
+        let who = format!("job {job}, attempt {attempt}: rank {rank}");
+        let all = (0..self.in_flight).map(|index| Tag { job, attempt, index });
+        let of = all.map(|tag| state.collectives.get(&tag)).collect::<Vec<_>>();
+        let everybody = of.iter().all(|collective| {
+            collective.is_some_and(|collective| {
+                collective.posts.len() == (self.ranks.0 + self.ranks.1) as usize
+            })
+        });
+        let posts = || of.iter().flatten().flat_map(|collective| collective.posts.values());
+        let complete = posts().max().copied().filter(|_| everybody);
+        let first = posts().min().copied().unwrap_or(begun);
+        let failed = of.iter().flatten().find_map(|collective| collective.failed.clone());
+        let wait = Wait {
+            who: self.who(job, rank),
+            since: begun,
+            complete,
+            last_post: state.last_post((job, attempt)),
+            // The collectives' timeouts, and then its own.
+            first_expiry: first + self.timeout,
+            expiry: first + self.timeout,
+            own_expiry: begun + self.timeout,
+            for_slots: false,
+        };
+        let code = outcome.err().map(|failure| failure.code);
+        self.keeps(&mut state, &format!("{who} got an answer to its commit"), &wait, code, now);
+        match outcome {
+            Ok(()) => {
+                state.told.count("commit confirmed");
+                if !everybody {
+                    self.blame(&mut state, format!("{who} committed what not all have posted"));
+                }
+                if let Some(failure) = failed {
+                    let text = format!("{who} committed, but some rank heard {failure}");
+                    self.blame(&mut state, text);
+                }
+                state.committed.insert((job, attempt));
+                let confirmed = state.confirmed.entry(job).or_default();
+                *confirmed = (*confirmed).max(attempt);
+            }
+            Err(failure) => {
+                state.told.count(&format!("commit {:?}", failure.code));
+                let since = state.since(job, attempt, rank).unwrap_or(begun);
+                self.must_be_possible(&mut state, (job, rank), failure, since, now);
+            }
+        }
+    }
+
+    /// What a rank was told as an epoch began: the last step that is complete in every region.
+    pub fn knows(&self, (job, rank): (usize, u32), epoch: Epoch, step: Option<u64>) {
+        let mut state = self.lock();
+        let (of, known) = *state.known.entry(job).or_insert((epoch, step));
+        if of != epoch {
+            state.known.insert(job, (epoch, step));
+        } else if known != step {
+            let text = format!(
+                "job {job}: rank {rank} begins epoch {epoch} after step {step:?}, another rank \
+                 after {known:?}"
+            );
+            self.blame(&mut state, text);
+        }
+        let confirmed = state.confirmed.get(&job).copied();
+        // A gateway that is started again has forgotten, and it may be the only one that knew.
+        if !self.strikes(|fault| {
+            matches!(fault.what, What::Kill | What::Drain)
+                && matches!(fault.place, Place::Gateway(_))
+        }) && step < confirmed
+        {
+            let text = format!(
+                "job {job}: rank {rank} begins epoch {epoch} after step {step:?}, but \
+                 {confirmed:?} was confirmed"
+            );
+            self.blame(&mut state, text);
+        }
+    }
+
+    /// A gateway is gone, and the epoch with it.
+    pub fn epoch_over(&self) {
+        self.lock().known.clear();
+    }
+
+    /// A rank has its slots back.
+    pub fn freed(&self, tag: Tag, rank: u32, intact: bool, now: TimeNs) {
+        let mut state = self.lock();
+        let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
+        let code = heard.copied().flatten();
+        self.in_time(&mut state, (tag, rank), SLOTS, code, now);
+        if !intact {
+            self.blame(&mut state, format!("{tag}: the contribution of rank {rank} changed"));
+        }
+    }
+
+    /// How much of a gateway's memory was mapped for a job at the most, and how much may be.
+    pub fn used(&self, gateway: &str, job: &str, (most, limit): (u64, u64)) {
+        let mut state = self.lock();
+        state.told.used(most, limit);
+        if most > limit {
+            let text = format!("{gateway}: {most} bytes for job {job}, {limit} allowed");
+            self.blame(&mut state, text);
+        }
+    }
+
+    /// A job works again, so long after the last fault was over.
+    pub fn recovered(&self, after: Span) {
+        let mut state = self.lock();
+        state.told.recovery = state.told.recovery.max(after);
+    }
+
+    /// Whether a gateway or what it needs was held up since then.
+    pub fn was_stopped(&self, gateway: usize, since: TimeNs) -> bool {
+        self.lock().harm.stops(gateway, since)
+    }
+
+    /// An attempt failed: a fault must have been in force that touches the job.
+    pub fn attempt_failed(&self, job: usize, attempt: u64, begun: TimeNs, now: TimeNs) {
+        let mut state = self.lock();
+        if self.unharmed || !state.harm.reaches(job, begun, now) {
+            let text =
+                format!("job {job}: attempt {attempt} failed without a fault that may do that");
+            self.blame(&mut state, text);
+        }
+    }
+
+    /// A rank lost its connection to its gateway.
+    pub fn detached(&self, (job, rank): (usize, u32), why: &str, now: TimeNs) {
+        let mut state = self.lock();
+        let who = self.who(job, rank);
+        let lost = state.harm.causes(&who, FailureCode::GatewayLost, now, now).next().is_some();
+        if !lost {
+            self.blame(&mut state, format!("job {job}: rank {rank} lost its gateway: {why}"));
+        }
+    }
+
+    /// Something else that must not be.
+    pub fn wrong(&self, what: String) {
+        self.blame(&mut self.lock(), what);
+    }
+
+    /// Everything so far.
+    pub fn told(&self) -> Told {
+        self.lock().told.clone()
+    }
+
+    /// No attempt is under way: nobody asks for old collectives again.
+    pub fn forget(&self, job: usize, before: u64) {
+        let mut state = self.lock();
+        state.collectives.retain(|tag, _| tag.job != job || tag.attempt >= before);
+        state.committed.retain(|(of, attempt)| *of != job || *attempt >= before);
+    }
+
+    fn in_time(
+        &self,
+        state: &mut State,
+        (tag, rank): (Tag, u32),
+        what: &str,
+        code: Option<FailureCode>,
+        now: TimeNs,
+    ) {
+        let Some(collective) = state.collectives.get(&tag) else { return };
+        let Some(since) = collective.posts.get(&rank).copied() else { return };
+        let needs = self.collectives.needs(tag, rank);
+        let complete: Option<Vec<TimeNs>> =
+            needs.iter().map(|rank| collective.posts.get(rank).copied()).collect();
+        let first = collective.posts.values().min().copied().unwrap_or(since);
+        let wait = Wait {
+            who: self.who(tag.job, rank),
+            since,
+            complete: complete.and_then(|posts| posts.into_iter().max()),
+            last_post: state.last_post((tag.job, tag.attempt)),
+            first_expiry: state.first_post((tag.job, tag.attempt)) + self.timeout,
+            expiry: first + self.timeout,
+            own_expiry: since + self.timeout,
+            for_slots: what == SLOTS,
+        };
+        self.keeps(state, &format!("{tag}: rank {rank} got {what}"), &wait, code, now);
+    }
+
+    /// What somebody waits for comes in time.
+    fn keeps(
+        &self,
+        state: &mut State,
+        what: &str,
+        wait: &Wait,
+        code: Option<FailureCode>,
+        now: TimeNs,
+    ) {
+        if code == Some(FailureCode::TimedOut) && now < wait.first_expiry {
+            let early = wait.first_expiry.since(now);
+            self.blame(state, format!("{what}, code 3, {early} before the timeout"));
+        }
+        let deadline = state.harm.deadline(wait, code, now);
+        let name = code.map_or("good".to_owned(), |code| format!("{code:?}"));
+        state.told.waited(&name, wait.since, deadline, now);
+        if now > deadline {
+            let late = now.since(deadline);
+            self.blame(state, format!("{what} ({name}) {late} after the deadline"));
+        }
+        if let Some(end) = state.harm.must_end(wait, now).filter(|end| now > *end) {
+            let late = now.since(end);
+            self.blame(state, format!("{what} ({name}) {late} after a gateway's death was due"));
+        }
+    }
+
+    /// Nobody is blamed for what did not happen, and nobody suffers what concerns others alone.
+    fn must_be_possible(
+        &self,
+        state: &mut State,
+        (job, rank): (usize, u32),
+        failure: &Failure,
+        since: TimeNs,
+        now: TimeNs,
+    ) {
+        let who = self.who(job, rank);
+        let possible = state.harm.causes(&who, failure.code, since, now).next().is_some();
+        if self.unharmed || !possible {
+            let text = format!("job {job}: rank {rank} heard what no fault can bring: {failure}");
+            self.blame(state, text);
+        }
+    }
+
+    fn who(&self, job: usize, rank: u32) -> Who {
+        Who { job, rank, gateway: GatewayId(u16::from(rank >= self.ranks.0)) }
+    }
+
+    fn strikes(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
+        self.faults.iter().any(wanted)
+    }
+
+    fn blame(&self, state: &mut State, what: String) {
+        self.timeline.say("WRONG", || &what);
+        state.told.wrong.push(what);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// When some rank posted last in an attempt.
+    fn last_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
+        let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
+        posts.max().copied().unwrap_or_default()
+    }
+
+    /// When some rank posted first in an attempt.
+    fn first_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
+        let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
+        posts.min().copied().unwrap_or_default()
+    }
+
+    /// When a rank began an attempt.
+    fn since(&self, job: usize, attempt: u64, rank: u32) -> Option<TimeNs> {
+        let of_it = self.of_attempt(job, attempt);
+        of_it.filter_map(|collective| collective.posts.get(&rank).copied()).min()
+    }
+
+    fn of_attempt(&self, job: usize, attempt: u64) -> impl Iterator<Item = &Collective> {
+        let all = self.collectives.range(Tag { job, attempt, index: 0 }..);
+        let all = all.take_while(move |(tag, _)| (tag.job, tag.attempt) == (job, attempt));
+        all.map(|(_, collective)| collective)
+    }
+}
+
+/// What a rank has back at last.
+const SLOTS: &str = "its slots";

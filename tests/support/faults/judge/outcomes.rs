@@ -1,0 +1,113 @@
+//! What came of all collectives of a run, or of many.
+
+use crate::faults::spec::fault::Fault;
+use std::collections::BTreeMap;
+use units::{Span, TimeNs};
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// Outcomes of single ranks: `completed`, or the failure's code; those of commits begin with
+    /// `commit `.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Results of single ranks, by what was asked for.
+    pub completed: BTreeMap<String, u64>,
+    /// Waits of single ranks, by what they heard.
+    pub waits: BTreeMap<String, Waits>,
+    /// The longest time after the last fault until a job worked again.
+    pub recovery: Span,
+    /// Of the memory that was mapped for a job at any time, the most against what may be: both in
+    /// bytes.
+    pub fullest: Option<(u64, u64)>,
+    /// Faults that struck, by kind.
+    pub faults: BTreeMap<String, Struck>,
+    /// What must not be, in words. Empty is good.
+    pub wrong: Vec<String>,
+}
+
+/// Waits that ended alike.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Waits {
+    /// The longest.
+    pub longest: Span,
+    /// The least time that was left until a deadline.
+    pub least_left: Option<Span>,
+}
+
+/// Faults of a kind that struck.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Struck {
+    /// How often.
+    pub times: u64,
+    /// How often while collectives were under way that it could touch.
+    pub in_flight: u64,
+}
+
+impl Told {
+    /// The share of faults that struck while collectives were under way that they could touch.
+    pub fn struck_in_flight(&self) -> f64 {
+        let times: u64 = self.faults.values().map(|struck| struck.times).sum();
+        let in_flight: u64 = self.faults.values().map(|struck| struck.in_flight).sum();
+        in_flight as f64 / times.max(1) as f64
+    }
+
+    /// Adds what came of another run.
+    pub fn add(&mut self, other: &Self) {
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome.clone()).or_default() += count;
+        }
+        for (kind, count) in &other.completed {
+            *self.completed.entry(kind.clone()).or_default() += count;
+        }
+        for (kind, struck) in &other.faults {
+            let all = self.faults.entry(kind.clone()).or_default();
+            all.times += struck.times;
+            all.in_flight += struck.in_flight;
+        }
+        for (heard, waits) in &other.waits {
+            self.waits.entry(heard.clone()).or_default().add(waits.longest, waits.least_left);
+        }
+        self.recovery = self.recovery.max(other.recovery);
+        self.fullest = fuller(self.fullest, other.fullest);
+        self.wrong.extend(other.wrong.iter().cloned());
+    }
+
+    pub(in crate::faults) fn count(&mut self, outcome: &str) {
+        *self.outcomes.entry(outcome.to_owned()).or_default() += 1;
+    }
+
+    pub(in crate::faults) fn struck(&mut self, fault: &Fault, in_flight: bool) {
+        let struck = self.faults.entry(fault.kind()).or_default();
+        struck.times += 1;
+        struck.in_flight += u64::from(in_flight);
+    }
+
+    pub(in crate::faults) fn used(&mut self, most: u64, limit: u64) {
+        self.fullest = fuller(self.fullest, Some((most, limit)));
+    }
+
+    /// Somebody who waited since then heard that now.
+    pub(in crate::faults) fn waited(
+        &mut self,
+        heard: &str,
+        since: TimeNs,
+        deadline: TimeNs,
+        now: TimeNs,
+    ) {
+        let (waited, left) = (now.since(since), deadline.since(now));
+        self.waits.entry(heard.to_owned()).or_default().add(waited, Some(left));
+    }
+}
+
+impl Waits {
+    fn add(&mut self, longest: Span, left: Option<Span>) {
+        self.longest = self.longest.max(longest);
+        self.least_left = self.least_left.into_iter().chain(left).min();
+    }
+}
+
+/// The one of which a larger part is in use.
+fn fuller(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let part = |(most, limit): &(u64, u64)| *most as f64 / *limit as f64;
+    one.into_iter().chain(other).max_by(|one, other| part(one).total_cmp(&part(other)))
+}

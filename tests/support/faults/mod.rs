@@ -1,0 +1,18 @@
+//! Faults as data, run in virtual time, with an oracle that judges what every rank sees.
+//!
+//! A run is a [`Scenario`]: deployment, load and a list of [`Fault`]s, drawn from a seed or
+//! named in `tests/scenarios.toml`. `cargo xtask simulate` runs them.
+
+mod deployment;
+mod judge;
+mod run;
+mod spec;
+mod sweep;
+mod timeline;
+
+pub use judge::outcomes::{Struck, Told, Waits};
+pub use run::{replay, run};
+pub use spec::fault::{Direction, Fault, GATEWAYS, Place, What};
+pub use spec::limits::Limits;
+pub use spec::scenario::{JOBS, Load, Named, RANDOM, Scenario, named};
+pub use sweep::{IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, sweep, threads};

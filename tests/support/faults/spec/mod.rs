@@ -1,0 +1,5 @@
+//! The input of a run: its deployment and load, its faults, and the promised limits.
+
+pub(super) mod fault;
+pub(super) mod limits;
+pub(super) mod scenario;

@@ -1,0 +1,267 @@
+//! What is deployed, what it is asked to do, and what happens to it.
+
+use crate::collectives::data::Dice;
+use crate::faults::spec::fault::{Direction, Fault, Place, RawFault, What};
+use crate::{Shape, ppm};
+use hier_collectives::ids::GatewayId;
+use serde::Deserialize;
+use std::fmt;
+use units::{BitRate, ByteCount, Span};
+
+/// One run: everything in it follows from these.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Its name, or `random`.
+    pub name: String,
+    /// Everything random.
+    pub seed: u64,
+    /// Regions, link, jobs.
+    pub shape: Shape,
+    /// What the ranks do.
+    pub load: Load,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Whether every collective must succeed all the same.
+    pub unharmed: bool,
+}
+
+/// Faults with a name.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// Whether every collective must succeed all the same.
+    pub unharmed: bool,
+    /// Whether real processes play it too.
+    pub processes: bool,
+}
+
+/// What the ranks of each job do: rounds of collectives, several under way at once. Each
+/// round begins when all ranks have the last one behind them, and is repeated until all of
+/// them have its results.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Rounds.
+    pub rounds: u32,
+    /// Collectives of a round.
+    pub in_flight: u32,
+    /// How long a rank waits for the others to post.
+    pub timeout: Span,
+    /// The unit of pipelining.
+    pub segment: ByteCount,
+    /// Segments of a buffer, at most.
+    pub segments_max: u64,
+}
+
+/// The name of scenarios that are drawn whole from their seed.
+pub const RANDOM: &str = "random";
+/// Jobs of every run, by number.
+pub const JOBS: [&str; 2] = ["0", "1"];
+/// Faults of a random run, at most.
+const FAULTS_MAX: u64 = 3;
+/// Ranks of a region, at most.
+const RANKS_MAX: u64 = 4;
+/// Lanes of the link at the rates used here.
+const LANES: u64 = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    scenario: Vec<RawScenario>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScenario {
+    name: String,
+    #[serde(default)]
+    faults: Vec<RawFault>,
+    #[serde(default)]
+    unharmed: bool,
+    #[serde(default)]
+    processes: bool,
+}
+
+/// The list of named faults.
+///
+/// # Panics
+/// When the list is at fault.
+pub fn named() -> Vec<Named> {
+    let file: RawFile = toml::from_str(include_str!("../../../scenarios.toml")).expect("a list");
+    let scenario = |raw: RawScenario| {
+        let faults: Result<Vec<Fault>, String> =
+            raw.faults.into_iter().map(Fault::try_from).collect();
+        let faults = faults.unwrap_or_else(|why| panic!("scenario {}: {why}", raw.name));
+        let RawScenario { name, unharmed, processes, .. } = raw;
+        Named { name, faults, unharmed, processes }
+    };
+    file.scenario.into_iter().map(scenario).collect()
+}
+
+impl Load {
+    /// A rank's memory: a contribution and a result slot for each collective of a round.
+    pub fn arena(&self) -> ByteCount {
+        let slots = 2 * u64::from(self.in_flight);
+        ByteCount::new(slots * (self.segments_max * self.segment.get() + 64))
+    }
+}
+
+impl Scenario {
+    /// Deployment, load and faults drawn from the seed.
+    pub fn random(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let pick = |dice: &mut Dice| 1 + (dice.roll() % RANKS_MAX) as u32;
+        let ranks = (pick(&mut dice), pick(&mut dice));
+        let mut scenario = Self::with(RANDOM, seed, ranks, &mut dice);
+        let count = (dice.roll() % (FAULTS_MAX * 3 + 1)).div_ceil(3);
+        let within = Span::from_ms(1200 * u64::from(scenario.load.rounds));
+        scenario.faults = (0..count).map(|_| fault(&mut dice, ranks, within)).collect();
+        scenario
+    }
+
+    /// The named faults on a deployment and load drawn from the seed.
+    pub fn named(name: &str, seed: u64) -> Option<Self> {
+        if name == RANDOM {
+            return Some(Self::random(seed));
+        }
+        let Named { faults, unharmed, .. } =
+            named().into_iter().find(|known| known.name == name)?;
+        let mut dice = Dice(seed);
+        Some(Self { faults, unharmed, ..Self::with(name, seed, (2, 2), &mut dice) })
+    }
+
+    fn with(name: &str, seed: u64, ranks: (u32, u32), dice: &mut Dice) -> Self {
+        let mut pick = |choices: &[u64]| choices[(dice.roll() % choices.len() as u64) as usize];
+        let rtt = Span::from_ms(pick(&[2, 10, 30, 80, 150]));
+        let shape = Shape {
+            rate: BitRate::from_bits_per_second(pick(&[2, 5, 10, 20]) * 1_000_000),
+            rtt,
+            loss: ppm(pick(&[0, 0, 1_000, 10_000]) as u32),
+            jitter: Span::from_ns(rtt.ns() * pick(&[0, 0, 1, 2]) / 8),
+            memory: ByteCount::new(pick(&[1, 64 << 10, 256 << 10, 4 << 20])),
+            jobs: JOBS.iter().map(|job| (*job, 1)).collect(),
+            ..Shape::new(ranks.0, ranks.1)
+        };
+        // Longer segments are of the other class of traffic; odd ones end in an odd place.
+        let cut = [(4 << 10, 24), (16 << 10, 10), (16 << 10, 10), (20_544, 7), (96 << 10, 3)];
+        let (segment, segments_max) = cut[pick(&[0, 1, 2, 3, 4]) as usize];
+        let load = Load {
+            rounds: pick(&[2, 3, 4]) as u32,
+            in_flight: pick(&[1, 2, 3, 4]) as u32,
+            timeout: Span::from_secs(pick(&[20, 40, 60])),
+            segment: ByteCount::new(segment),
+            segments_max,
+        };
+        Self { name: name.to_owned(), seed, shape, load, faults: vec![], unharmed: false }
+    }
+
+    /// When the last fault is over, counted from when the ranks begin to work.
+    pub fn healed(&self) -> Span {
+        self.faults.iter().map(Fault::end).max().unwrap_or(Span::ZERO)
+    }
+
+    /// What the collectives of all jobs that may be under way at once take on the link: their
+    /// bytes at its rate, and a round trip for each segment where memory lets no more pass.
+    pub fn link_time(&self) -> Span {
+        let (shape, load) = (&self.shape, &self.load);
+        let segments = u64::from(load.in_flight) * load.segments_max;
+        let bits = shape.jobs.len() as u64 * segments * load.segment.get() * 8;
+        let sending = bits.saturating_mul(1_000_000_000) / shape.rate.bits_per_second();
+        let in_turn =
+            (load.segment.get() * segments / shape.memory.get().max(load.segment.get())).max(4);
+        Span::from_ns(sending + in_turn * shape.rtt.ns())
+    }
+
+    /// The command that repeats it.
+    pub fn replay(&self) -> String {
+        let scenario = match self.name.as_str() {
+            RANDOM => String::new(),
+            name => format!(" --scenario {name}"),
+        };
+        format!("cargo xtask simulate --seed {}{scenario}", self.seed)
+    }
+}
+
+fn fault(dice: &mut Dice, ranks: (u32, u32), within: Span) -> Fault {
+    let mut pick = |choices: u64| dice.roll() % choices;
+    let at = Span::from_ms(pick(within.ns() / 1_000_000));
+    let lasting = [50, 400, 2_000, 6_000, 9_000, 20_000][pick(6) as usize];
+    let lasting = Span::from_ms(lasting + pick(lasting / 4));
+    let world = u64::from(ranks.0 + ranks.1);
+    let direction = [Direction::Both, Direction::EastWest, Direction::WestEast][pick(3) as usize];
+    let delay = What::Delay(Span::from_ms([100, 500, 3_000, 9_000][pick(4) as usize]));
+    let to_link = [What::Kill, What::Stop, What::Cut, delay, What::Disorder];
+    let (place, whats): (Place, &[What]) = match pick(8) {
+        0 | 1 => {
+            let place = Place::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32);
+            (place, &[What::Kill, What::Stop])
+        }
+        2 | 3 => {
+            let place = Place::Gateway(GatewayId(pick(2) as u16));
+            (place, &[What::Kill, What::Stop, What::Drain])
+        }
+        4 | 5 => (Place::Lane(pick(LANES) as u16), &[What::Kill, What::Cut]),
+        _ => (Place::Link(direction), &to_link),
+    };
+    let what = whats[pick(whats.len() as u64) as usize];
+    Fault { what, place, at, lasting }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shape, load) = (&self.shape, &self.load);
+        writeln!(f, "scenario {}, seed {}", self.name, self.seed)?;
+        writeln!(
+            f,
+            "  {} and {} ranks, {} jobs; link {}, RTT {}, loss {}, jitter {}; memory {}",
+            shape.ranks.0,
+            shape.ranks.1,
+            shape.jobs.len(),
+            shape.rate,
+            shape.rtt,
+            shape.loss,
+            shape.jitter,
+            shape.memory,
+        )?;
+        writeln!(
+            f,
+            "  {} rounds of {} collectives, up to {} segments of {}; ranks wait {} for each other",
+            load.rounds, load.in_flight, load.segments_max, load.segment, load.timeout,
+        )?;
+        if self.faults.is_empty() {
+            writeln!(f, "  no fault")?;
+        }
+        self.faults.iter().try_for_each(|fault| writeln!(f, "  fault: {fault}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_can_be_read_and_names_are_unique() {
+        let mut names: Vec<String> = named().into_iter().map(|known| known.name).collect();
+        assert!(names.len() > 10);
+        assert!(names.iter().all(|name| name != RANDOM));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), named().len());
+    }
+
+    #[test]
+    fn seeds_draw_every_kind_of_fault_and_none_that_cannot_be() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for seed in 0..2000 {
+            let scenario = Scenario::random(seed);
+            assert!(scenario.faults.len() as u64 <= FAULTS_MAX);
+            for fault in scenario.faults {
+                assert!(fault.is_possible(), "{fault}");
+                kinds.insert(fault.kind());
+            }
+        }
+        assert_eq!(kinds.len(), 2 + 3 + 2 + 2 * 5, "{kinds:?}");
+    }
+}

@@ -1,0 +1,5 @@
+//! The arms without a lab: simulated links in virtual time, and loopback for processor time.
+
+pub mod cpu;
+pub mod long;
+pub mod simulated;

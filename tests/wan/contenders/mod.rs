@@ -1,0 +1,5 @@
+//! The programs that are measured: Landbridge, quinn alone, and peers as their users run them.
+
+pub mod contender;
+pub mod peers;
+pub mod quinn;

@@ -1,0 +1,5 @@
+//! The results for people and programs: pages, the plot, and a verdict for each bound.
+
+pub mod pages;
+pub mod plot;
+pub mod verdict;
