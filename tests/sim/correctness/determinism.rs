@@ -33,7 +33,12 @@ fn a_seed_gives_the_same_packets_at_the_same_times() {
     assert_eq!(first, described(7));
     assert_ne!(run(8).0, run(7).0, "another seed is another run");
     let child = Command::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "correctness::determinism::said_by_another_process", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "correctness::determinism::said_by_another_process",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(KEYS_VARIABLE, keys())
         .output()
         .expect("this binary runs");
