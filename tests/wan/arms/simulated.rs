@@ -62,7 +62,7 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
 /// The exchange over one connection of quinn alone, of so many bytes each way.
 fn quinn(who: &str, row: &Row, window: Option<u64>, bytes: [u64; 2]) -> Cell {
     let (shape, settings) = (row.shape(), Settings { mtu: None, window });
-    let ran = bare::simulated(&shape, settings, bytes, Span::from_secs(CUT_AFTER_S));
+    let ran = quinn_only::simulated(&shape, settings, bytes, Span::from_secs(CUT_AFTER_S));
     let ran = ran.expect("nothing but the link's loss goes wrong");
     let (seconds, bound) = (ran.seconds.into_iter().collect(), row.bound(&shape.fabric(), COMMON));
     let mut cell = Cell::new(who, "virtual", COMMON, seconds, bound);
