@@ -5,7 +5,7 @@
 
 use crate::bounds::Bound;
 use gateway::config::{FabricFile, Faults, RegionFile};
-use gateway::wan::addresses::LaneAddresses;
+use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Link;
 use std::fmt::Write;

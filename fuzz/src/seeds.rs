@@ -3,7 +3,7 @@
 
 use gateway::local::operator::Wish;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
-use gateway::wan::word::{LinkWord, Word};
+use gateway::wan::link::message::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,

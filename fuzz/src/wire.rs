@@ -2,8 +2,8 @@
 
 use crate::bounds::Bound;
 use gateway::local::arena::Arena;
-use gateway::wan::parity::{self, Arrived};
-use gateway::wan::word::Word;
+use gateway::wan::link::message::Word;
+use gateway::wan::stream::fec::{self, Arrived};
 use hier_collectives::ids::GroupId;
 use hier_collectives::plan::Carries;
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
@@ -76,7 +76,7 @@ pub fn parity_stream(bytes: &[u8]) {
     let (order, content) = rest.split_at(rest.len() / 2);
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
-    let made = parity::make(&payload.clone().into(), count);
+    let made = fec::make(&payload.clone().into(), count);
     let strange = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
     let stream = [payload.clone(), if honest { made.clone() } else { strange() }].concat();
     // Which pieces come, one after the other: each byte comes once, as QUIC has it.

@@ -1,7 +1,7 @@
 //! Certificates and tokens of a deployment: a CA, a certificate for each gateway, a token for
 //! each job.
 
-use crate::wan::tls::dns_name;
+use crate::wan::connect::tls::dns_name;
 use hier_collectives::topology::Fabric;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,

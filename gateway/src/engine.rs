@@ -4,9 +4,7 @@
 //! back, ranks are told over queues that cannot fill.
 
 mod group;
-mod links;
 mod look;
-mod losses;
 mod memory;
 mod order;
 mod pace;
@@ -18,10 +16,12 @@ use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
-use crate::wan::estimate::Estimate;
-use crate::wan::outbox::ConnectionId;
-use crate::wan::policy::Policies;
-use crate::wan::word::{LinkWord, Word};
+use crate::wan::link::capacity::Estimate;
+use crate::wan::link::message::{LinkWord, Word};
+use crate::wan::link::policy::Policies;
+use crate::wan::link::rate_limit::Links;
+pub use crate::wan::link::rate_limit::{RateChange, RateError};
+use crate::wan::stream::send_queue::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 pub use group::trace_segment;
 use group::{Group, Shared};
@@ -31,8 +31,6 @@ use hier_collectives::plan::Plan;
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
-use links::Links;
-pub use links::{RateChange, RateError};
 use pace::{Carries, SlowLink, Watch};
 use peers::Peers;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use clap::Parser;
-use gateway::wan::capped;
-use gateway::wan::tls::Credentials;
+use gateway::wan::connect::gso_limit;
+use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use serde_json::json;
@@ -128,7 +128,7 @@ async fn exchanges(
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
         // and send more of them at once than the kernel takes.
-        let socket = capped::cap(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
+        let socket = gso_limit::cap(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
         Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {

@@ -77,7 +77,7 @@ pub enum CommandError {
     },
     /// Certificates that cannot be used.
     #[error(transparent)]
-    Credentials(#[from] crate::wan::tls::CredentialsError),
+    Credentials(#[from] crate::wan::connect::tls::CredentialsError),
     /// A gateway that does not start.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -9,7 +9,7 @@ use crate::local::server::Job;
 use crate::observe::metrics::Metrics;
 use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
-use crate::wan::tls::Credentials;
+use crate::wan::connect::tls::Credentials;
 use clap::Args;
 use hier_collectives::plan;
 use std::convert::Infallible;

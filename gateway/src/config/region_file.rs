@@ -4,7 +4,7 @@ use super::fabric_file::FabricFile;
 use super::fault::Faults;
 use super::reader::{self, Section, Source};
 use super::values::{Bind, Budget, FromValue, LaneBind, Name, is_name};
-use crate::wan::addresses::LaneAddresses;
+use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;

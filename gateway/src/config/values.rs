@@ -1,7 +1,7 @@
 //! What a config value can be.
 
-use crate::wan::addresses::LaneAddresses;
-use crate::wan::policy::{ControllerKind, Schedule};
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::policy::{ControllerKind, Schedule};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;

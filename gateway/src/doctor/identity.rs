@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::config::GatewayConfig;
-use crate::wan::tls::{Credentials, dns_name, proves};
+use crate::wan::connect::tls::{Credentials, dns_name, proves};
 use time::{Duration, OffsetDateTime};
 
 /// The credentials, if they can be loaded, and what was found about them.

@@ -2,9 +2,9 @@
 
 use super::Finding;
 use crate::config::{GatewayConfig, RegionFile};
-use crate::wan::addresses::LaneAddresses;
-use crate::wan::probe::{Measured, ProbeError, Want, measure};
-use crate::wan::tls::{Credentials, dns_name};
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::path_probe::{Measured, ProbeError, Want, measure};
+use crate::wan::connect::tls::{Credentials, dns_name};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use quinn::Endpoint;

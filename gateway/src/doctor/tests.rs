@@ -1,6 +1,7 @@
 use super::*;
 use crate::certs::{CertificateAuthority, Order, Validity, make};
-use crate::wan::{probe, tls::Credentials};
+use crate::wan::connect::path_probe;
+use crate::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -62,8 +63,8 @@ fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
     tokio::spawn(async move {
         while let Some(incoming) = accepting.accept().await {
             if let Ok(connection) = incoming.await {
-                assert!(probe::is_probe(&connection));
-                tokio::spawn(probe::answer(connection));
+                assert!(path_probe::is_probe(&connection));
+                tokio::spawn(path_probe::answer(connection));
             }
         }
     });

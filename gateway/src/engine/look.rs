@@ -6,7 +6,7 @@ use crate::observe::status::{
     CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
     PeerStatus, PlanStatus, RankStatus, Status,
 };
-use crate::wan::estimate::Estimate;
+use crate::wan::link::capacity::Estimate;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};

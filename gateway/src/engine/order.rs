@@ -4,7 +4,7 @@
 //! over another. Each change has a number that is said first on the new connection: what comes late
 //! over one from before counts as lost with it. All that is lost so is said again.
 
-use crate::wan::outbox::ConnectionId;
+use crate::wan::stream::send_queue::ConnectionId;
 use std::collections::BTreeMap;
 
 /// Both directions, for one peer.

@@ -1,11 +1,11 @@
 //! Peers and the lanes to them.
 
-use super::losses::{Change, Losses};
 use super::order::Order;
 use crate::local::arena::MemSlice;
-use crate::wan::estimate::{Estimate, Passed};
-use crate::wan::outbox::ConnectionId;
-use crate::wan::word::{LinkWord, Word};
+use crate::wan::link::capacity::{Estimate, Passed};
+use crate::wan::link::loss_alarm::{Change, Losses};
+use crate::wan::link::message::{LinkWord, Word};
+use crate::wan::stream::send_queue::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::plan::{self, Plan};

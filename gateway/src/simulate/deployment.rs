@@ -4,7 +4,7 @@ use super::network::region_address;
 use super::{Keys, Lab, Network, Setup, SimulateError};
 use crate::client::{Client, DEFAULT_TIMEOUT, Operation};
 use crate::local::server::Job;
-use crate::wan::policy::Policies;
+use crate::wan::link::policy::Policies;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan::{self, Plan};

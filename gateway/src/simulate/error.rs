@@ -3,7 +3,7 @@
 use crate::certs::CertsError;
 use crate::client::{ArenaFull, AttachError, PostError};
 use crate::daemon::StartError;
-use crate::wan::tls::CredentialsError;
+use crate::wan::connect::tls::CredentialsError;
 use hier_collectives::post::Failure;
 use units::ByteCount;
 use wan_sim::{NoLink, SpecError};

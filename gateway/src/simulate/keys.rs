@@ -2,7 +2,7 @@
 
 use super::SimulateError;
 use crate::certs::{self, Order, Validity};
-use crate::wan::tls::Credentials;
+use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 

@@ -1,7 +1,7 @@
 //! Strangers on the long haul: without a certificate of the CA, or with one and nothing to say.
 
 use super::{Deployment, LAYOUT, PATIENCE, Team, beside};
-use gateway::wan::tls::Credentials;
+use gateway::wan::connect::tls::Credentials;
 use quinn::{ClientConfig, Connection, Endpoint};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;

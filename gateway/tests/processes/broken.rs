@@ -9,7 +9,7 @@ use gateway::local::protocol::Token;
 use gateway::local::server::Job;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
-use gateway::wan::tls::Credentials;
+use gateway::wan::connect::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;

@@ -2,7 +2,7 @@
 
 use crate::trace::Trace;
 use gateway::client::{Client, Operation};
-use gateway::wan::addresses::LaneAddresses;
+use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;

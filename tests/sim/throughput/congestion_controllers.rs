@@ -1,6 +1,6 @@
 //! Congestion controllers, chosen for each link, and rates by the time of day.
 
-use gateway::wan::policy::{ControllerKind, LinkPolicy, Schedule};
+use gateway::wan::link::policy::{ControllerKind, LinkPolicy, Schedule};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};
 use scenarios::{Lab, Shape, ppm, simulate};

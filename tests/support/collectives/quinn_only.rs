@@ -4,7 +4,7 @@
 use crate::lab::credentials::Papers;
 use crate::{Shape, address};
 use bytes::Bytes;
-use gateway::wan::tls::{Credentials, CredentialsError, dns_name};
+use gateway::wan::connect::tls::{Credentials, CredentialsError, dns_name};
 use hier_collectives::ids::GatewayId;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{

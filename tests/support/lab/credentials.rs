@@ -2,7 +2,7 @@
 
 use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
 use gateway::simulate;
-use gateway::wan::tls::Credentials;
+use gateway::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use crate::collectives::batch::{Case, weight};
 use crate::lab::credentials::Papers;
 use crate::{JOB, JOB_MEMORY, Lab, address, jobs_of, lan_address};
 use gateway::simulate::Setup;
-use gateway::wan::policy::Policies;
+use gateway::wan::link::policy::Policies;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan, Tree};

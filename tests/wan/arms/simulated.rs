@@ -3,7 +3,7 @@
 use crate::contenders::quinn::FIXED_WINDOW;
 use crate::row::{COMMON, CUT_AFTER_S, Cell, Row};
 use gateway::client::Client;
-use gateway::wan::policy::{ControllerKind, LinkPolicy};
+use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::Failure;

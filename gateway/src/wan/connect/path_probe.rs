@@ -1,7 +1,7 @@
 //! A probe of the path to a peer, on a connection of its own protocol that carries no
 //! collective: handshake, RTT, MTU, and how fast some bytes that mean nothing get through.
 
-use super::tls::{Credentials, CredentialsError, PROBE_ALPN};
+use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, MtuDiscoveryConfig, VarInt};

@@ -14,12 +14,12 @@
 //! seconds on either side it takes one for half a minute. Here a peer is lost once nothing has come
 //! from it for QUIC's idle timeout, whatever the round trip seems to be.
 
-use super::limits::Limits;
-use super::link_share::LinkShare;
-use super::policy::ControllerKind;
-use super::transport::IDLE;
-use super::windows::Path;
 use crate::host::Host;
+use crate::wan::congestion::controller::LinkShare;
+use crate::wan::congestion::in_flight::Limits;
+use crate::wan::congestion::tuner::Path;
+use crate::wan::connect::quic_config::IDLE;
+use crate::wan::link::policy::ControllerKind;
 use bytes::Bytes;
 use quinn::Connection;
 use quinn_proto::RttEstimator;
@@ -39,7 +39,7 @@ const FLIGHT: &str = "landbridge::flight";
 const ACK_DELAY: Span = Span::from_ms(25);
 /// Room for probes on either side, quinn's bookkeeping of them included. Nobody reads them:
 /// the oldest goes when the room is full.
-pub(super) const DATAGRAM_BYTES: usize = 1024;
+pub(crate) const DATAGRAM_BYTES: usize = 1024;
 
 /// A lane looks, and probes, at least this often: a round trip that was measured across a pause
 /// says nothing of the next one.
@@ -59,7 +59,7 @@ pub struct Heard {
 }
 
 /// Probes a connection until it ends, or until its path has died; returns why.
-pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard) -> String {
+pub(crate) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard) -> String {
     let mut acked_before = 0;
     let mut peer_heard = peer.last_ns.load(Ordering::Relaxed);
     let (mut alone, mut mute, mut datagrams) = (Span::ZERO, Span::ZERO, 0);
@@ -114,19 +114,19 @@ pub(super) async fn probe(host: &dyn Host, connection: &Connection, peer: &Heard
 }
 
 /// Smoothed round-trip time of a connection.
-pub(super) fn round_trip(connection: &Connection) -> Span {
+pub(crate) fn round_trip(connection: &Connection) -> Span {
     Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What a connection's controller shares with us.
-pub(super) fn watch(connection: &Connection) -> Option<Arc<Watch>> {
+pub(crate) fn watch(connection: &Connection) -> Option<Arc<Watch>> {
     let state = connection.congestion_state().into_any();
     state.downcast::<Watched>().ok().map(|watched| watched.watch)
 }
 
 /// Makes controllers that tell of silence and round trips, and let a probe pass when the
 /// window is shut.
-pub(super) struct Watching {
+pub(crate) struct Watching {
     path: Path,
     kind: ControllerKind,
 }
@@ -138,7 +138,7 @@ struct Watched {
 
 /// What a controller and the tasks beside it share.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// Packets acknowledged so far, and their bytes.
     acked: AtomicU64,
     acked_bytes: AtomicU64,
@@ -203,7 +203,7 @@ impl Watch {
 }
 
 /// See [`Watch::waiting`].
-pub(super) struct Waiting<'w> {
+pub(crate) struct Waiting<'w> {
     watch: &'w Watch,
     host: &'w dyn Host,
 }

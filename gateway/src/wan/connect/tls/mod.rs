@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The protocol and version that both ends must speak.
 pub const ALPN: &[u8] = b"landbridge/1";
 
-/// The protocol of a [`probe`](super::probe), which carries no collective.
+/// The protocol of a [`path_probe`](super::path_probe), which carries no collective.
 pub const PROBE_ALPN: &[u8] = b"landbridge-probe/1";
 
 /// The DNS name that a gateway's certificate proves.

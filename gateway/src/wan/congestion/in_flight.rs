@@ -5,7 +5,7 @@
 //! is not handed to it. What is sent again, small segments, and windows of CUBIC and NewReno, which
 //! grow only while they are full, still are in its hands alone.
 
-use super::windows::Windows;
+use crate::wan::congestion::tuner::Windows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
@@ -21,7 +21,7 @@ const CUT_MIN: u64 = 32 << 10;
 /// Shared by the tasks of a lane and its congestion controller. Packets are counted by the
 /// connection alone, so that nobody has to be kept from it for each of them.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Bytes that may be in flight,
     flight: AtomicU64,
     /// and while much is sent again.
@@ -53,7 +53,7 @@ struct Unsent {
 }
 
 impl Limits {
-    /// Follows the lane's windows; see [`super::windows`].
+    /// Follows the lane's windows;.
     pub fn set(&self, windows: &Windows) {
         self.allow(windows.flight, windows.repair);
     }

@@ -1,12 +1,17 @@
 //! One connection of a lane: hellos, then control messages and segments until it ends.
 
-use super::estimate::Passed;
-use super::lane::{HELLO_PATIENCE, LaneSpec, PeerLink};
-use super::outbox::{Class, ConnectionId};
-use super::word::{LINK_GROUP, Word};
-use super::{CLOSING, PROTOCOL, REFUSED, probe, segment, silence, tls, windows};
 use crate::crowd::{Seat, Seldom};
 use crate::engine::Event;
+use crate::wan::congestion::tuner;
+use crate::wan::connect::endpoint::{HELLO_PATIENCE, LaneSpec, PeerLink};
+use crate::wan::connect::liveness;
+use crate::wan::connect::path_probe;
+use crate::wan::connect::tls;
+use crate::wan::link::capacity::Passed;
+use crate::wan::link::message::{LINK_GROUP, Word};
+use crate::wan::stream::send_queue::{Class, ConnectionId};
+use crate::wan::stream::sender;
+use crate::wan::{CLOSING, PROTOCOL, REFUSED};
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Hello, MAX_MESSAGE_BYTES, Message, WIRE_VERSION};
@@ -29,7 +34,7 @@ const CONTROL_PRIORITY: i32 = 2;
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 /// A connection whose TLS handshake is done.
-pub(super) struct Connected {
+pub(crate) struct Connected {
     pub spec: Arc<LaneSpec>,
     pub lane: u16,
     pub connection: Connection,
@@ -38,7 +43,7 @@ pub(super) struct Connected {
 }
 
 /// How a connection came about.
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// We dialled this peer: TLS has proved its name.
     Dialled(GatewayId),
     /// Somebody with a certificate of the CA dialled us, and has a seat until it has said who
@@ -47,7 +52,7 @@ pub(super) enum Origin {
 }
 
 /// The seat of somebody who dialled us: that of a peer's address, or of all others together.
-pub(super) type Guest = Seat<Option<IpAddr>>;
+pub(crate) type Guest = Seat<Option<IpAddr>>;
 
 /// Who was met on a lane.
 #[derive(Debug, Clone, Copy)]
@@ -122,14 +127,14 @@ impl LaneHandle {
 
     /// Smoothed round-trip time.
     pub fn rtt(&self) -> Span {
-        silence::round_trip(&self.connection)
+        liveness::round_trip(&self.connection)
     }
 
     /// What has passed over it, and the least round trip since this was last asked.
     pub fn passed(&self) -> (Passed, Option<Span>) {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
-        let watch = silence::watch(&self.connection);
+        let watch = liveness::watch(&self.connection);
         let (packets, bytes) = watch.as_ref().map_or((0, 0), |watch| watch.acked());
         let passed = Passed {
             sent: path.sent_packets,
@@ -146,15 +151,15 @@ impl LaneHandle {
 
 /// Serves a connection to its end, and says whether a peer was met on it; `refused` says whether to
 /// log a refusal.
-pub(super) async fn serve(connected: Connected, refused: &Seldom) -> bool {
+pub(crate) async fn serve(connected: Connected, refused: &Seldom) -> bool {
     let Connected { spec, lane, connection, origin } = connected;
     let from = connection.remote_address();
     let met = match &origin {
         Origin::Dialled(peer) => meet_in_time(&spec, lane, &connection, Some(*peer)).await,
         Origin::Answered(seat) => {
             let met = async {
-                if probe::is_probe(&connection) {
-                    probe::answer(connection.clone()).await;
+                if path_probe::is_probe(&connection) {
+                    path_probe::answer(connection.clone()).await;
                     return None;
                 }
                 Some(meet_in_time(&spec, lane, &connection, None).await)
@@ -196,11 +201,11 @@ pub(super) async fn serve(connected: Connected, refused: &Seldom) -> bool {
         why = connection.closed() => why.to_string(),
         why = read_control(&spec, seen.peer, id, control_in) => why,
         why = write_control(control_out, queue) => why,
-        why = silence::probe(&*spec.host, &connection, &peer.heard) => why,
-        why = windows::follow(&spec, &peer, &connection) => why,
-        why = segment::receive_all(&spec, seen.peer, id, &connection) => why,
-        why = segment::send_all(&spec, &peer, id, &connection, Class::Small) => why,
-        why = segment::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,
+        why = liveness::probe(&*spec.host, &connection, &peer.heard) => why,
+        why = tuner::follow(&spec, &peer, &connection) => why,
+        why = sender::receive_all(&spec, seen.peer, id, &connection) => why,
+        why = sender::send_all(&spec, &peer, id, &connection, Class::Small) => why,
+        why = sender::send_all(&spec, &peer, id, &connection, Class::Bulk) => why,
     };
     connection.close(CLOSING.into(), why.as_bytes());
     let _ = spec.events.send(Event::LaneDown { peer: seen.peer, lane, id, why }).await;

@@ -1,8 +1,8 @@
 //! What the links of this gateway are held to: the fabric's rate, the schedule of the day, and
 //! the word of an operator at either end; and what the first gateway was told of them.
 
-use crate::wan::policy::{Policies, Schedule};
-use crate::wan::word::LinkWord;
+use crate::wan::link::message::LinkWord;
+use crate::wan::link::policy::{Policies, Schedule};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub enum RateError {
 
 /// What holds a link, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(crate) struct Held {
     pub scheduled: Option<BitRate>,
     /// The lowest word of an operator, and at which gateway it was said.
     pub operator: Option<(BitRate, GatewayId)>,
@@ -57,7 +57,7 @@ pub(super) struct Held {
 }
 
 /// See the module.
-pub(super) struct Links {
+pub(crate) struct Links {
     fabric: Arc<Fabric>,
     me: GatewayId,
     links: BTreeMap<(RegionId, RegionId), State>,
@@ -229,7 +229,7 @@ const LOSS_NEWS: f64 = 0.01;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wan::policy::LinkPolicy;
+    use crate::wan::link::policy::LinkPolicy;
     use hier_collectives::topology::{LinkSpec, RegionSpec, WanPort};
     use units::{Fraction, Span};
 

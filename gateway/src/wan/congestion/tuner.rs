@@ -1,11 +1,11 @@
 //! Windows of a lane: of its part of what the link is held to, until it has shown what it carries
 //! (`carried`), and of the fabric's round trip, until it is seen to be another (`distance`).
 
-use super::carried::{Carried, Done, MORE};
-use super::distance::Distance;
-use super::lane::{LaneSpec, PeerLink};
-use super::policy::ControllerKind;
-use super::silence::{self, Watch};
+use crate::wan::congestion::delivery_rate::{Carried, Done, MORE};
+use crate::wan::congestion::min_rtt::Distance;
+use crate::wan::connect::endpoint::{LaneSpec, PeerLink};
+use crate::wan::connect::liveness::{self, Watch};
+use crate::wan::link::policy::ControllerKind;
 use hier_collectives::plan::{self, SEGMENT_BYTES_MAX};
 use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::topology::Link;
@@ -23,7 +23,7 @@ const STRETCH_MIN: Span = Span::from_secs(1);
 
 /// What one lane may have under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Windows {
+pub(crate) struct Windows {
     /// Of one stream: the longest segment with its parity.
     pub stream: VarInt,
     /// Of all streams that arrive.
@@ -40,7 +40,7 @@ pub(super) struct Windows {
 
 /// What windows follow from.
 #[derive(Debug, Clone)]
-pub(super) struct Path {
+pub(crate) struct Path {
     /// The link, at the rate and round trip of now.
     pub link: Link,
     /// What the peer may send, whatever we are held to.
@@ -113,7 +113,7 @@ impl Path {
 }
 
 /// Keeps a connection's windows fit for its path; returns why it cannot.
-pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
+pub(crate) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
     let mut path = peer.path(spec);
     let mut set = None;
     let mut assigned: Option<Arc<Watch>> = None;
@@ -121,10 +121,10 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
     let mut distance = Distance::new(path.link.rtt, longest(&peer.link), heeds);
     let mut carried = path.carried();
     loop {
-        let Some(watch) = silence::watch(connection) else {
+        let Some(watch) = liveness::watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
-        let windows = path.windows_for(&carried, &distance, silence::round_trip(connection));
+        let windows = path.windows_for(&carried, &distance, liveness::round_trip(connection));
         if set.replace(windows) != Some(windows) {
             connection.set_max_concurrent_uni_streams(windows.streams);
             connection.set_receive_window(windows.receive);
@@ -137,7 +137,7 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
             assigned = Some(Arc::clone(&watch));
             carried = path.carried();
         }
-        let round = silence::round_trip(connection).max(LOOK_MIN);
+        let round = liveness::round_trip(connection).max(LOOK_MIN);
         let until = spec.host.now() + round;
         loop {
             tokio::select! {
@@ -155,7 +155,7 @@ pub(super) async fn follow(spec: &LaneSpec, peer: &PeerLink, connection: &Connec
 }
 
 /// A segment's payload and parity, and what stands ahead of it.
-pub(super) fn stream_bytes(segment: u64) -> u64 {
+pub(crate) fn stream_bytes(segment: u64) -> u64 {
     segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
 }
 

@@ -1,9 +1,9 @@
 //! QUIC's settings for a link: windows from its BDP, its MTU, its congestion controller.
 
-use super::packets::Packets;
-use super::policy::ControllerKind;
-use super::silence::{DATAGRAM_BYTES, Watching};
-use super::windows::Path;
+use crate::wan::congestion::tuner::Path;
+use crate::wan::connect::liveness::{DATAGRAM_BYTES, Watching};
+use crate::wan::connect::packet_size::Packets;
+use crate::wan::link::policy::ControllerKind;
 use quinn::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_AFTER_A_HOLE: Duration = Duration::from_secs(10);
 
 /// The settings of one lane of a link.
-pub(super) fn settings(
+pub(crate) fn settings(
     path: &Path,
     controller: ControllerKind,
     packets: Packets,

@@ -9,16 +9,16 @@ use quinn::{Chunk, RecvStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Its length.
-pub(super) const AHEAD_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
+pub(crate) const AHEAD_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
 /// Where it stands again in a stream that goes on beyond: in another packet than the first, up to
 /// jumbo ones.
 const AGAIN_AT: u64 = 16 << 10;
 const PLACES: [u64; 2] = [0, AGAIN_AT];
 
 /// The group and the header, as they are sent.
-pub(super) type Ahead = [u8; AHEAD_BYTES];
+pub(crate) type Ahead = [u8; AHEAD_BYTES];
 
-pub(super) fn encode(group: GroupId, header: &SegmentHeader) -> Ahead {
+pub(crate) fn encode(group: GroupId, header: &SegmentHeader) -> Ahead {
     let mut ahead = [0; AHEAD_BYTES];
     let (of_group, rest) = ahead.split_at_mut(GroupId::BYTES);
     of_group.copy_from_slice(&group.0.to_be_bytes());
@@ -26,7 +26,7 @@ pub(super) fn encode(group: GroupId, header: &SegmentHeader) -> Ahead {
     ahead
 }
 
-pub(super) fn decode(ahead: &Ahead) -> Result<(GroupId, SegmentHeader), DecodeError> {
+pub(crate) fn decode(ahead: &Ahead) -> Result<(GroupId, SegmentHeader), DecodeError> {
     let (group, header) = ahead.split_at(GroupId::BYTES);
     let group = GroupId(u64::from_be_bytes(group.try_into().expect("split there")));
     Ok((group, SegmentHeader::decode(header.try_into().expect("the rest"))?))
@@ -34,7 +34,7 @@ pub(super) fn decode(ahead: &Ahead) -> Result<(GroupId, SegmentHeader), DecodeEr
 
 /// The bytes of payload and parity from `offset` on, before and after the second copy; all are before
 /// it if none follows.
-pub(super) fn around(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
+pub(crate) fn around(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
     let before = (AGAIN_AT - AHEAD_BYTES as u64).checked_sub(offset);
     let before = before.and_then(|before| usize::try_from(before).ok());
     match before.filter(|before| *before < bytes.len()) {
@@ -48,7 +48,7 @@ pub(super) fn around(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
 
 /// What follows both copies, where it belongs.
 #[derive(Debug, PartialEq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// From the payload's first byte on.
     pub offset: u64,
     pub bytes: Bytes,
@@ -56,7 +56,7 @@ pub(super) struct Piece {
 
 /// What a connection's streams hold of segments whose header is missing.
 #[derive(Debug)]
-pub(super) struct Unheaded {
+pub(crate) struct Unheaded {
     bytes: AtomicU64,
     most: u64,
 }
@@ -78,7 +78,7 @@ impl Unheaded {
 ///
 /// # Errors
 /// The peer's fault: its streams hold more than they may without a header.
-pub(super) async fn read(
+pub(crate) async fn read(
     stream: &mut RecvStream,
     unheaded: &Unheaded,
 ) -> Result<Option<(Ahead, Vec<Piece>)>, String> {
@@ -150,7 +150,7 @@ impl<'u> Gathered<'u> {
 }
 
 /// What of a chunk is neither copy.
-pub(super) fn pieces(chunk: Chunk) -> impl Iterator<Item = Piece> {
+pub(crate) fn pieces(chunk: Chunk) -> impl Iterator<Item = Piece> {
     let ends = [AGAIN_AT, u64::MAX];
     PLACES.into_iter().zip(ends).zip(1..).filter_map(move |((place, end), copies)| {
         let (first, bytes) = within(&chunk, place + AHEAD_BYTES as u64, end);

@@ -1,14 +1,15 @@
 //! Segments over a connection, one unidirectional stream each.
 
-use super::ahead::{self, AHEAD_BYTES, Ahead, Piece, Unheaded};
-use super::assemble::Assembler;
-use super::lane::{LaneSpec, PeerLink};
-use super::outbox::{Class, ConnectionId, Outgoing};
-use super::parity::{self, Arrived};
-use super::rate::{FIRST, LAST};
-use super::silence::{self, Watch};
-use super::{CANCELLED, DISCARDED, PROTOCOL, windows};
 use crate::engine::{Event, Placement, trace_segment};
+use crate::wan::congestion::tuner;
+use crate::wan::connect::endpoint::{LaneSpec, PeerLink};
+use crate::wan::connect::liveness::{self, Watch};
+use crate::wan::pacing::pacer::{FIRST, LAST};
+use crate::wan::stream::fec::{self, Arrived};
+use crate::wan::stream::preamble::{self, AHEAD_BYTES, Ahead, Piece, Unheaded};
+use crate::wan::stream::reassembly::Assembler;
+use crate::wan::stream::send_queue::{Class, ConnectionId, Outgoing};
+use crate::wan::{CANCELLED, DISCARDED, PROTOCOL};
 use bytes::Bytes;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 use units::Span;
 
 /// Pulls segments of a class and sends them until the connection ends; returns why.
-pub(super) async fn send_all(
+pub(crate) async fn send_all(
     spec: &LaneSpec,
     peer: &PeerLink,
     id: ConnectionId,
@@ -55,7 +56,7 @@ pub(super) async fn send_all(
             },
             () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
         };
-        let Some(watch) = silence::watch(connection) else {
+        let Some(watch) = liveness::watch(connection) else {
             return "no congestion controller of ours".to_owned();
         };
         let mut lane = Writer { spec, peer, connection, watch };
@@ -97,7 +98,7 @@ impl Writer<'_> {
     ) -> Result<(), quinn::WriteError> {
         let _ = stream.set_priority(i32::from(class == Class::Small));
         let Outgoing { group, header, payload, order, .. } = outgoing;
-        let ahead = ahead::encode(group, &header);
+        let ahead = preamble::encode(group, &header);
         stream.write_all(&ahead).await?;
         let payload = payload.into_bytes();
         let end = payload.len() as u64;
@@ -106,7 +107,7 @@ impl Writer<'_> {
         } else {
             let (made, parity) = oneshot::channel();
             let of = payload.clone();
-            let work = move || drop(made.send(parity::make(&of, header.parity)));
+            let work = move || drop(made.send(fec::make(&of, header.parity)));
             let making = self.spec.host.compute(Box::new(work));
             self.write_at_rate(stream, (0, payload), &ahead, order).await?;
             // A segment without its parity is as good, while nothing is lost.
@@ -135,7 +136,7 @@ impl Writer<'_> {
             let end = offset + cell.len() as u64;
             // One cell all the same: a bucket with room for no other would be emptied by a part. The few
             // bytes between the parts are not bought.
-            let (before, after) = ahead::around(offset, cell);
+            let (before, after) = preamble::around(offset, cell);
             self.write_cell(stream, before, order).await?;
             if let Some(after) = after {
                 stream.write_all(again).await?;
@@ -184,7 +185,7 @@ impl Writer<'_> {
                 () = host.sleep_until(host.now() + WATCH_AGE_MAX) => {}
             }
             // The connection may have moved to another path, and nothing comes on the old one.
-            if let Some(watch) = silence::watch(self.connection) {
+            if let Some(watch) = liveness::watch(self.connection) {
                 self.watch = watch;
             }
         }
@@ -192,13 +193,13 @@ impl Writer<'_> {
 }
 
 /// Accepts streams until the connection ends; returns why.
-pub(super) async fn receive_all(
+pub(crate) async fn receive_all(
     spec: &Arc<LaneSpec>,
     from: GatewayId,
     id: ConnectionId,
     connection: &Connection,
 ) -> String {
-    let longest = windows::stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
+    let longest = tuner::stream_bytes(spec.segment_bytes.max(SEGMENT_BYTES_MAX));
     let unheaded = Arc::new(Unheaded::new(longest));
     loop {
         match connection.accept_uni().await {
@@ -225,8 +226,8 @@ async fn receive(
     unheaded: &Unheaded,
 ) -> Result<(), String> {
     // Reset, or the lane died: the segment comes again.
-    let Some((ahead, early)) = ahead::read(&mut stream, unheaded).await? else { return Ok(()) };
-    let (group, header) = ahead::decode(&ahead).map_err(|error| error.to_string())?;
+    let Some((ahead, early)) = preamble::read(&mut stream, unheaded).await? else { return Ok(()) };
+    let (group, header) = preamble::decode(&ahead).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();
     let event = Event::Arrival { from, id, group, header, reply };
     if spec.events.send(event).await.is_err() {
@@ -316,7 +317,7 @@ async fn pump(
         }
         let (next, waited) = noting_waits(stream.read_chunk(usize::MAX, false)).await;
         match next {
-            Ok(Some(chunk)) => pieces.extend(ahead::pieces(chunk)),
+            Ok(Some(chunk)) => pieces.extend(preamble::pieces(chunk)),
             Ok(None) if received == bytes => return Ok(Received::Whole { restored: false }),
             Ok(None) => return Err("a segment shorter than its header says".to_owned()),
             // Reset, or the lane died.

@@ -5,7 +5,7 @@
 //! carries. That holds the pair, and what the link is found to carry is planned for. After a
 //! while more is tried, until a queue shows: what a link could carry shows only when asked for.
 
-use super::carried::CONGESTION_LOSS;
+use crate::wan::congestion::delivery_rate::CONGESTION_LOSS;
 use hier_collectives::plan::PairRate;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
@@ -358,7 +358,7 @@ impl Estimate {
 }
 
 fn rate(bits: f64) -> BitRate {
-    BitRate::from_bits_per_second((bits as u64).max(super::RATE_MIN_BITS))
+    BitRate::from_bits_per_second((bits as u64).max(crate::wan::RATE_MIN_BITS))
 }
 
 fn keep<T>(memory: &mut VecDeque<T>, newest: T) {

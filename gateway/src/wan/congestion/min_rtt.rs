@@ -21,7 +21,7 @@ const WAIT_MAX: u32 = 64;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Distance {
+pub(crate) struct Distance {
     rtt: Span,
     seen: Span,
     longest: Span,

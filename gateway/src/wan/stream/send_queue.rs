@@ -1,8 +1,8 @@
 //! What is to go to one peer. Lanes pull from it; a lane that is slow pulls less, and what a
 //! dead lane held goes back.
 
-use super::rate::{FIRST, LAST};
 use crate::local::arena::MemSlice;
+use crate::wan::pacing::pacer::{FIRST, LAST};
 use hier_collectives::descriptor::SizeClass;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::session::{Tail, Turn};
@@ -174,7 +174,7 @@ impl Outbox {
         match state.flights.get_mut(&key) {
             Some(flight) if flight.connection == connection => flight.stream = Some(stream),
             _ if cancel.is_cancelled() => {
-                let _ = stream.reset(super::CANCELLED.into());
+                let _ = stream.reset(crate::wan::CANCELLED.into());
             }
             // Receipted already, or another lane's by now.
             _ => {}
@@ -437,7 +437,7 @@ impl Flight {
         self.outgoing.cancel.cancel();
         if let Some(mut stream) = self.stream {
             // Already finished and acknowledged is as good.
-            let _ = stream.reset(super::CANCELLED.into());
+            let _ = stream.reset(crate::wan::CANCELLED.into());
         }
     }
 }

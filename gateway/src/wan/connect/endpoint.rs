@@ -1,20 +1,21 @@
 //! One lane of a gateway: an endpoint with its own socket, port and executor, shared by all
 //! peers. Of two gateways the first by name dials; both authenticate.
 
-use super::addresses::LaneAddresses;
-use super::connection::{Connected, Guest, Origin, serve};
-use super::outbox::Outbox;
-use super::packets::{Lengths, Packets, TAKEN_MIN};
-use super::policy::ControllerKind;
-use super::rate::HeldRate;
-use super::silence::Heard;
-use super::tls::{self, Credentials};
-use super::windows::Path;
-use super::{capped, transport};
 use crate::crowd::{Seats, Seldom};
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host, LaneThread};
 use crate::observe::metrics::PeerMetrics;
+use crate::wan::congestion::tuner::Path;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::connection::{Connected, Guest, Origin, serve};
+use crate::wan::connect::gso_limit;
+use crate::wan::connect::liveness::Heard;
+use crate::wan::connect::packet_size::{Lengths, Packets, TAKEN_MIN};
+use crate::wan::connect::quic_config;
+use crate::wan::connect::tls::{self, Credentials};
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::pacing::pacer::HeldRate;
+use crate::wan::stream::send_queue::Outbox;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
@@ -173,7 +174,7 @@ fn endpoint(spec: &LaneSpec, lane: u16, lengths: &Lengths) -> Result<quinn::Endp
     let bind = |source| LaneError::Bind { address, source };
     let socket = spec.host.bind(address, SOCKET_BYTES).map_err(bind)?;
     let datagram = lengths.longest();
-    let socket = capped::cap(socket, datagram, spec.one_by_one);
+    let socket = gso_limit::cap(socket, datagram, spec.one_by_one);
     let mut config = quinn::EndpointConfig::default();
     config.rng_seed(Some(spec.host.random()));
     config.max_udp_payload_size(datagram.max(TAKEN_MIN)).expect("at most 65,507");
@@ -203,12 +204,12 @@ fn server_config(
 }
 
 fn settings(spec: &LaneSpec, peer: &PeerLink, packets: Packets) -> quinn::TransportConfig {
-    transport::settings(&peer.path(spec), peer.controller, packets)
+    quic_config::settings(&peer.path(spec), peer.controller, packets)
 }
 
 impl PeerLink {
     /// What windows follow from before anything is measured.
-    pub(super) fn path(&self, spec: &LaneSpec) -> Path {
+    pub(crate) fn path(&self, spec: &LaneSpec) -> Path {
         Path {
             link: Link { rate: self.rate_now(), ..self.link.clone() },
             inbound: self.link.rate,
@@ -218,7 +219,7 @@ impl PeerLink {
     }
 
     /// What the pair alone could send over its link, as far as that is held to.
-    pub(super) fn rate_now(&self) -> BitRate {
+    pub(crate) fn rate_now(&self) -> BitRate {
         self.link.rate.min(self.rate.held_to())
     }
 }
@@ -259,7 +260,7 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, lengths:
             }
         }
     }
-    endpoint.close(super::CLOSING.into(), b"gateway shutting down");
+    endpoint.close(crate::wan::CLOSING.into(), b"gateway shutting down");
     endpoint.wait_idle().await;
 }
 
@@ -409,7 +410,7 @@ async fn connect(
 }
 
 /// How long a peer may take to say hello once it is connected.
-pub(super) const HELLO_PATIENCE: Span = Span::from_secs(10);
+pub(crate) const HELLO_PATIENCE: Span = Span::from_secs(10);
 
 #[cfg(test)]
 mod tests {

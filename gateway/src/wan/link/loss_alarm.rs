@@ -21,7 +21,7 @@ const END_ABOVE: f64 = 0.000_2;
 
 /// What the last looks saw, of one peer.
 #[derive(Debug)]
-pub(super) struct Losses {
+pub(crate) struct Losses {
     expected: f64,
     /// Packets sent, and lost, in each of the last looks.
     looks: VecDeque<(u64, u64)>,
@@ -30,7 +30,7 @@ pub(super) struct Losses {
 
 /// What a look has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Begun,
     Ended,
 }

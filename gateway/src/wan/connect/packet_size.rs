@@ -1,6 +1,6 @@
 //! How long the packets of a lane are.
 
-use super::lane::{LaneSpec, PeerLink};
+use crate::wan::connect::endpoint::{LaneSpec, PeerLink};
 use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// 65,536; an endpoint holds room for some thousand of the longest packets.
 const SOUGHT_MAX: u16 = 9000;
 /// Bytes of UDP payload in the longest packets that an endpoint takes at least: as QUIC's own do.
-pub(super) const TAKEN_MIN: u16 = 1472;
+pub(crate) const TAKEN_MIN: u16 = 1472;
 /// The largest UDP payload there is,
 const MAX_DATAGRAM: u16 = 65_507;
 /// and the largest that every path of QUIC takes.
@@ -17,7 +17,7 @@ const MIN_DATAGRAM: u16 = 1200;
 
 /// How long the packets of a lane to one peer are, in bytes of UDP payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packets {
+pub(crate) enum Packets {
     /// As the fabric says. A burst of losses is not taken for a path that lets no large packets
     /// through, which would leave a lane with small ones for a while.
     Pinned { bytes: u16 },
@@ -27,7 +27,7 @@ pub(super) enum Packets {
 
 /// How long the packets of a lane are, by peer. Asked once: the socket, and what peers are told,
 /// are for the longest.
-pub(super) struct Lengths(BTreeMap<GatewayId, Packets>);
+pub(crate) struct Lengths(BTreeMap<GatewayId, Packets>);
 
 impl Lengths {
     /// As the fabric says; where it says nothing, up to what this host sends to each peer.

@@ -13,7 +13,7 @@ const ROUNDS: usize = 4;
 /// A lane carries what it delivered in a round in which it waited for room for this part of it,
 const WAITED: f64 = 0.5;
 /// or in which it lost this much beyond the fabric's expectation: less is the link's own.
-pub(super) const CONGESTION_LOSS: f64 = 0.03;
+pub(crate) const CONGESTION_LOSS: f64 = 0.03;
 /// Rounds without it after which a queue may have been drained.
 const CALM: u32 = 8;
 /// But a cut says nothing, nor do so many rounds once something comes again: what it lost is sent
@@ -36,7 +36,7 @@ const DROP: f64 = 0.8;
 
 /// A lane has in flight what it carries in so many round trips: more than one shows whether there
 /// is room for more,
-pub(super) const MORE: f64 = 1.25;
+pub(crate) const MORE: f64 = 1.25;
 /// unless it lost too much lately.
 const NO_MORE: f64 = 1.0;
 
@@ -49,7 +49,7 @@ const SHARE_MIN: f64 = 1.0 / 16.0;
 
 /// What one lane has done so far, by its counters.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
+pub(crate) struct Done {
     pub at: TimeNs,
     /// Time that its writer spent waiting for room.
     pub waited: Span,
@@ -68,7 +68,7 @@ pub(super) struct Done {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Carried {
+pub(crate) struct Carried {
     expected_loss: f64,
     /// What it has of the link, in bytes per second.
     part: f64,

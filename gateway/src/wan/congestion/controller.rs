@@ -10,7 +10,7 @@
 //! was in flight is lost at once, and would overflow the queue once more: until it has been sent
 //! again the window is what the lane carries in a round trip, which quinn's pacer spreads.
 
-use super::limits::Limits;
+use crate::wan::congestion::in_flight::Limits;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::Controller;
 use std::any::Any;
@@ -26,7 +26,7 @@ const ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.
 #[derive(Debug, Clone)]
-pub(super) struct LinkShare {
+pub(crate) struct LinkShare {
     limits: Arc<Limits>,
     expected_loss: f64,
     /// Bytes of a packet.

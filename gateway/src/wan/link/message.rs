@@ -73,7 +73,7 @@ impl LinkWord {
         let (number, bits) = (reader.u64()?, reader.u64()?);
         let rate = match bits {
             0 => None,
-            bits if bits >= super::RATE_MIN_BITS => Some(BitRate::from_bits_per_second(bits)),
+            bits if bits >= crate::wan::RATE_MIN_BITS => Some(BitRate::from_bits_per_second(bits)),
             _ => return Err(DecodeError::Invalid("rate")),
         };
         Ok(Self { ends, number, rate })
