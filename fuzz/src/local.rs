@@ -2,7 +2,7 @@
 
 use crate::bounds::Bound;
 use gateway::engine::RateChange;
-use gateway::local::operator::Wish;
+use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Request, Response};
 
 /// From a trainer, without the frame's length.
@@ -21,11 +21,15 @@ pub fn local_response(bytes: &[u8]) {
 
 /// From an operator, and what its wish comes to.
 pub fn operator_wish(bytes: &[u8]) {
-    let wish = JSON.hold(bytes, || serde_json::from_slice::<Wish>(bytes));
+    let wish = JSON.hold(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
     let Ok(wish) = wish else { return };
     let _ = RateChange::from(&wish);
     let again = serde_json::to_vec(&wish).expect("keys are strings");
-    assert_eq!(serde_json::from_slice::<Wish>(&again).expect("its own"), wish, "another wish");
+    assert_eq!(
+        serde_json::from_slice::<OperatorRequest>(&again).expect("its own"),
+        wish,
+        "another wish"
+    );
 }
 
 /// A refusal quotes a part of what was said, and escapes it.

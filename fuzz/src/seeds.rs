@@ -1,7 +1,7 @@
 //! Real encodings for the decoders to begin from: every kind of message, the example files,
 //! and the spellings that the documents show.
 
-use gateway::local::operator::Wish;
+use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::wan::link::message::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
@@ -205,7 +205,8 @@ pub fn local_request() -> Vec<Vec<u8>> {
 
 /// A link that is held, and one that is not any more.
 pub fn operator_wish() -> Vec<Vec<u8>> {
-    let wish = |bits_per_second| Wish::Hold { link: "east-west".to_owned(), bits_per_second };
+    let wish =
+        |bits_per_second| OperatorRequest::Hold { link: "east-west".to_owned(), bits_per_second };
     let json = |wish| serde_json::to_vec(&wish).expect("keys are strings");
     vec![json(wish(Some(800_000_000))), json(wish(None))]
 }

@@ -1,7 +1,7 @@
 //! What gateways say to each other; docs/protocol.md sections 1 to 4.
 
 use crate::bounds::Bound;
-use gateway::local::arena::Arena;
+use gateway::memory::arena::Arena;
 use gateway::wan::link::message::Word;
 use gateway::wan::stream::fec::{self, Arrived};
 use hier_collectives::ids::GroupId;

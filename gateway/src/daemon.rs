@@ -2,8 +2,9 @@
 
 use crate::engine::{EVENTS_MAX, Engine, Event, EventSender, RateChange, RateError};
 use crate::host::Host;
-use crate::local::door::Door;
-use crate::local::server::{self, Job, LocalSpec};
+use crate::local::job::{JobSpec, LocalSpec};
+use crate::local::listener::TrainerListener;
+use crate::local::server;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::connect::addresses::LaneAddresses;
@@ -51,7 +52,7 @@ pub struct GatewaySpec {
     /// Who we are and whom we believe.
     pub credentials: Credentials,
     /// The jobs whose trainers are served.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobSpec>,
     /// What it may hold beside its ranks' own.
     pub memory: ByteCount,
     /// The plan that it offers to the others when it is the first of them by name, and by which
@@ -101,7 +102,7 @@ impl Gateway {
     pub async fn start(
         host: Arc<dyn Host>,
         spec: GatewaySpec,
-        door: Box<dyn Door>,
+        door: Box<dyn TrainerListener>,
         observed: (Arc<Metrics>, mpsc::Receiver<StatusRequest>),
     ) -> Result<Self, StartError> {
         let shutdown = CancellationToken::new();
@@ -122,7 +123,7 @@ impl Gateway {
         let sides = sides.into_iter().filter_map(|(listen, peers)| Some((listen?, peers)));
         let sides: Vec<_> = sides.filter(|(_, peers)| !peers.is_empty()).collect();
         let partials = partials(&spec, sides.len());
-        let session = |job: &Job| {
+        let session = |job: &JobSpec| {
             let (fabric, plan) = (Arc::clone(&fabric), spec.plan.clone());
             let one_in = one_in(&spec.jobs, job.weight);
             (job.name.clone(), SessionConfig { fabric, me, boot, plan, partials, one_in })
@@ -268,7 +269,7 @@ fn partials(spec: &GatewaySpec, sides: usize) -> ByteCount {
 }
 
 /// The part of a link that a job of this weight has beside all others: one in so many.
-fn one_in(jobs: &[Job], weight: NonZeroU32) -> NonZeroU64 {
+fn one_in(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
     let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
     NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
 }

@@ -5,18 +5,21 @@
 //! [`client`] is the trainer's side. Everything stands on the [`host`] seam; [`daemon`] puts
 //! it together.
 
+mod admission;
 pub mod bench;
 pub mod certs;
 pub mod cli;
 pub mod client;
 pub mod config;
-mod crowd;
 pub mod daemon;
 pub mod doctor;
 pub mod engine;
 pub mod host;
 pub mod local;
+mod log_throttle;
+pub mod memory;
 pub mod observe;
 pub mod quickstart;
 pub mod simulate;
+mod sync;
 pub mod wan;

@@ -6,7 +6,7 @@ pub mod lab;
 pub mod observe;
 
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
-use gateway::local::server::Job;
+use gateway::local::job::JobSpec;
 use gateway::observe::status::Status;
 use gateway::simulate::Setup;
 pub use gateway::simulate::{address, lan_address};
@@ -133,8 +133,8 @@ pub fn ppm(parts: u32) -> Fraction {
 const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
 
 /// Jobs by name and weight, each with so much memory.
-fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<Job> {
-    let job = |(name, weight): &(&str, u32)| Job {
+fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<JobSpec> {
+    let job = |(name, weight): &(&str, u32)| JobSpec {
         name: (*name).to_owned(),
         token: TOKEN.into(),
         memory,

@@ -3,7 +3,7 @@
 use super::table::table;
 use super::{CommandError, Exit, show, show_json};
 use crate::config::RegionFile;
-use crate::local::operator::{Wish, ask};
+use crate::local::operator::{OperatorRequest, ask};
 use clap::Args;
 use std::path::PathBuf;
 use units::BitRate;
@@ -48,7 +48,8 @@ impl Rate {
         let region = RegionFile::load(&self.config)?;
         let gateway = region.gateway(self.gateway.as_deref())?;
         let bits_per_second = self.rate.0.map(BitRate::bits_per_second);
-        let link = ask(&gateway.socket, &Wish::Hold { link: self.link, bits_per_second })?;
+        let link =
+            ask(&gateway.socket, &OperatorRequest::Hold { link: self.link, bits_per_second })?;
         if self.json {
             show_json(&link);
         } else {

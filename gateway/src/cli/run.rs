@@ -4,8 +4,8 @@ use super::{CommandError, Exit};
 use crate::config::{GatewayConfig, JobConfig, RegionFile};
 use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::RealHost;
-use crate::local::door::UnixDoor;
-use crate::local::server::Job;
+use crate::local::job::JobSpec;
+use crate::local::listener::UnixSocketListener;
 use crate::observe::metrics::Metrics;
 use crate::observe::server::{Observed, serve};
 use crate::observe::status::StatusDoor;
@@ -70,7 +70,7 @@ async fn run(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    let door = UnixDoor::open(&config.socket)
+    let door = UnixSocketListener::open(&config.socket)
         .map_err(|source| CommandError::Path { path: config.socket.clone(), source })?;
     let listener = TcpListener::bind(config.status)
         .await
@@ -172,7 +172,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
     })
 }
 
-fn job(config: &JobConfig) -> Result<Job, CommandError> {
+fn job(config: &JobConfig) -> Result<JobSpec, CommandError> {
     let token = super::token::load(&config.token)?;
-    Ok(Job { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
+    Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

@@ -2,11 +2,11 @@
 
 use super::slots::Slots;
 use super::{Client, DEFAULT_TIMEOUT, Inner};
-use crate::local::arena::{Arena, ArenaError};
-use crate::local::door::{Duplex, Knocker, connect_unix};
+use crate::local::listener::{Duplex, InProcessConnector, connect_unix};
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
+use crate::memory::arena::{Arena, ArenaError};
 use hier_collectives::ids::RankId;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,10 +35,10 @@ pub enum Way {
     /// Its Unix socket.
     Socket(PathBuf),
     /// A door in this process.
-    InProcess(Knocker),
+    InProcess(InProcessConnector),
     /// A door in this process, with memory that folds back on itself: for simulations of sizes
     /// and times, which look at no value.
-    Folded(Knocker),
+    Folded(InProcessConnector),
 }
 
 /// What a trainer says of itself.
@@ -186,7 +186,7 @@ enum Handover<'w> {
     /// Its file, to a gateway in another process.
     Memfd(&'w Path, Arc<Arena>, OwnedFd),
     /// Itself.
-    InProcess(&'w Knocker, Arc<Arena>),
+    InProcess(&'w InProcessConnector, Arc<Arena>),
 }
 
 impl<'w> Handover<'w> {
@@ -210,7 +210,7 @@ impl<'w> Handover<'w> {
                 Ok((Arc::clone(arena), Box::new(stream)))
             }
             Self::InProcess(knocker, arena) => {
-                let stream = knocker.knock(Arc::clone(arena)).await;
+                let stream = knocker.connect(Arc::clone(arena)).await;
                 let stream = stream.map_err(no_gateway("the in-process door".to_owned()))?;
                 Ok((Arc::clone(arena), stream))
             }

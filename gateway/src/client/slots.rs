@@ -1,6 +1,6 @@
 //! Which parts of an arena are free: first fit, in whole cache lines.
 
-use crate::local::arena::ALIGN_BYTES;
+use crate::memory::arena::ALIGN_BYTES;
 use std::collections::BTreeMap;
 
 /// See the module.

@@ -1,7 +1,7 @@
 //! Peers and the lanes to them.
 
-use super::order::Order;
-use crate::local::arena::MemSlice;
+use super::control_channel::ControlChannel;
+use crate::memory::arena::MemSlice;
 use crate::wan::link::capacity::{Estimate, Passed};
 use crate::wan::link::loss_alarm::{Change, Losses};
 use crate::wan::link::message::{LinkWord, Word};
@@ -54,7 +54,7 @@ struct Peer {
     boot: Option<BootId>,
     lanes: BTreeMap<u16, LaneHandle>,
     /// Which of them carries the control messages.
-    order: Order,
+    order: ControlChannel,
     /// Why each lane was lost or could not be had, until it is up.
     trouble: BTreeMap<u16, String>,
     /// The last of them that was heard of.
@@ -117,7 +117,7 @@ impl Peers {
             link,
             boot: None,
             lanes: BTreeMap::new(),
-            order: Order::default(),
+            order: ControlChannel::default(),
             trouble: BTreeMap::new(),
             last_trouble: 0,
             strange: BTreeSet::new(),

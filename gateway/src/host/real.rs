@@ -1,7 +1,7 @@
 //! The operating system.
 
 use super::cores::{Anywhere, Pin};
-use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
+use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use quinn::Runtime;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -54,14 +54,14 @@ impl Host for RealHost {
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
     }
 
-    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         let done = COMPUTING.spawn_blocking(job);
-        Box::pin(async move { done.await.map_err(|_| JobPanicked) })
+        Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
-    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         let done = tokio::task::spawn_blocking(job);
-        Box::pin(async move { done.await.map_err(|_| JobPanicked) })
+        Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
     fn bind(

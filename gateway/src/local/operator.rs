@@ -16,7 +16,7 @@ pub const FIRST_BYTE: u8 = b'O';
 /// A wish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Wish {
+pub enum OperatorRequest {
     /// Hold a link to a rate, or to what its schedule says.
     Hold {
         /// The link: two regions joined by a hyphen.
@@ -29,7 +29,7 @@ pub enum Wish {
 /// What became of a wish.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum OperatorResponse {
     /// What holds the link now.
     Held(LinkStatus),
     /// Nothing has changed, because of what was asked.
@@ -52,9 +52,9 @@ pub enum OperatorError {
     Refused(String),
 }
 
-impl From<&Wish> for RateChange {
-    fn from(wish: &Wish) -> Self {
-        let Wish::Hold { link, bits_per_second } = wish;
+impl From<&OperatorRequest> for RateChange {
+    fn from(wish: &OperatorRequest) -> Self {
+        let OperatorRequest::Hold { link, bits_per_second } = wish;
         Self { link: link.clone(), rate: bits_per_second.map(BitRate::from_bits_per_second) }
     }
 }
@@ -63,15 +63,15 @@ impl From<&Wish> for RateChange {
 ///
 /// # Errors
 /// Nothing answers there, or the gateway refuses.
-pub fn ask(socket: &Path, wish: &Wish) -> Result<LinkStatus, OperatorError> {
+pub fn ask(socket: &Path, wish: &OperatorRequest) -> Result<LinkStatus, OperatorError> {
     let nothing = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     match exchange(socket, wish).map_err(nothing)? {
-        Answer::Held(link) => Ok(link),
-        Answer::Refused(why) => Err(OperatorError::Refused(why)),
+        OperatorResponse::Held(link) => Ok(link),
+        OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
     }
 }
 
-fn exchange(socket: &Path, wish: &Wish) -> io::Result<Answer> {
+fn exchange(socket: &Path, wish: &OperatorRequest) -> io::Result<OperatorResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(bytes: &[u8]) -> Option<Wish> {
+    fn read(bytes: &[u8]) -> Option<OperatorRequest> {
         serde_json::from_slice(bytes).ok()
     }
 
@@ -107,7 +107,7 @@ mod tests {
             bits_per_second: Option<u64>,
             extra in "[a-z_]{1,12}",
         ) {
-            let wish = Wish::Hold { link: link.clone(), bits_per_second };
+            let wish = OperatorRequest::Hold { link: link.clone(), bits_per_second };
             let bytes = serde_json::to_vec(&wish).expect("plain");
             prop_assert_eq!(read(&bytes), Some(wish));
             prop_assume!(extra != "link" && extra != "bits_per_second");
@@ -123,7 +123,7 @@ mod tests {
             at in 0usize..60,
             byte: u8,
         ) {
-            let wish = Wish::Hold {
+            let wish = OperatorRequest::Hold {
                 link: "east-west".to_owned(),
                 bits_per_second: Some(bits_per_second),
             };

@@ -1,24 +1,29 @@
 //! Serves the trainers of this host: one task each, which checks everything that comes in
 //! before the engine hears of it.
 
-use super::arena::{ALIGN_BYTES, Arena, MemSlice};
-use super::door::{Door, Duplex, Knock, Memory, Visit};
-use super::operator::{Answer, Wish};
-use super::places::{Place, Places};
+use super::attachments::{Attachments, RankReservation};
+use super::job::{JobSpec, LocalSpec};
+use super::listener::{
+    AcceptedConnection, ArenaHandle, Duplex, IncomingConnection, TrainerListener,
+};
+use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
     Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, framed, read_message,
     write_message,
 };
-use crate::crowd::{Seat, Seats, Seldom};
+use crate::admission::{AdmissionControl, AdmissionSlot};
 use crate::engine::{Event, EventSender, RateChange};
 use crate::host::{BoxFuture, Host};
+use crate::log_throttle::LogThrottle;
+use crate::memory::arena::{ALIGN_BYTES, Arena, MemSlice};
+use crate::sync::lock;
 use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -132,53 +137,20 @@ impl RankEvents {
     }
 }
 
-/// A job whose trainers this gateway serves.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// Its name.
-    pub name: String,
-    /// What its trainers must show.
-    pub token: Token,
-    /// Memory that its arenas may have in all.
-    pub memory: ByteCount,
-    /// Its share of a link against that of other jobs.
-    pub weight: NonZeroU32,
-}
-
-impl Job {
-    /// Its group on the wire.
-    pub fn group(&self) -> GroupId {
-        GroupId::of(&self.name)
-    }
-}
-
-/// What the local plane needs to know.
-#[derive(Debug, Clone)]
-pub struct LocalSpec {
-    /// Ranks that this gateway serves.
-    pub ranks: Range<u32>,
-    /// Ranks in all.
-    pub world_size: u32,
-    /// The fabric's name.
-    pub fabric: String,
-    /// The jobs.
-    pub jobs: Vec<Job>,
-}
-
 struct Server {
     host: Arc<dyn Host>,
     spec: LocalSpec,
     events: EventSender,
     shutdown: CancellationToken,
     next_attachment: AtomicU64,
-    places: Arc<Places>,
-    refusals: Seldom,
+    places: Arc<Attachments>,
+    refusals: LogThrottle,
 }
 
 /// Serves the door until shutdown.
 pub async fn serve(
     host: Arc<dyn Host>,
-    door: Box<dyn Door>,
+    door: Box<dyn TrainerListener>,
     spec: LocalSpec,
     events: EventSender,
     shutdown: CancellationToken,
@@ -190,9 +162,9 @@ pub async fn serve(
         shutdown: shutdown.clone(),
         next_attachment: AtomicU64::new(1),
         places: Arc::default(),
-        refusals: Seldom::default(),
+        refusals: LogThrottle::default(),
     });
-    let seats = Seats::new(VISITORS_MAX);
+    let seats = AdmissionControl::new(VISITORS_MAX);
     loop {
         let knock = tokio::select! {
             biased;
@@ -200,10 +172,10 @@ pub async fn serve(
             knock = door.accept() => knock,
         };
         match knock {
-            Ok(Knock { user, visit }) => {
+            Ok(IncomingConnection { user, handshake }) => {
                 let (server, seat) = (Arc::clone(&server), seats.take(user));
-                host.spawn(Box::pin(server.receive(user, visit, seat)));
-                if seats.are_half_taken() {
+                host.spawn(Box::pin(server.receive(user, handshake, seat)));
+                if seats.is_half_full() {
                     host.sleep_until(host.now() + CROWDED_EVERY).await;
                 } else {
                     // Between two visitors everybody else has a turn.
@@ -219,15 +191,15 @@ pub async fn serve(
 }
 
 /// A trainer that may attach, and the memory that it brings.
-struct Admitted {
-    place: Place,
-    memory: Memory,
+struct PendingAttachment {
+    place: RankReservation,
+    memory: ArenaHandle,
     arena_bytes: u64,
 }
 
 /// A trainer that was let in.
 struct Attached {
-    place: Place,
+    place: RankReservation,
     id: AttachmentId,
     arena: Arc<Arena>,
 }
@@ -236,13 +208,13 @@ impl Server {
     async fn receive(
         self: Arc<Self>,
         user: u32,
-        visit: BoxFuture<std::io::Result<Visit>>,
-        seat: Seat<u32>,
+        handshake: BoxFuture<std::io::Result<AcceptedConnection>>,
+        seat: AdmissionSlot<u32>,
     ) {
         let let_in = tokio::select! {
             biased;
             () = self.shutdown.cancelled() => return,
-            let_in = self.let_in(user, visit) => let_in,
+            let_in = self.let_in(user, handshake) => let_in,
             () = seat.lost() => return debug!("a visitor made room for others"),
             () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
                 return debug!("a visitor did not attach in time");
@@ -270,9 +242,9 @@ impl Server {
     async fn let_in(
         &self,
         user: u32,
-        visit: BoxFuture<std::io::Result<Visit>>,
-    ) -> std::io::Result<Option<(Admitted, Box<dyn Duplex>)>> {
-        let Visit { mut stream, memory } = visit.await?;
+        handshake: BoxFuture<std::io::Result<AcceptedConnection>>,
+    ) -> std::io::Result<Option<(PendingAttachment, Box<dyn Duplex>)>> {
+        let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
             let answer = self.operate(user, &read_message(&mut stream).await?).await;
             let answer = serde_json::to_vec(&answer).expect("keys are strings");
@@ -298,25 +270,29 @@ impl Server {
     }
 
     /// Trainers of other users may be let in by the socket's mode; rates are for this user.
-    async fn operate(&self, user: u32, wish: &[u8]) -> Answer {
+    async fn operate(&self, user: u32, wish: &[u8]) -> OperatorResponse {
         if user != 0 && user != rustix::process::geteuid().as_raw() {
-            return Answer::Refused("only the gateway's own user may do that".to_owned());
+            return OperatorResponse::Refused("only the gateway's own user may do that".to_owned());
         }
-        let wish: Wish = match serde_json::from_slice(wish) {
+        let wish: OperatorRequest = match serde_json::from_slice(wish) {
             Ok(wish) => wish,
-            Err(error) => return Answer::Refused(format!("not understood: {error}")),
+            Err(error) => return OperatorResponse::Refused(format!("not understood: {error}")),
         };
         let (reply, held) = oneshot::channel();
         let change = RateChange::from(&wish);
         let _ = self.events.send(Event::Hold { change, reply }).await;
         match held.await {
-            Ok(Ok(link)) => Answer::Held(link),
-            Ok(Err(error)) => Answer::Refused(error.to_string()),
-            Err(_) => Answer::Refused("the gateway is stopping".to_owned()),
+            Ok(Ok(link)) => OperatorResponse::Held(link),
+            Ok(Err(error)) => OperatorResponse::Refused(error.to_string()),
+            Err(_) => OperatorResponse::Refused("the gateway is stopping".to_owned()),
         }
     }
 
-    async fn admit(&self, request: Request, memory: Memory) -> Result<Admitted, String> {
+    async fn admit(
+        &self,
+        request: Request,
+        memory: ArenaHandle,
+    ) -> Result<PendingAttachment, String> {
         let Request::Attach(attach) = request else {
             return Err("the first request must be an attach".to_owned());
         };
@@ -333,11 +309,11 @@ impl Server {
         }
         self.places.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
         let place = self.places.take(job, attach.rank, attach.arena_bytes)?;
-        Ok(Admitted { place, memory, arena_bytes: attach.arena_bytes })
+        Ok(PendingAttachment { place, memory, arena_bytes: attach.arena_bytes })
     }
 
-    async fn open(&self, admitted: Admitted) -> Result<Attached, String> {
-        let Admitted { mut place, memory, arena_bytes } = admitted;
+    async fn open(&self, admitted: PendingAttachment) -> Result<Attached, String> {
+        let PendingAttachment { mut place, memory, arena_bytes } = admitted;
         let arena = self.map(memory, arena_bytes).await?;
         place.holds(&arena);
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
@@ -346,7 +322,7 @@ impl Server {
 
     /// The job, for who knows its token. One answer for all others, after the same work, so
     /// that nobody learns which jobs there are.
-    fn proved(&self, attach: &Attach) -> Result<&Job, String> {
+    fn proved(&self, attach: &Attach) -> Result<&JobSpec, String> {
         let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
@@ -355,20 +331,20 @@ impl Server {
     }
 
     /// Maps an arena where it holds up nobody: a large one takes a while.
-    async fn map(&self, memory: Memory, bytes: u64) -> Result<Arc<Arena>, String> {
+    async fn map(&self, memory: ArenaHandle, bytes: u64) -> Result<Arc<Arena>, String> {
         let (done, opened) = oneshot::channel();
         let open = move || {
             // Whoever asked may have gone.
             let _ = done.send(memory.open(bytes));
         };
-        let _ = self.host.aside(Box::new(open)).await;
+        let _ = self.host.run_blocking(Box::new(open)).await;
         let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
         opened.map_err(|error| error.to_string())
     }
 
     async fn attend(&self, attached: Attached, stream: Box<dyn Duplex>) {
         let (reader, mut writer) = tokio::io::split(stream);
-        let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
+        let (RankReservation { group, rank, .. }, attachment) = (&attached.place, attached.id);
         let (group, rank) = (*group, *rank);
         let (queue, mut told) = mpsc::channel(EVENTS_MAX);
         let cut_off = CancellationToken::new();
@@ -428,7 +404,7 @@ impl Server {
                 Ok(request) => request,
                 Err(error) => return format!("a request that is none: {error}"),
             };
-            let (Place { group, rank, .. }, attachment) = (&attached.place, attached.id);
+            let (RankReservation { group, rank, .. }, attachment) = (&attached.place, attached.id);
             let (group, rank) = (*group, *rank);
             let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
                 return "gateway shutting down".to_owned();
@@ -551,11 +527,6 @@ async fn tell(
     "gateway shutting down".to_owned()
 }
 
-/// A panic elsewhere leaves these tables whole: each is changed in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -568,11 +539,13 @@ mod tests {
     /// Where somebody who never says a word always waits.
     struct Besieged(AtomicU64);
 
-    impl Door for Arc<Besieged> {
-        fn accept(&self) -> BoxFuture<std::io::Result<Knock>> {
+    impl TrainerListener for Arc<Besieged> {
+        fn accept(&self) -> BoxFuture<std::io::Result<IncomingConnection>> {
             // Virtual time stands still for a server that lets in all who knock.
             assert!(self.0.fetch_add(1, Ordering::Relaxed) < MOST, "too many came in");
-            Box::pin(async { Ok(Knock { user: 1, visit: Box::pin(std::future::pending()) }) })
+            Box::pin(async {
+                Ok(IncomingConnection { user: 1, handshake: Box::pin(std::future::pending()) })
+            })
         }
     }
 

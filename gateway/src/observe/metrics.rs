@@ -1,7 +1,7 @@
 //! The one table of metric names. A handle is an atomic: take it once, then count with it.
 
 use super::status::StragglerStatus;
-use crate::local::arena::Mapped;
+use crate::memory::arena::Mapped;
 use hier_collectives::ids::RankId;
 use hier_collectives::session::Discard;
 use prometheus_client::encoding::{EncodeLabelSet, text};

@@ -2,7 +2,7 @@
 
 use super::metrics::Metrics;
 use super::status::{Status, StatusDoor};
-use crate::crowd::Seats;
+use crate::admission::AdmissionControl;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .with_state(observed);
-    let seats = Seats::new(CONNECTIONS_MAX);
+    let seats = AdmissionControl::new(CONNECTIONS_MAX);
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,

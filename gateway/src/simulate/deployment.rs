@@ -3,7 +3,7 @@
 use super::network::region_address;
 use super::{Keys, Lab, Network, Setup, SimulateError};
 use crate::client::{Client, DEFAULT_TIMEOUT, Operation};
-use crate::local::server::Job;
+use crate::local::job::JobSpec;
 use crate::wan::link::policy::Policies;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -106,7 +106,7 @@ impl Deployment {
         let Self { fabric, plan, addresses, network } = self;
         let net = VirtualNet::new();
         network.lay(&net, seed);
-        let job = Job {
+        let job = JobSpec {
             name: Self::JOB.to_owned(),
             token: [7; 32].into(),
             // It is folded, or small.

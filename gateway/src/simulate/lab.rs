@@ -4,8 +4,8 @@ use super::Papers;
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
 use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
 use crate::host::{Host, VirtualHost};
-use crate::local::door::{self, Knocker};
-use crate::local::server::Job;
+use crate::local::job::JobSpec;
+use crate::local::listener::{self, InProcessConnector};
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{NoStatus, Status, StatusDoor};
 use crate::wan::connect::addresses::LaneAddresses;
@@ -28,7 +28,7 @@ pub struct Setup {
     /// Where the lanes of each gateway are, in order.
     pub addresses: Vec<LaneAddresses>,
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobSpec>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
     /// How links are used.
@@ -48,7 +48,7 @@ pub struct Lab {
     /// Its gateways, in order.
     pub gateways: Vec<Gateway>,
     setup: Setup,
-    doors: Vec<(Knocker, StatusDoor, Arc<Metrics>)>,
+    doors: Vec<(InProcessConnector, StatusDoor, Arc<Metrics>)>,
 }
 
 /// Where a gateway is in a simulated network, by default.
@@ -103,7 +103,7 @@ impl Lab {
     /// # Errors
     /// [`StartError`].
     pub async fn add_gateway(&mut self, me: GatewayId, papers: Papers) -> Result<(), StartError> {
-        let (door, knocker) = door::in_process();
+        let (door, knocker) = listener::in_process();
         let (status, questions) = StatusDoor::new();
         let spec = gateway_spec(&self.setup, me, papers);
         let metrics = Arc::new(Metrics::new());
@@ -186,7 +186,7 @@ impl Lab {
     }
 
     /// The way to the gateway of a rank, for trainers that are to see their results.
-    pub fn knocker(&self, rank: u32) -> Option<&Knocker> {
+    pub fn knocker(&self, rank: u32) -> Option<&InProcessConnector> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
         self.doors.get(usize::from(gateway.0)).map(|(knocker, ..)| knocker)
     }

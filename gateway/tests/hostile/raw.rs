@@ -1,11 +1,11 @@
 //! A trainer that says whatever it likes.
 
 use crate::deployment::Deployment;
-use gateway::local::arena::Arena;
-use gateway::local::door::connect_unix;
+use gateway::local::listener::connect_unix;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, Request, Response, read_message, write_message,
 };
+use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Post, RankEvent};

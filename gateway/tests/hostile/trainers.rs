@@ -3,9 +3,9 @@
 use super::raw::{ARENA, CLAIM, Claim, Raw, ask, refusal, request};
 use super::skipping::skip;
 use super::{Deployment, LAYOUT, Team, beside, beside_and_compare};
-use gateway::local::arena::Arena;
-use gateway::local::door::connect_unix;
+use gateway::local::listener::connect_unix;
 use gateway::local::protocol::Response;
+use gateway::memory::arena::Arena;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, Read, Write};

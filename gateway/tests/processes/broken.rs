@@ -3,10 +3,10 @@
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
 use gateway::daemon::{Gateway, GatewaySpec, Listen};
-use gateway::host::{BoxFuture, Host, Job as Work, JobPanicked, LaneStart, LaneThread, RealHost};
-use gateway::local::door;
+use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
+use gateway::local::job::JobSpec;
+use gateway::local::listener;
 use gateway::local::protocol::Token;
-use gateway::local::server::Job;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use gateway::wan::connect::tls::Credentials;
@@ -61,7 +61,7 @@ impl Host for Cursed {
         RealHost.spawn_lane(thread, start)
     }
 
-    fn compute(&self, work: Work) -> BoxFuture<Result<(), JobPanicked>> {
+    fn compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {
         let cursed = self.cursed.load(Ordering::Relaxed);
         if cursed && self.whom == Victim::Asker {
             bug();
@@ -69,8 +69,8 @@ impl Host for Cursed {
         RealHost.compute(if cursed { Box::new(bug) } else { work })
     }
 
-    fn aside(&self, job: Work) -> BoxFuture<Result<(), JobPanicked>> {
-        RealHost.aside(job)
+    fn run_blocking(&self, job: Work) -> BoxFuture<Result<(), TaskPanicked>> {
+        RealHost.run_blocking(job)
     }
 
     fn bind(
@@ -108,7 +108,7 @@ fn spec() -> GatewaySpec {
     let file = |name: &str| keys.path().join(name);
     let credentials =
         Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
-    let job = Job {
+    let job = JobSpec {
         name: "train".to_owned(),
         token: Token([1; 32]),
         memory: ByteCount::new(1 << 30),
@@ -145,7 +145,7 @@ fn a_gateway_breaks(whom: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let host = Arc::new(Cursed { whom, cursed: AtomicBool::new(false) });
-        let (door, knocker) = door::in_process();
+        let (door, knocker) = listener::in_process();
         let (_status, questions) = StatusDoor::new();
         let observed = (Arc::new(Metrics::new()), questions);
         let as_host: Arc<dyn Host> = Arc::<Cursed>::clone(&host);

@@ -45,7 +45,7 @@ impl Process {
         }
         state.next += 1;
         let id = state.next;
-        let task = Task { process: Arc::clone(self), id, task };
+        let task = ProcessTask { process: Arc::clone(self), id, task };
         // The task cannot run, or end, before this returns: one thread.
         state.tasks.insert(id, tokio::spawn(task).abort_handle());
     }
@@ -94,13 +94,13 @@ impl Process {
 }
 
 /// A task of a process, which does nothing while that is stopped.
-struct Task {
+struct ProcessTask {
     process: Arc<Process>,
     id: u64,
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Future for Task {
+impl Future for ProcessTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -117,7 +117,7 @@ impl Future for Task {
     }
 }
 
-impl Drop for Task {
+impl Drop for ProcessTask {
     fn drop(&mut self) {
         self.process.lock().tasks.remove(&self.id);
     }

@@ -1,7 +1,8 @@
 //! One connection of a lane: hellos, then control messages and segments until it ends.
 
-use crate::crowd::{Seat, Seldom};
+use crate::admission::AdmissionSlot;
 use crate::engine::Event;
+use crate::log_throttle::LogThrottle;
 use crate::wan::congestion::tuner;
 use crate::wan::connect::endpoint::{HELLO_PATIENCE, LaneSpec, PeerLink};
 use crate::wan::connect::liveness;
@@ -52,7 +53,7 @@ pub(crate) enum Origin {
 }
 
 /// The seat of somebody who dialled us: that of a peer's address, or of all others together.
-pub(crate) type Guest = Seat<Option<IpAddr>>;
+pub(crate) type Guest = AdmissionSlot<Option<IpAddr>>;
 
 /// Who was met on a lane.
 #[derive(Debug, Clone, Copy)]
@@ -151,7 +152,7 @@ impl LaneHandle {
 
 /// Serves a connection to its end, and says whether a peer was met on it; `refused` says whether to
 /// log a refusal.
-pub(crate) async fn serve(connected: Connected, refused: &Seldom) -> bool {
+pub(crate) async fn serve(connected: Connected, refused: &LogThrottle) -> bool {
     let Connected { spec, lane, connection, origin } = connected;
     let from = connection.remote_address();
     let met = match &origin {

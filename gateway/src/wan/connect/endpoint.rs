@@ -1,9 +1,10 @@
 //! One lane of a gateway: an endpoint with its own socket, port and executor, shared by all
 //! peers. Of two gateways the first by name dials; both authenticate.
 
-use crate::crowd::{Seats, Seldom};
+use crate::admission::AdmissionControl;
 use crate::engine::{Event, EventSender};
 use crate::host::{BoxFuture, Host, LaneThread};
+use crate::log_throttle::LogThrottle;
 use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::tuner::Path;
 use crate::wan::connect::addresses::LaneAddresses;
@@ -226,8 +227,8 @@ impl PeerLink {
 
 /// Those who dial a lane.
 struct Guests {
-    seats: Arc<Seats<Option<IpAddr>>>,
-    refused: Seldom,
+    seats: Arc<AdmissionControl<Option<IpAddr>>>,
+    refused: LogThrottle,
 }
 
 async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, lengths: Lengths) {
@@ -237,7 +238,8 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, lengths:
         let dialler = dial(Arc::clone(&spec), lane, endpoint.clone(), to);
         spec.host.spawn(Box::pin(dialler));
     }
-    let guests = Guests { seats: Seats::new(HANDSHAKES_MAX), refused: Seldom::default() };
+    let guests =
+        Guests { seats: AdmissionControl::new(HANDSHAKES_MAX), refused: LogThrottle::default() };
     let guests = Arc::new(guests);
     let mut credentials = spec.credentials.clone();
     let Ok(mut answers) = server_config(&spec, &lengths) else { return };
@@ -287,7 +289,7 @@ fn welcome(
     let from = incoming.remote_address();
     // In a crowd a seat is for those who are heard at the address that they send from.
     let proved = incoming.remote_address_validated() || !incoming.may_retry();
-    if guests.seats.are_half_taken() && !proved {
+    if guests.seats.is_half_full() && !proved {
         if let Err(error) = incoming.retry() {
             debug!("lane {lane}: {from}: {error}");
         }
@@ -342,7 +344,7 @@ async fn dial(
     let name = spec.fabric.gateway(peer.id).name.clone();
     let address = peer.addresses.of(lane);
     let mut backoff = Backoff::default();
-    let refused = Seldom::default();
+    let refused = LogThrottle::default();
     while !spec.shutdown.is_cancelled() {
         let began = spec.host.now();
         let met = match connect(&spec, &endpoint, (&peer, packets), &name, address).await {

@@ -1,7 +1,7 @@
 //! Parity behind the payload of a segment: made by the sender, and used by the receiver to
 //! restore what is missing without waiting a round trip for it.
 
-use crate::local::arena::MemSlice;
+use crate::memory::arena::MemSlice;
 use bytes::Bytes;
 use hier_collectives::repair::{SHARD_BYTES, shards};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
@@ -140,7 +140,7 @@ impl Arrived {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::arena::Arena;
+    use crate::memory::arena::Arena;
     use proptest::prelude::*;
 
     fn memory(bytes: u64) -> MemSlice {

@@ -4,7 +4,7 @@
 //! straight from the datagram, the pieces of a split one wait for each other here.
 
 use crate::engine::Placement;
-use crate::local::arena::{MemSlice, Operand};
+use crate::memory::arena::{MemSlice, Operand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ impl Combine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::arena::Arena;
+    use crate::memory::arena::Arena;
     use proptest::prelude::*;
     use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,7 @@
 //! What is to go to one peer. Lanes pull from it; a lane that is slow pulls less, and what a
 //! dead lane held goes back.
 
-use crate::local::arena::MemSlice;
+use crate::memory::arena::MemSlice;
 use crate::wan::pacing::pacer::{FIRST, LAST};
 use hier_collectives::descriptor::SizeClass;
 use hier_collectives::ids::{GroupId, Sequence};
@@ -445,7 +445,7 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::arena::Arena;
+    use crate::memory::arena::Arena;
     use hier_collectives::ids::{Epoch, SegmentIndex, TreeIndex};
     use std::task::{Context, Waker};
 

@@ -2,7 +2,10 @@
 //! nothing while the rank's process is stopped.
 
 use gateway::host::BoxFuture;
-use gateway::local::door::{self, Door, Duplex, InProcessDoor, Knock, Knocker, Visit};
+use gateway::local::listener::{
+    self, AcceptedConnection, Duplex, InProcessConnector, InProcessListener, IncomingConnection,
+    TrainerListener,
+};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,17 +45,17 @@ impl Gate {
 
 /// A door with a gate before each way in.
 pub(in crate::faults) struct GatedDoor {
-    ways: Vec<(InProcessDoor, Arc<Gate>)>,
+    ways: Vec<(InProcessListener, Arc<Gate>)>,
 }
 
 /// A door with these gates, and the knockers that lead to them.
-pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<Knocker>) {
-    let (doors, knockers): (Vec<_>, Vec<_>) = gates.iter().map(|_| door::in_process()).unzip();
+pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<InProcessConnector>) {
+    let (doors, knockers): (Vec<_>, Vec<_>) = gates.iter().map(|_| listener::in_process()).unzip();
     (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)
 }
 
-impl Door for GatedDoor {
-    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
+impl TrainerListener for GatedDoor {
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let mut coming: Vec<_> =
             self.ways.iter().map(|(door, gate)| (door.accept(), Arc::clone(gate))).collect();
         Box::pin(async move {
@@ -65,12 +68,12 @@ impl Door for GatedDoor {
                 Poll::Pending
             })
             .await;
-            let Knock { user, visit } = knock?;
-            let visit = Box::pin(async move {
-                let Visit { stream, memory } = visit.await?;
-                Ok(Visit { stream: Box::new(Gated { stream, gate }) as _, memory })
+            let IncomingConnection { user, handshake } = knock?;
+            let handshake = Box::pin(async move {
+                let AcceptedConnection { stream, memory } = handshake.await?;
+                Ok(AcceptedConnection { stream: Box::new(Gated { stream, gate }) as _, memory })
             });
-            Ok(Knock { user, visit })
+            Ok(IncomingConnection { user, handshake })
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::lab::credentials::Papers;
 use crate::{address, jobs_of, setup};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
-use gateway::local::door::Knocker;
+use gateway::local::listener::InProcessConnector;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use gateway::simulate::gateway_spec;
@@ -58,7 +58,7 @@ struct Running {
     process: Process,
     /// Taken away by whoever lets it drain.
     gateway: Option<Gateway>,
-    knockers: BTreeMap<(usize, u32), Knocker>,
+    knockers: BTreeMap<(usize, u32), InProcessConnector>,
     /// Nobody asks, but the engine listens.
     _status: StatusDoor,
 }
@@ -260,7 +260,7 @@ impl World {
     }
 
     /// How to reach the gateway of a rank.
-    pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<Knocker> {
+    pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<InProcessConnector> {
         let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let seats = lock(&self.seats);
         let running = seats[usize::from(id.0)].running.as_ref()?;

@@ -1,8 +1,8 @@
 //! The local plane: trainers on this host, their memory and their requests.
 
-pub mod arena;
-pub mod door;
+mod attachments;
+pub mod job;
+pub mod listener;
 pub mod operator;
-mod places;
 pub mod protocol;
 pub mod server;

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use units::{BitRate, ByteCount, Span, TimeNs};
 
 /// Watches one group.
-pub(super) struct Watch {
+pub(super) struct StragglerMonitor {
     pub pace: Pace,
     fabric: Arc<Fabric>,
     me: GatewayId,
@@ -30,18 +30,18 @@ pub(super) struct Watch {
 /// A link that carries less than it is held to, or is longer than the fabric says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlowLink {
-    pub due: Carries,
-    pub found: Carries,
+    pub due: LinkCondition,
+    pub found: LinkCondition,
 }
 
 /// What a link carries, and over what distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Carries {
+pub(super) struct LinkCondition {
     pub rate: BitRate,
     pub rtt: Span,
 }
 
-impl Watch {
+impl StragglerMonitor {
     pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
         let here = fabric.gateway(me).region;
         let party = |(region, ranks): (RegionId, &Range<u32>)| -> Vec<Party> {
@@ -120,7 +120,7 @@ impl Watch {
 
     /// What a link adds to a collective, if that is much.
     fn adds(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
-        let over = |carries: Carries| {
+        let over = |carries: LinkCondition| {
             let fabric = self.fabric_with(std::iter::once((to, carries)));
             plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
         };
@@ -130,10 +130,10 @@ impl Watch {
     }
 
     /// The fabric, but for these links of the gateway's, by the region at the other end.
-    fn fabric_with(&self, found: impl Iterator<Item = (RegionId, Carries)>) -> Fabric {
+    fn fabric_with(&self, found: impl Iterator<Item = (RegionId, LinkCondition)>) -> Fabric {
         let here = self.region(self.me);
         let mut links = self.fabric.links().to_vec();
-        for (to, Carries { rate, rtt }) in found {
+        for (to, LinkCondition { rate, rtt }) in found {
             let ends = (here.min(to), here.max(to));
             let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
             of_it.for_each(|link| (link.rate, link.rtt) = (rate, rtt));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Both directions, for one peer.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct ControlChannel {
     /// What ours go over.
     over: Option<ConnectionId>,
     /// How often that has changed.
@@ -18,7 +18,7 @@ pub(super) struct Order {
     heard: Option<(u64, ConnectionId)>,
 }
 
-impl Order {
+impl ControlChannel {
     /// The connection that our messages go over.
     pub fn over(&self) -> Option<ConnectionId> {
         self.over
@@ -72,8 +72,8 @@ mod tests {
     /// it in order, but as late as it likes.
     #[derive(Debug, Default)]
     struct Way {
-        sender: Order,
-        receiver: Order,
+        sender: ControlChannel,
+        receiver: ControlChannel,
         lanes: BTreeMap<u16, ConnectionId>,
         under_way: BTreeMap<ConnectionId, VecDeque<Said>>,
         connections: u64,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_lower_lane_that_returns_changes_nothing() {
-        let mut order = Order::default();
+        let mut order = ControlChannel::default();
         assert_eq!(order.choose(&[(0, 10), (1, 11)].into()), Some((10, 1)));
         assert_eq!(order.choose(&[(1, 11)].into()), Some((11, 2)));
         assert_eq!(order.choose(&[(0, 12), (1, 11)].into()), None);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_was_started_anew_counts_from_the_beginning() {
-        let mut order = Order::default();
+        let mut order = ControlChannel::default();
         order.choose(&[(0, 10)].into());
         order.hear(7, 10);
         order.hear(6, 10);

@@ -3,17 +3,16 @@
 //! It handles segments, never bytes, and never waits for a send: lanes pull, jobs report
 //! back, ranks are told over queues that cannot fill.
 
-mod group;
-mod look;
-mod memory;
-mod order;
-mod pace;
+mod control_channel;
+mod job;
 mod peers;
 mod ranks;
+mod status;
+mod stragglers;
 
 use crate::host::Host;
-use crate::local::arena::MemSlice;
 use crate::local::server::LocalEvent;
+use crate::memory::arena::MemSlice;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::link::capacity::Estimate;
@@ -23,18 +22,18 @@ use crate::wan::link::rate_limit::Links;
 pub use crate::wan::link::rate_limit::{RateChange, RateError};
 use crate::wan::stream::send_queue::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
-pub use group::trace_segment;
-use group::{Group, Shared};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::plan::Plan;
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
-use pace::{Carries, SlowLink, Watch};
+pub use job::trace_segment;
+use job::{Job, Shared};
 use peers::Peers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stragglers::{LinkCondition, SlowLink, StragglerMonitor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -158,9 +157,9 @@ pub enum Event {
         lease: LeaseId,
     },
     /// A reduction or copy is done.
-    JobDone(GroupId, JobId),
+    TaskDone(GroupId, JobId),
     /// A reduction or copy is not done, and never will be.
-    JobPanicked,
+    TaskPanicked,
     /// Nothing of a cancelled collective is being sent any more.
     Cancelled(GroupId, Sequence),
     /// A plan for links as they are found to be, if there is one.
@@ -210,7 +209,7 @@ pub enum Placement {
 pub struct Engine {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<GroupId, Job>,
     shared: Shared,
     links: Links,
     metrics: Arc<Metrics>,
@@ -233,8 +232,8 @@ impl Engine {
         let ((metrics, questions), (events, inbox), (fabric, me)) = (observed, channel, here);
         let groups = sessions.into_iter().map(|(name, config)| {
             let job = metrics.job(&name);
-            let watch = Watch::new(Arc::clone(&fabric), me);
-            let group = Group::new(name, Session::new(config), job, watch);
+            let watch = StragglerMonitor::new(Arc::clone(&fabric), me);
+            let group = Job::new(name, Session::new(config), job, watch);
             (group.id, group)
         });
         let groups = groups.collect();
@@ -328,7 +327,7 @@ impl Engine {
 
     /// Lets one group hear of something, and carries out what follows; `None` when there is
     /// no such group here.
-    fn with<T>(&mut self, group: GroupId, tell: impl FnOnce(&mut Group) -> T) -> Option<T> {
+    fn with<T>(&mut self, group: GroupId, tell: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let group = self.groups.get_mut(&group)?;
         let told = tell(group);
         group.act(&self.shared);
@@ -383,11 +382,11 @@ impl Engine {
             Event::Moving { group, lease } => {
                 self.with(group, |group| group.session.handle_moving(lease, now));
             }
-            Event::JobDone(group, job) => {
+            Event::TaskDone(group, job) => {
                 self.with(group, |group| group.session.handle_job_done(job, now));
             }
             // No rank may take what should be there for a result: as if the panic were ours.
-            Event::JobPanicked => panic!("a reduction, copy or plan panicked"),
+            Event::TaskPanicked => panic!("a reduction, copy or plan panicked"),
             Event::Planned(group, as_found, plan) => {
                 self.with(group, |group| group.session.handle_planned(&as_found, plan, now));
             }
@@ -581,13 +580,13 @@ impl Engine {
     fn slow_link(&mut self, to: RegionId) -> Option<SlowLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let (held, carries) = self.rates(to)?;
-        let due = Carries { rate: held, rtt: link.rtt };
+        let due = LinkCondition { rate: held, rtt: link.rtt };
         // On all pairs that measure.
         let measure = self.shared.peers.estimates(to).filter(|pair| pair.rtt().is_some());
         let stretched = measure.map(Estimate::stretched).min().flatten();
         let rtt = self.links.rtt((link.a, link.b), stretched);
         let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
-        let found = Carries { rate: carries.map_or(held, |carries| carries.min(held)), rtt };
+        let found = LinkCondition { rate: carries.map_or(held, |carries| carries.min(held)), rtt };
         (found != due).then_some(SlowLink { due, found })
     }
 

@@ -3,8 +3,8 @@
 //! In production a Unix socket and a memfd; inside a simulation a pipe in memory and the
 //! arena itself.
 
-use super::arena::{Arena, ArenaError};
 use crate::host::BoxFuture;
+use crate::memory::arena::{Arena, ArenaError};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -25,22 +25,22 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A trainer at the door, or an operator.
-pub struct Visit {
+pub struct AcceptedConnection {
     /// What it says and hears, behind the first byte.
     pub stream: Box<dyn Duplex>,
     /// Its memory; `None` for an operator, who has none.
-    pub memory: Option<Memory>,
+    pub memory: Option<ArenaHandle>,
 }
 
 /// A trainer's memory, before it is checked.
-pub enum Memory {
+pub enum ArenaHandle {
     /// A file descriptor that came with the first byte.
     Memfd(OwnedFd),
-    /// Memory of this process.
+    /// ArenaHandle of this process.
     InProcess(Arc<Arena>),
 }
 
-impl Memory {
+impl ArenaHandle {
     /// The arena, if it is fit to be used.
     ///
     /// # Errors
@@ -57,26 +57,26 @@ impl Memory {
 }
 
 /// Somebody at the door who has said nothing yet.
-pub struct Knock {
+pub struct IncomingConnection {
     /// The user whose process it is.
     pub user: u32,
     /// What it takes to learn its memory: a visitor who says nothing keeps nobody waiting.
-    pub visit: BoxFuture<io::Result<Visit>>,
+    pub handshake: BoxFuture<io::Result<AcceptedConnection>>,
 }
 
 /// Where trainers come in.
-pub trait Door: Send + Sync + 'static {
+pub trait TrainerListener: Send + Sync + 'static {
     /// The next connection.
-    fn accept(&self) -> BoxFuture<io::Result<Knock>>;
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>>;
 }
 
 /// A Unix socket, removed at the end.
-pub struct UnixDoor {
+pub struct UnixSocketListener {
     listener: Arc<UnixListener>,
     path: PathBuf,
 }
 
-impl UnixDoor {
+impl UnixSocketListener {
     /// Listens at `path`, for this user only. A socket that nobody answers on any more is
     /// replaced; anything else at the path is left alone.
     ///
@@ -96,24 +96,27 @@ impl UnixDoor {
     }
 }
 
-impl Drop for UnixDoor {
+impl Drop for UnixSocketListener {
     fn drop(&mut self) {
         // Gone already is as good.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Door for UnixDoor {
-    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
+impl TrainerListener for UnixSocketListener {
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let listener = Arc::clone(&self.listener);
         Box::pin(async move {
             let (stream, _) = listener.accept().await?;
             let user = stream.peer_cred()?.uid();
-            let visit = Box::pin(async move {
+            let handshake = Box::pin(async move {
                 let memory = receive_descriptor(&stream).await?;
-                Ok(Visit { stream: Box::new(stream) as _, memory: memory.map(Memory::Memfd) })
+                Ok(AcceptedConnection {
+                    stream: Box::new(stream) as _,
+                    memory: memory.map(ArenaHandle::Memfd),
+                })
             });
-            Ok(Knock { user, visit })
+            Ok(IncomingConnection { user, handshake })
         })
     }
 }
@@ -197,14 +200,14 @@ const BUSY_TRIES: usize = 1000;
 const BUSY_PAUSE: Span = Span::from_ms(10);
 
 /// A door inside the process, and the knocker that opens it.
-pub struct InProcessDoor {
-    visits: Arc<Mutex<mpsc::Receiver<Visit>>>,
+pub struct InProcessListener {
+    visits: Arc<Mutex<mpsc::Receiver<AcceptedConnection>>>,
 }
 
-/// Knocks at an [`InProcessDoor`].
+/// Knocks at an [`InProcessListener`].
 #[derive(Debug, Clone)]
-pub struct Knocker {
-    visits: mpsc::Sender<Visit>,
+pub struct InProcessConnector {
+    visits: mpsc::Sender<AcceptedConnection>,
 }
 
 /// Visits that may wait at an in-process door.
@@ -213,33 +216,39 @@ const VISITS_MAX: usize = 64;
 const PIPE_BYTES: usize = 1 << 16;
 
 /// A door and its knocker.
-pub fn in_process() -> (InProcessDoor, Knocker) {
+pub fn in_process() -> (InProcessListener, InProcessConnector) {
     let (knock, visits) = mpsc::channel(VISITS_MAX);
-    (InProcessDoor { visits: Arc::new(Mutex::new(visits)) }, Knocker { visits: knock })
+    (
+        InProcessListener { visits: Arc::new(Mutex::new(visits)) },
+        InProcessConnector { visits: knock },
+    )
 }
 
-impl Knocker {
+impl InProcessConnector {
     /// Connects with an arena of this process.
     ///
     /// # Errors
     /// The gateway is gone.
-    pub async fn knock(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
+    pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let visit = Visit { stream: Box::new(theirs), memory: Some(Memory::InProcess(arena)) };
-        let sent = self.visits.send(visit).await;
+        let handshake = AcceptedConnection {
+            stream: Box::new(theirs),
+            memory: Some(ArenaHandle::InProcess(arena)),
+        };
+        let sent = self.visits.send(handshake).await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(Box::new(ours))
     }
 }
 
-impl Door for InProcessDoor {
-    fn accept(&self) -> BoxFuture<io::Result<Knock>> {
+impl TrainerListener for InProcessListener {
+    fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let visits = Arc::clone(&self.visits);
         Box::pin(async move {
-            let visit = visits.lock().await.recv().await;
-            let visit = visit.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let handshake = visits.lock().await.recv().await;
+            let handshake = handshake.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
             let user = rustix::process::getuid().as_raw();
-            Ok(Knock { user, visit: Box::pin(async move { Ok(visit) }) })
+            Ok(IncomingConnection { user, handshake: Box::pin(async move { Ok(handshake) }) })
         })
     }
 }

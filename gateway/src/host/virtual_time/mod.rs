@@ -2,7 +2,7 @@
 
 mod process;
 
-use super::{BoxFuture, Host, Job, JobPanicked, LaneStart, LaneThread};
+use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use process::{Process, QuicRuntime};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -79,14 +79,14 @@ impl Host for VirtualHost {
         Ok(())
     }
 
-    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         Box::pin(async move {
             job();
             Ok(())
         })
     }
 
-    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>> {
+    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         self.compute(job)
     }
 

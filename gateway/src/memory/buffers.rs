@@ -1,6 +1,6 @@
 //! Names of buffers, and the memory they stand for.
 
-use crate::local::arena::{Arena, Mapped, MemSlice};
+use crate::memory::arena::{Arena, Mapped, MemSlice};
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, ScratchId, View};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ const SPARE_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct BufferTable {
     posted: BTreeMap<Buffer, MemSlice>,
     scratch: BTreeMap<ScratchId, MemSlice>,
     /// The longest kept first.
@@ -24,7 +24,7 @@ pub(super) struct Memory {
     mapped: Mapped,
 }
 
-impl Memory {
+impl BufferTable {
     /// None yet; its mappings are to be counted there.
     pub fn new(mapped: Mapped) -> Self {
         Self { mapped, ..Self::default() }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_takes_no_room_beyond_what_was_in_use() {
-        let mut memory = Memory::default();
+        let mut memory = BufferTable::default();
         let mut id = 0;
         // Segments of one size, then of another: as when a job posts other buffers.
         for bytes in [1 << 20, 3 << 18, 1 << 19, 5 << 16, 1 << 20, 4096] {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_next_segment_of_a_size_gets_the_pages_of_the_last() {
-        let mut memory = Memory::default();
+        let mut memory = BufferTable::default();
         let first = memory.view(&view(1, 4096));
         first.copy_from_bytes(0, &[7; 8]);
         drop(first);

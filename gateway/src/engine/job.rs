@@ -1,16 +1,16 @@
 //! One job's group: its session, its memory, its attached ranks. Groups share peers and
 //! lanes, and nothing else.
 
-use super::look::awaited;
-use super::memory::Memory;
-use super::pace::Watch;
 use super::peers::Peers;
 use super::ranks::Ranks;
+use super::status::awaited;
+use super::stragglers::StragglerMonitor;
 use super::{Event, EventSender, Placement};
-use crate::crowd::Seldom;
-use crate::host::{Host, JobPanicked};
-use crate::local::arena::MemSlice;
+use crate::host::{Host, TaskPanicked};
 use crate::local::server::LocalEvent;
+use crate::log_throttle::LogThrottle;
+use crate::memory::arena::MemSlice;
+use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, Outcome};
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
@@ -31,14 +31,14 @@ use units::{Span, TimeNs};
 const IN_PLACE_MAX_BYTES: u64 = 1 << 16;
 
 /// See the module.
-pub(super) struct Group {
+pub(super) struct Job {
     pub id: GroupId,
     /// The job's name.
     pub name: String,
     pub session: Session,
     pub metrics: JobMetrics,
-    pub watch: Watch,
-    memory: Memory,
+    pub watch: StragglerMonitor,
+    memory: BufferTable,
     ranks: Ranks,
     leases: BTreeMap<LeaseId, (Sequence, CancellationToken)>,
     /// Ranks shown as awaited.
@@ -46,9 +46,9 @@ pub(super) struct Group {
     /// The collective whose waiting is being told, and when to tell of it next.
     waiting: Option<(Sequence, TimeNs)>,
     /// A job may fail as many collectives, and end as many epochs, as it likes.
-    failures: Seldom,
-    epochs: Seldom,
-    comings: Seldom,
+    failures: LogThrottle,
+    epochs: LogThrottle,
+    comings: LogThrottle,
 }
 
 /// Lines of a kind that a job's ranks can cause as often as they like, in ten seconds.
@@ -64,9 +64,14 @@ pub(super) struct Shared {
     pub events: EventSender,
 }
 
-impl Group {
-    pub fn new(name: String, session: Session, metrics: JobMetrics, watch: Watch) -> Self {
-        let memory = Memory::new(metrics.mapped.clone());
+impl Job {
+    pub fn new(
+        name: String,
+        session: Session,
+        metrics: JobMetrics,
+        watch: StragglerMonitor,
+    ) -> Self {
+        let memory = BufferTable::new(metrics.mapped.clone());
         Self {
             id: GroupId::of(&name),
             name,
@@ -78,9 +83,9 @@ impl Group {
             leases: BTreeMap::new(),
             awaited: BTreeSet::new(),
             waiting: None,
-            failures: Seldom::default(),
-            epochs: Seldom::said(LINES_MAX),
-            comings: Seldom::said(LINES_MAX),
+            failures: LogThrottle::default(),
+            epochs: LogThrottle::lines(LINES_MAX),
+            comings: LogThrottle::lines(LINES_MAX),
         }
     }
 
@@ -257,13 +262,13 @@ impl Group {
         let (group, events) = (self.id, shared.events.clone());
         let (done, planned) = oneshot::channel();
         let as_found = Arc::clone(&fabric);
-        let planning = shared.host.aside(Box::new(move || {
+        let planning = shared.host.run_blocking(Box::new(move || {
             let _ = done.send(plan::plan(&as_found).ok());
         }));
         shared.host.spawn(Box::pin(async move {
             let event = match planning.await {
                 Ok(()) => Event::Planned(group, fabric, planned.await.ok().flatten()),
-                Err(JobPanicked) => Event::JobPanicked,
+                Err(TaskPanicked) => Event::TaskPanicked,
             };
             let _ = events.send(event).await;
         }));
@@ -322,7 +327,7 @@ impl Group {
     }
 
     /// `bytes` are what it reads.
-    fn compute(&mut self, shared: &Shared, job: JobId, bytes: u64, work: crate::host::Job) {
+    fn compute(&mut self, shared: &Shared, job: JobId, bytes: u64, work: crate::host::Task) {
         if bytes <= IN_PLACE_MAX_BYTES {
             work();
             return self.session.handle_job_done(job, shared.host.now());
@@ -331,8 +336,8 @@ impl Group {
         let (group, events) = (self.id, shared.events.clone());
         shared.host.spawn(Box::pin(async move {
             let event = match done.await {
-                Ok(()) => Event::JobDone(group, job),
-                Err(JobPanicked) => Event::JobPanicked,
+                Ok(()) => Event::TaskDone(group, job),
+                Err(TaskPanicked) => Event::TaskPanicked,
             };
             let _ = events.send(event).await;
         }));

@@ -1,11 +1,12 @@
 //! Who speaks for which rank, and how much of each job's memory is mapped for it.
 
-use super::arena::Arena;
-use super::server::Job;
+use super::job::JobSpec;
 use crate::host::Host;
+use crate::memory::arena::Arena;
+use crate::sync::lock;
 use hier_collectives::ids::{GroupId, RankId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 use units::Span;
 
@@ -15,7 +16,7 @@ const HANDOVER_PATIENCE: Span = Span::from_secs(2);
 
 /// The places of all jobs.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Attachments {
     taken: Mutex<Taken>,
     /// Some rank left.
     left: Notify,
@@ -32,14 +33,14 @@ struct Taken {
 /// A rank that is spoken for, and its share of the job's memory. The rank is free again when this
 /// is dropped, the memory when nothing has it mapped any more.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct RankReservation {
+    places: Arc<Attachments>,
     pub(super) group: GroupId,
     pub(super) rank: RankId,
     arena: Option<Weak<Arena>>,
 }
 
-impl Places {
+impl Attachments {
     /// Waits for who spoke for a rank, but not long.
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
         let deadline = host.now() + HANDOVER_PATIENCE;
@@ -59,10 +60,10 @@ impl Places {
     /// Takes a rank's place, and some of its job's memory; or why not.
     pub(super) fn take(
         self: &Arc<Self>,
-        job: &Job,
+        job: &JobSpec,
         rank: RankId,
         bytes: u64,
-    ) -> Result<Place, String> {
+    ) -> Result<RankReservation, String> {
         let mut taken = lock(&self.taken);
         let group = job.group();
         if taken.ranks.contains_key(&(group, rank)) {
@@ -70,13 +71,13 @@ impl Places {
         }
         let used = taken.used_by_others(group, rank);
         if used.saturating_add(bytes) > job.memory.get() {
-            let Job { name, memory, .. } = job;
+            let JobSpec { name, memory, .. } = job;
             return Err(format!(
                 "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
             ));
         }
         taken.ranks.insert((group, rank), bytes);
-        Ok(Place { places: Arc::clone(self), group, rank, arena: None })
+        Ok(RankReservation { places: Arc::clone(self), group, rank, arena: None })
     }
 }
 
@@ -93,14 +94,14 @@ impl Taken {
     }
 }
 
-impl Place {
+impl RankReservation {
     /// The memory that its rank brought is mapped.
     pub(super) fn holds(&mut self, arena: &Arc<Arena>) {
         self.arena = Some(Arc::downgrade(arena));
     }
 }
 
-impl Drop for Place {
+impl Drop for RankReservation {
     fn drop(&mut self) {
         let mut taken = lock(&self.places.taken);
         let bytes = taken.ranks.remove(&(self.group, self.rank));
@@ -112,10 +113,6 @@ impl Drop for Place {
     }
 }
 
-fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +121,11 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    fn attach(places: &Arc<Places>, job: &Job, rank: u32) -> Result<(Place, Arc<Arena>), String> {
+    fn attach(
+        places: &Arc<Attachments>,
+        job: &JobSpec,
+        rank: u32,
+    ) -> Result<(RankReservation, Arc<Arena>), String> {
         let mut place = places.take(job, RankId(rank), PAGE)?;
         let arena = Arena::anonymous(PAGE).expect("a page");
         place.holds(&arena);
@@ -133,8 +134,8 @@ mod tests {
 
     #[test]
     fn what_a_rank_left_behind_counts_for_as_long_as_it_is_mapped() {
-        let places = Arc::new(Places::default());
-        let job = |name: &str| Job {
+        let places = Arc::new(Attachments::default());
+        let job = |name: &str| JobSpec {
             name: name.to_owned(),
             token: Token([7; 32]),
             memory: ByteCount::new(2 * PAGE),

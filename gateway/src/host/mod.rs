@@ -21,12 +21,12 @@ use units::TimeNs;
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Work that occupies a core for a while.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub type Task = Box<dyn FnOnce() + Send>;
 
 /// A job that panicked: a bug of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job panicked")]
-pub struct JobPanicked;
+pub struct TaskPanicked;
 
 /// A lane's thread, where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +64,10 @@ pub trait Host: Send + Sync + 'static {
 
     /// Runs a job where it holds up nobody's packets. What a job that panicked should have
     /// written is not there.
-    fn compute(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>>;
+    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
     /// Runs a job that may take seconds, where it holds up none that is computed.
-    fn aside(&self, job: Job) -> BoxFuture<Result<(), JobPanicked>>;
+    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
     /// A datagram socket on `address`, with buffers of `buffer_bytes` each way if the system
     /// grants them. Called on the executor that will use it.

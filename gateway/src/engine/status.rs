@@ -1,7 +1,7 @@
 //! What the engine shows of itself.
 
 use super::Engine;
-use super::group::Group;
+use super::job::Job;
 use crate::observe::status::{
     CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
     PeerStatus, PlanStatus, RankStatus, Status,
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    fn job(&self, group: &Group, seen: &SessionStatus) -> JobStatus {
+    fn job(&self, group: &Job, seen: &SessionStatus) -> JobStatus {
         let now = self.shared.host.now();
         let shown = seen.collectives.iter().filter(|c| c.state != "failed");
         let speeds: BTreeMap<RankId, f64> = group.watch.pace.speeds().collect();
