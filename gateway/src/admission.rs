@@ -1,85 +1,90 @@
-//! What strangers may cost: a place each while they prove who they are, and a line of log now
-//! and then.
+//! Admission control for connections that have not authenticated yet.
+//!
+//! The local plane, the handshakes of a lane and the status server each own one
+//! [`AdmissionControl`]. A connection takes a slot before it has proved anything. It gives the slot
+//! back once it is authenticated. Callers may be on any thread.
 
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
-/// Places for connections that have not proved anything yet. Nobody waits for one: once all
-/// are taken, the oldest of whoever has most of them gives way, so that those who come, say
-/// who they are and go on are not kept out by those who only come.
+/// Slots for unauthenticated connections. Taking a slot never waits: when all are taken, the source
+/// with the most slots loses its oldest. So sources that authenticate quickly are not kept out by
+/// sources that only connect.
 #[derive(Debug)]
-pub(crate) struct AdmissionControl<W> {
+pub(crate) struct AdmissionControl<S> {
     max: usize,
-    table: Mutex<Table<W>>,
+    slots: Mutex<Slots<S>>,
 }
 
 #[derive(Debug)]
-struct Table<W> {
+struct Slots<S> {
     next: u64,
-    taken: BTreeMap<u64, (W, CancellationToken)>,
+    /// The source of each taken slot, and the token that revokes it; lower numbers are older.
+    taken: BTreeMap<u64, (S, CancellationToken)>,
 }
 
-/// A place, given back when dropped.
+/// A slot of one connection, freed when dropped.
 #[derive(Debug)]
-pub(crate) struct AdmissionSlot<W: Ord + Clone> {
-    seats: Arc<AdmissionControl<W>>,
+pub(crate) struct AdmissionSlot<S: Ord + Clone> {
+    control: Arc<AdmissionControl<S>>,
     number: u64,
-    lost: CancellationToken,
+    revoked: CancellationToken,
 }
 
-impl<W: Ord + Clone> AdmissionControl<W> {
-    /// As many places.
+impl<S: Ord + Clone> AdmissionControl<S> {
+    /// Makes `max` free slots.
     pub fn new(max: usize) -> Arc<Self> {
-        let table = Mutex::new(Table { next: 0, taken: BTreeMap::new() });
-        Arc::new(Self { max, table })
+        let slots = Mutex::new(Slots { next: 0, taken: BTreeMap::new() });
+        Arc::new(Self { max, slots })
     }
 
-    /// A place for `who`, now.
-    pub fn take(self: &Arc<Self>, who: W) -> AdmissionSlot<W> {
-        let mut table = lock(&self.table);
-        if table.taken.len() >= self.max {
-            let oldest = oldest_of_the_most(&table.taken, &who);
-            if let Some((_, lost)) = oldest.and_then(|number| table.taken.remove(&number)) {
-                lost.cancel();
+    /// Takes a slot for a connection of `source`; revokes another slot if none is free.
+    pub fn take(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
+        let mut slots = lock(&self.slots);
+        if slots.taken.len() >= self.max {
+            let oldest = oldest_of_largest_source(&slots.taken, &source);
+            if let Some((_, revoked)) = oldest.and_then(|number| slots.taken.remove(&number)) {
+                revoked.cancel();
             }
         }
-        let (number, lost) = (table.next, CancellationToken::new());
-        table.next += 1;
-        table.taken.insert(number, (who, lost.clone()));
-        AdmissionSlot { seats: Arc::clone(self), number, lost }
+        let (number, revoked) = (slots.next, CancellationToken::new());
+        slots.next += 1;
+        slots.taken.insert(number, (source, revoked.clone()));
+        AdmissionSlot { control: Arc::clone(self), number, revoked }
     }
 
-    /// Whether half of the places or more are taken.
+    /// Whether at least half of the slots are taken.
     pub fn is_half_full(&self) -> bool {
-        2 * lock(&self.table).taken.len() >= self.max
+        2 * lock(&self.slots).taken.len() >= self.max
     }
 }
 
-/// The newcomer counts, so that with equal shares it is its own that gives way.
-fn oldest_of_the_most<W: Ord>(
-    taken: &BTreeMap<u64, (W, CancellationToken)>,
-    newcomer: &W,
+/// Finds the oldest slot of the source that has the most. The newcomer counts, so that with equal
+/// shares its own source loses a slot.
+fn oldest_of_largest_source<S: Ord>(
+    taken: &BTreeMap<u64, (S, CancellationToken)>,
+    newcomer: &S,
 ) -> Option<u64> {
     let mut counts = BTreeMap::from([(newcomer, 1)]);
-    for (who, _) in taken.values() {
-        *counts.entry(who).or_insert(0) += 1;
+    for (source, _) in taken.values() {
+        *counts.entry(source).or_insert(0) += 1;
     }
     let most = counts.values().max().copied()?;
-    taken.iter().find(|(_, (who, _))| counts[who] == most).map(|(number, _)| *number)
+    taken.iter().find(|(_, (source, _))| counts[source] == most).map(|(number, _)| *number)
 }
 
-impl<W: Ord + Clone> AdmissionSlot<W> {
-    /// Completes when the place went to somebody else.
-    pub async fn lost(&self) {
-        self.lost.cancelled().await;
+impl<S: Ord + Clone> AdmissionSlot<S> {
+    /// Completes when another connection has taken this slot.
+    pub async fn revoked(&self) {
+        self.revoked.cancelled().await;
     }
 }
 
-impl<W: Ord + Clone> Drop for AdmissionSlot<W> {
+impl<S: Ord + Clone> Drop for AdmissionSlot<S> {
     fn drop(&mut self) {
-        lock(&self.seats.table).taken.remove(&self.number);
+        lock(&self.control.slots).taken.remove(&self.number);
     }
 }
 
@@ -88,20 +93,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_most_seats_gives_way_oldest_first() {
-        let seats = AdmissionControl::new(3);
-        assert!(!seats.is_half_full());
-        let one = seats.take("quiet");
-        let crowd = [seats.take("crowd"), seats.take("crowd")];
-        assert!(seats.is_half_full());
-        let next = seats.take("crowd");
-        assert!(crowd[0].lost.is_cancelled());
-        let other = seats.take("late");
-        assert!(crowd[1].lost.is_cancelled() && !next.lost.is_cancelled());
-        // Equal shares: the newcomer's own goes, though another is older.
-        let again = seats.take("crowd");
-        assert!(next.lost.is_cancelled() && !one.lost.is_cancelled());
-        drop((one, other, again));
-        assert!(!seats.is_half_full());
+    fn the_largest_source_loses_its_oldest_slot() {
+        let control = AdmissionControl::new(3);
+        assert!(!control.is_half_full());
+        let quiet = control.take("quiet");
+        let flood = [control.take("flood"), control.take("flood")];
+        assert!(control.is_half_full());
+        let next = control.take("flood");
+        assert!(flood[0].revoked.is_cancelled());
+        let late = control.take("late");
+        assert!(flood[1].revoked.is_cancelled() && !next.revoked.is_cancelled());
+        // Equal shares: the newcomer's own source loses a slot, though another slot is older.
+        let again = control.take("flood");
+        assert!(next.revoked.is_cancelled() && !quiet.revoked.is_cancelled());
+        drop((quiet, late, again));
+        assert!(!control.is_half_full());
     }
 }

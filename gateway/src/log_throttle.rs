@@ -1,57 +1,61 @@
-//! Log lines that others can cause at any rate.
+//! Rate limiting of log lines that a peer, a trainer or a stranger can cause at will.
+//!
+//! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may be
+//! on any thread.
 
 use crate::sync::lock;
 use std::fmt;
 use std::sync::Mutex;
 use units::{Span, TimeNs};
 
-/// Something that others can make happen at any rate, and that is said once in [`PERIOD`], or
-/// so many times.
+/// Lets at most `lines` lines pass in each [`PERIOD`], and counts the others.
 #[derive(Debug)]
 pub(crate) struct LogThrottle {
-    times: u64,
-    said: Mutex<Said>,
+    lines: u64,
+    window: Mutex<Window>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
-    /// When the first was, of those that count.
-    first: Option<TimeNs>,
-    times: u64,
-    unsaid: u64,
+struct Window {
+    /// When the first line of this period was logged.
+    began: Option<TimeNs>,
+    /// Lines logged in this period.
+    logged: u64,
+    /// Lines suppressed since the last one that was logged.
+    suppressed: u64,
 }
 
-/// How often it is logged.
+/// 10 s. One period of a throttle: lines of a flood cannot fill a disk within hours.
 const PERIOD: Span = Span::from_secs(10);
 
-/// How often it was not said since the last time; for the end of the line.
+/// Number of lines suppressed since the last one; shown at the end of a line, or empty for zero.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Suppressed(u64);
 
 impl Default for LogThrottle {
     fn default() -> Self {
-        Self::said(1)
+        Self::lines(1)
     }
 }
 
 impl LogThrottle {
-    /// Something that is said so many times in [`PERIOD`].
-    pub fn lines(times: u64) -> Self {
-        Self { times, said: Mutex::default() }
+    /// Makes a throttle that lets `lines` lines pass in each [`PERIOD`].
+    pub fn lines(lines: u64) -> Self {
+        Self { lines, window: Mutex::default() }
     }
 
-    /// Whether to say it now.
-    pub fn now(&self, now: TimeNs) -> Option<Suppressed> {
-        let mut said = lock(&self.said);
-        if said.first.is_none_or(|first| now.since(first) >= PERIOD) {
-            (said.first, said.times) = (Some(now), 0);
+    /// Returns the suppressed count if a line may be logged at `now`, or counts it as suppressed.
+    pub fn permit(&self, now: TimeNs) -> Option<Suppressed> {
+        let mut window = lock(&self.window);
+        if window.began.is_none_or(|began| now.since(began) >= PERIOD) {
+            (window.began, window.logged) = (Some(now), 0);
         }
-        if said.times == self.times {
-            said.unsaid += 1;
+        if window.logged == self.lines {
+            window.suppressed += 1;
             return None;
         }
-        said.times += 1;
-        Some(Suppressed(std::mem::take(&mut said.unsaid)))
+        window.logged += 1;
+        Some(Suppressed(std::mem::take(&mut window.suppressed)))
     }
 }
 
@@ -69,18 +73,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_many_were_not_said() {
-        let (seldom, start) = (LogThrottle::default(), TimeNs::from_ns(5));
-        assert_eq!(seldom.now(start), Some(Suppressed(0)));
-        assert_eq!(seldom.now(start + Span::from_secs(1)), None);
-        assert_eq!(seldom.now(start + Span::from_secs(9)), None);
-        let said = seldom.now(start + PERIOD);
-        assert_eq!(said, Some(Suppressed(2)));
-        assert!(said.is_some_and(|unsaid| unsaid.to_string().contains("2 more")));
-        let seldom = LogThrottle::lines(2);
-        let told = [0, 1, 2, 9, 10, 11, 12].map(|s| seldom.now(start + Span::from_secs(s)));
-        let (yes, no) = (Some(Suppressed(0)), None);
-        assert_eq!(told[..4], [yes, Some(Suppressed(0)), no, None]);
-        assert_eq!(told[4..], [Some(Suppressed(2)), Some(Suppressed(0)), None]);
+    fn a_line_reports_how_many_were_suppressed() {
+        let (throttle, start) = (LogThrottle::default(), TimeNs::from_ns(5));
+        assert_eq!(throttle.permit(start), Some(Suppressed(0)));
+        assert_eq!(throttle.permit(start + Span::from_secs(1)), None);
+        assert_eq!(throttle.permit(start + Span::from_secs(9)), None);
+        let permitted = throttle.permit(start + PERIOD);
+        assert_eq!(permitted, Some(Suppressed(2)));
+        assert!(permitted.is_some_and(|suppressed| suppressed.to_string().contains("2 more")));
+        let throttle = LogThrottle::lines(2);
+        let seen = [0, 1, 2, 9, 10, 11, 12].map(|s| throttle.permit(start + Span::from_secs(s)));
+        assert_eq!(seen[..4], [Some(Suppressed(0)), Some(Suppressed(0)), None, None]);
+        assert_eq!(seen[4..], [Some(Suppressed(2)), Some(Suppressed(0)), None]);
     }
 }

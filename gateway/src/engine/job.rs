@@ -92,7 +92,7 @@ impl Job {
     pub fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
-                if let Some(unsaid) = self.comings.now(now) {
+                if let Some(unsaid) = self.comings.permit(now) {
                     info!("job {}: rank {rank} attached{unsaid}", self.name);
                 }
                 self.ranks.attach(rank, attachment, events);
@@ -112,7 +112,7 @@ impl Job {
             }
             LocalEvent::Detach { rank, attachment, .. } => {
                 if self.ranks.detach(rank, attachment) {
-                    if let Some(unsaid) = self.comings.now(now) {
+                    if let Some(unsaid) = self.comings.permit(now) {
                         info!("job {}: rank {rank} detached{unsaid}", self.name);
                     }
                     self.session.handle_detach(rank, now);
@@ -357,7 +357,7 @@ impl Job {
         match note {
             Note::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
-                if let Some(unsaid) = self.epochs.now(now) {
+                if let Some(unsaid) = self.epochs.permit(now) {
                     info!(
                         "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan \
                          {plan_hash:016x}{unsaid}"
@@ -371,7 +371,7 @@ impl Job {
                 );
             }
             Note::EpochEnded { epoch, failure } => {
-                if let Some(unsaid) = self.epochs.now(now) {
+                if let Some(unsaid) = self.epochs.permit(now) {
                     warn!("job {name}: epoch {epoch} ended: {failure}{unsaid}");
                 }
             }
@@ -384,7 +384,7 @@ impl Job {
                 let disagreed = failure.code == FailureCode::Disagreement;
                 let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
                 self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
-                if let Some(unsaid) = self.failures.now(now) {
+                if let Some(unsaid) = self.failures.permit(now) {
                     warn!("job {name}: collective {sequence} failed: {failure}{unsaid}");
                 } else {
                     debug!("job {name}: collective {sequence} failed: {failure}");

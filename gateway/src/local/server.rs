@@ -20,7 +20,6 @@ use crate::sync::lock;
 use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +27,7 @@ use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use units::{ByteCount, Span};
+use units::Span;
 
 /// Connections that have not attached yet. One more, and the oldest of the user with the most
 /// gives way. Those that have attached are as many as jobs have ranks.
@@ -215,7 +214,7 @@ impl Server {
             biased;
             () = self.shutdown.cancelled() => return,
             let_in = self.let_in(user, handshake) => let_in,
-            () = seat.lost() => return debug!("a visitor made room for others"),
+            () = seat.revoked() => return debug!("a visitor made room for others"),
             () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
                 return debug!("a visitor did not attach in time");
             }
@@ -263,7 +262,7 @@ impl Server {
     }
 
     async fn refuse(&self, stream: &mut Box<dyn Duplex>, why: String) -> std::io::Result<()> {
-        if let Some(unsaid) = self.refusals.now(self.host.now()) {
+        if let Some(unsaid) = self.refusals.permit(self.host.now()) {
             warn!("a trainer was refused: {why}{unsaid}");
         }
         write_message(stream, &Response::Refused(why).encode()).await

@@ -11,7 +11,7 @@ const SPARE_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct BufferTable {
+pub(crate) struct BufferTable {
     posted: BTreeMap<Buffer, MemSlice>,
     scratch: BTreeMap<ScratchId, MemSlice>,
     /// The longest kept first.

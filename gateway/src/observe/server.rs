@@ -59,7 +59,7 @@ pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
                 biased;
                 // What a client does wrong is nothing to us.
                 _ = tokio::time::timeout(REQUEST_WITHIN, connection) => {}
-                () = seat.lost() => {}
+                () = seat.revoked() => {}
             }
         });
     }

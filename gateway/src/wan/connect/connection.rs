@@ -168,7 +168,7 @@ pub(crate) async fn serve(connected: Connected, refused: &LogThrottle) -> bool {
             let met = tokio::select! {
                 biased;
                 met = met => met,
-                () = seat.lost() => Some(Err(Refusal::Crowded)),
+                () = seat.revoked() => Some(Err(Refusal::Crowded)),
             };
             let Some(met) = met else { return false };
             met
@@ -179,7 +179,7 @@ pub(crate) async fn serve(connected: Connected, refused: &LogThrottle) -> bool {
         Err(refusal) => {
             let why = refusal.to_string();
             connection.close(REFUSED.into(), why.as_bytes());
-            if let Some(unsaid) = refused.now(spec.host.now()) {
+            if let Some(unsaid) = refused.permit(spec.host.now()) {
                 warn!("lane {lane}: refused {from}: {why}{unsaid}");
             }
             if let Origin::Dialled(peer) = origin {

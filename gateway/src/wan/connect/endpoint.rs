@@ -317,7 +317,7 @@ async fn answer(
     let connected = tokio::select! {
         biased;
         connected = connecting => connected.map_err(|error| error.to_string()),
-        () = seat.lost() => Err("it made room for others".to_owned()),
+        () = seat.revoked() => Err("it made room for others".to_owned()),
         () = spec.host.sleep_until(spec.host.now() + HANDSHAKE_PATIENCE) => {
             Err(format!("no handshake within {HANDSHAKE_PATIENCE}"))
         }
@@ -328,7 +328,7 @@ async fn answer(
             serve(Connected { spec, lane, connection, origin }, &guests.refused).await;
         }
         Err(why) => {
-            if let Some(unsaid) = guests.refused.now(spec.host.now()) {
+            if let Some(unsaid) = guests.refused.permit(spec.host.now()) {
                 warn!("lane {lane}: refused a connection from {from}: {why}{unsaid}");
             }
         }
