@@ -5,12 +5,12 @@ use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
 use gateway::wan::link::message::{LinkWord, Word};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use hier_collectives::plan::{Algorithm, Carries, Plan, Tree};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
-use hier_collectives::repair::parity_max;
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
 use units::{BitRate, ByteCount, Fraction, Span, TimeNs};

@@ -4,9 +4,9 @@ use crate::bounds::Bound;
 use gateway::memory::arena::Arena;
 use gateway::wan::link::message::Word;
 use gateway::wan::stream::fec::{self, Arrived};
+use hier_collectives::fec::{SHARD_BYTES, parity_max};
 use hier_collectives::ids::GroupId;
 use hier_collectives::plan::Carries;
-use hier_collectives::repair::{SHARD_BYTES, parity_max};
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 

@@ -1,5 +1,6 @@
 //! What passes between a rank and the session: posts one way, events the other.
 
+use crate::codec::{DecodeError, Reader, put_text, put_u64};
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, Sequence, Step};
 use units::{Span, TimeNs};
@@ -187,5 +188,46 @@ impl std::fmt::Display for FailureCode {
             Self::ShuttingDown => "gateway shutting down (us)",
             Self::GatewayLost => "gateway lost (us)",
         })
+    }
+}
+
+/// Appends a failure: code, text.
+pub fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
+    out.push(failure.code as u8);
+    put_text(out, &failure.text);
+}
+
+/// Appends a committed step, or that there is none.
+pub(crate) fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
+    match committed {
+        None => out.push(0),
+        Some(Committed { step, below }) => {
+            out.push(1);
+            put_u64(out, step.0);
+            put_u64(out, below.0);
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// A committed step, if there is one.
+    pub(crate) fn committed(&mut self) -> Result<Option<Committed>, DecodeError> {
+        if !self.flag()? {
+            return Ok(None);
+        }
+        Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) }))
+    }
+
+    /// A failure.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn failure(&mut self) -> Result<Failure, DecodeError> {
+        let code = FailureCode::from_code(self.u8()?).ok_or(DecodeError::Unknown("failure"))?;
+        let text = self.text()?;
+        if text.len() > Failure::MAX_TEXT_BYTES {
+            return Err(DecodeError::Invalid("text"));
+        }
+        Ok(Failure { code, text })
     }
 }

@@ -30,12 +30,13 @@ pub use commit::COMMITS_MAX;
 pub use deadline::MOVING_EVERY;
 pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
-use crate::descriptor::{Descriptor, Pattern, SizeClass};
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, Step, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{self, Plan, Role};
 use crate::post::{Committed, Failure, FailureCode, Post, RankEvent};
 use crate::routes::Routes;
+use crate::size_class::SizeClass;
 use crate::topology::{Fabric, LinkState};
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use change::Changing;

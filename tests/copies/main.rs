@@ -6,9 +6,9 @@
 mod counted;
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::fec::{SHARD_BYTES, parity_shards};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{Plan, Tree};
-use hier_collectives::repair::{SHARD_BYTES, parity_shards};
 use hier_collectives::shard;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, Shape, ppm, simulate};

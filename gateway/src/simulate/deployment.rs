@@ -89,7 +89,7 @@ impl Deployment {
         let fabric = &self.fabric;
         let lanes = u64::from(plan::lanes(fabric));
         let links = fabric.links().iter().map(|link| {
-            let under_way = 3 * plan::bdp(link).get().min(bytes.get());
+            let under_way = 3 * link.bdp().get().min(bytes.get());
             2 * (under_way + lanes * CONNECTION_BYTES)
         });
         let forecast = self.plan.forecast(fabric, plan::Operation::AllReduce, bytes);

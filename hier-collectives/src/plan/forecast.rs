@@ -1,8 +1,12 @@
 //! What a plan loads, and how long it takes.
 
-use super::{Carries, Operation, PairRates, Phases, Plan, Tree};
+use super::flows::Flows;
+use super::pair_rates::PairRates;
+use super::sizing::ahead_bytes;
+use super::tree::{Carries, Plan, Tree};
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
+use crate::operation::{Operation, Phases};
 use crate::shard::{self, Part};
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
@@ -46,9 +50,6 @@ pub struct GatewayLoad {
     /// The most bytes of other gateways' partials that it holds at once.
     pub held: ByteCount,
 }
-
-/// Payload between gateways, by (from, to).
-pub(super) type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
 
 impl Plan {
     /// What an operation on a buffer of `bytes` bytes loads, and how long it takes.
@@ -95,29 +96,6 @@ impl Plan {
         busiest(fabric, flows, rates) + longest
     }
 
-    pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
-        let mut flows = Flows::new();
-        for (tree, part) in self.trees.iter().zip(parts) {
-            let bytes = part.range.end - part.range.start;
-            let mut add = |from: GatewayId, to: GatewayId| {
-                *flows.entry((from, to)).or_default() += bytes;
-            };
-            let phases = operation.along(tree);
-            for (child, parent) in &tree.parents {
-                if phases.up {
-                    add(*child, *parent);
-                }
-                if phases.down {
-                    add(*parent, *child);
-                }
-            }
-            for one in &tree.crown {
-                tree.crown.iter().filter(|other| *other != one).for_each(|other| add(*one, *other));
-            }
-        }
-        flows
-    }
-
     fn gateways(&self, fabric: &Fabric, parts: &[Part], flows: &Flows) -> Vec<GatewayLoad> {
         let mut loads = vec![GatewayLoad::default(); fabric.gateways().len()];
         let more = |count: &mut ByteCount, bytes| *count = ByteCount::new(count.get() + bytes);
@@ -146,7 +124,7 @@ impl Plan {
             }
         }
         for ((holder, sender), bytes) in waiting {
-            let window = super::ahead_bytes(fabric, holder, sender, self).get();
+            let window = ahead_bytes(fabric, holder, sender, self).get();
             more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
         }
         loads

@@ -1,9 +1,10 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
-use super::{Plan, Tree, ahead_bytes, early_bytes};
-use crate::descriptor::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
+use super::sizing::{ahead_bytes, early_bytes};
+use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
 use crate::shard::CUT_BYTES;
+use crate::size_class::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

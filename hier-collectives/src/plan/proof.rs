@@ -1,6 +1,8 @@
 //! The proof that a plan is one.
 
-use super::{Carries, EXPRESS_MAX, Plan, Tree, trees_max};
+use super::sizing::trees_max;
+use super::tree::{Carries, Plan, Tree};
+use super::trees::express::EXPRESS_MAX;
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;

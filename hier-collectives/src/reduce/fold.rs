@@ -1,8 +1,8 @@
 //! The one loop: operands folded left to right, a block at a time.
 
-use super::Operand;
 use super::element::Element;
 use super::number::{Number, Real};
+use super::operand::Operand;
 use std::mem::MaybeUninit;
 
 /// Bytes of an operand folded at a time when there are more than two. Few, so that all the

@@ -1,8 +1,9 @@
 //! What the session asks of the shell, and how it names memory.
 
-use crate::descriptor::{Dtype, ReduceOp, SizeClass};
+use crate::descriptor::{Dtype, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, RankEvent};
+use crate::size_class::SizeClass;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;

@@ -3,9 +3,10 @@
 use super::LocalRank;
 use super::action::Buffer;
 use super::segment::{Incoming, PartState};
-use crate::descriptor::{Descriptor, Pattern, SizeClass};
+use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::post::{Failure, Timing};
+use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

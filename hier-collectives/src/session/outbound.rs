@@ -2,9 +2,9 @@
 
 use super::segment::{Outgoing, PartState};
 use super::*;
-use crate::descriptor::SizeClass;
+use crate::fec::parity_shards;
 use crate::ids::{SegmentIndex, TreeIndex};
-use crate::repair::parity_shards;
+use crate::size_class::SizeClass;
 use crate::topology::{Link, LinkState};
 use std::ops::Range;
 use units::Fraction;

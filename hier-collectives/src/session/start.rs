@@ -2,11 +2,12 @@
 
 use super::segment::{Incoming, PartState, Task};
 use super::*;
-use crate::descriptor::{Pattern, SizeClass};
+use crate::descriptor::Pattern;
 use crate::ids::{SegmentIndex, TreeIndex};
 use crate::plan::Operation;
 use crate::post::Timing;
 use crate::shard;
+use crate::size_class::SizeClass;
 
 impl Session {
     /// Starts a collective that every local rank has posted.

@@ -1,8 +1,8 @@
 //! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
 
 use crate::fabrics::{Dice, simple, wild};
-use hier_collectives::descriptor::{MEDIUM_BYTES, SizeClass};
 use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, early_bytes};
+use hier_collectives::size_class::{MEDIUM_BYTES, SizeClass};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use units::ByteCount;

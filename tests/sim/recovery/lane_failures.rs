@@ -75,7 +75,7 @@ fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held
             assert_eq!(first, 2 * (128 << 20), "each byte is sent once first");
             // What a lane may hold that is not receipted: its part of two BDP, and a segment.
             let link = &lab.fabric.links()[0];
-            let held = 2 * (plan::bdp(link).get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
+            let held = 2 * (link.bdp().get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
             assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
             let plan = plan::plan(&lab.fabric).expect("a plan");
             let room = plan::early_bytes(&lab.fabric, EAST, WEST, &plan).get();

@@ -4,7 +4,6 @@
 use crate::trace::Trace;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan;
 use scenarios::collectives::batch::{Case, Values, succeeds};
 use scenarios::collectives::quinn_only::{Settings, simulated};
 use scenarios::{Lab, Shape, address, ppm, simulate};
@@ -77,7 +76,7 @@ fn packets_in_flight_are_spread_over_the_lanes() {
     let shape = Shape { loss: ppm(1000), ..Shape::new(1, 1) };
     seconds(&shape, |link| link);
     let checked = trace.check(u64::MAX, u64::from(shape.mtu));
-    let bdp = plan::bdp(&shape.fabric().links()[0]).get();
+    let bdp = shape.fabric().links()[0].bdp().get();
     println!("{checked:?}, BDP {bdp}");
     assert!((bdp / 5..bdp / 2).contains(&checked.in_flight_max), "{checked:?}, BDP {bdp}");
 }

@@ -43,7 +43,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let fabric = row.shape().fabric();
     // As a lane of ours has: its part of what the link carries in 4.25 round trips.
     let lanes = plan::lanes(&fabric);
-    let window = plan::bdp(&fabric.links()[0]).get() * 17 / 4 / u64::from(lanes);
+    let window = fabric.links()[0].bdp().get() * 17 / 4 / u64::from(lanes);
     let (mtu, window) = (Some(payload), Some(window));
     let set = Setting { bytes: BYTES, iterations: ITERATIONS, lanes, mtu, window };
     let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;

@@ -6,8 +6,8 @@ use crate::wan::congestion::min_rtt::Distance;
 use crate::wan::connect::endpoint::{LaneSpec, PeerLink};
 use crate::wan::connect::liveness::{self, Watch};
 use crate::wan::link::policy::ControllerKind;
-use hier_collectives::plan::{self, SEGMENT_BYTES_MAX};
-use hier_collectives::repair::{SHARD_BYTES, parity_max};
+use hier_collectives::fec::{SHARD_BYTES, parity_max};
+use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::topology::Link;
 use quinn::{Connection, VarInt};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Path {
     fn windows_for(&self, carried: &Carried, distance: &Distance, round: Span) -> Windows {
         let farthest = distance.seen().max(distance.rtt());
         let arrives = Link { rate: self.inbound, rtt: farthest, ..self.link.clone() };
-        let bdp = plan::bdp(&arrives).get();
+        let bdp = arrives.bdp().get();
         let stream = stream_bytes(self.segment_bytes);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest = stream_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
@@ -201,7 +201,7 @@ mod tests {
         for (rtt, gigabits) in [(1, 1), (80, 1), (200, 10), (100, 100)] {
             for loss in [0, 10_000_000] {
                 let path = path(Span::from_ms(rtt), gigabits, loss);
-                let (bdp, windows) = (plan::bdp(&path.link).get(), path.windows());
+                let (bdp, windows) = (path.link.bdp().get(), path.windows());
                 let part = bdp / path.lanes;
                 assert!(windows.flight > part * 5 / 4 && windows.repair >= part, "{windows:?}");
                 assert!(windows.send > windows.flight.min(part * 5 / 4 + (1 << 20)));

@@ -198,7 +198,7 @@ fn server_config(
         .migration(true);
     // Who dials from an unknown address may be at the end of the longest link; once it has said
     // who it is, windows and controller are its own.
-    if let Some(peer) = spec.peers.values().max_by_key(|peer| plan::bdp(&peer.link)) {
+    if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link.bdp()) {
         server.transport_config(Arc::new(settings(spec, peer, lengths.to(peer))));
     }
     Ok(server)

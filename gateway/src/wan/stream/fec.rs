@@ -3,7 +3,7 @@
 
 use crate::memory::arena::MemSlice;
 use bytes::Bytes;
-use hier_collectives::repair::{SHARD_BYTES, shards};
+use hier_collectives::fec::{SHARD_BYTES, shards};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
 use std::borrow::Cow;
 

@@ -3,9 +3,9 @@
 
 use crate::memory::arena::MemSlice;
 use crate::wan::pacing::pacer::{FIRST, LAST};
-use hier_collectives::descriptor::SizeClass;
 use hier_collectives::ids::{GroupId, Sequence};
 use hier_collectives::session::{Tail, Turn};
+use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;

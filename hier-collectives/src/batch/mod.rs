@@ -1,0 +1,7 @@
+//! A global batch in whole samples, split among ranks of unequal speed.
+
+mod rebalance;
+mod shares;
+
+pub use rebalance::Split;
+pub use shares::{BATCH_MAX, BatchError, batch_shares, batch_shares_within};

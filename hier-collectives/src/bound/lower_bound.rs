@@ -1,0 +1,139 @@
+//! The least time any algorithm needs.
+
+use super::min_cut;
+use super::payload::payload_rate;
+use super::ports::port_bits;
+use crate::ids::GatewayId;
+use crate::operation::Operation;
+use crate::topology::Fabric;
+use units::{BitRate, ByteCount, Span};
+
+/// T* of an all-reduce of `bytes` over all regions: the greatest of, for each region, the
+/// bytes through its port out plus the farthest delay, the bytes through its port in plus the
+/// nearest delay, and 2(N-1)S over the sum of all ports out, and in; and of the bytes through
+/// the narrowest cut. A region's port is the sum of its gateways', and no more than its links
+/// carry. Zero for one region.
+pub fn all_reduce(fabric: &Fabric, bytes: ByteCount) -> Span {
+    least_time(fabric, Operation::AllReduce, bytes)
+}
+
+/// The least time that any algorithm needs for an operation, as [`all_reduce`] has it. A
+/// reduction takes every region's bytes to one, a broadcast one region's to all, each with
+/// (N-1)S in all; a barrier takes the farthest delay.
+pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
+    let regions = fabric.regions().len();
+    if regions < 2 {
+        return Span::ZERO;
+    }
+    let size = bytes.get() as f64;
+    let region_of = |gateway: GatewayId| usize::from(fabric.gateway(gateway).region.0);
+    let (only_out, only_in) = match operation {
+        Operation::Reduce { to } => (None, Some(region_of(to))),
+        Operation::Broadcast { from } => (Some(region_of(from)), None),
+        Operation::AllReduce | Operation::Barrier => (None, None),
+    };
+    let delays = delays(fabric);
+    let (mut least, mut out_sum, mut in_sum) = (0.0f64, 0.0, 0.0);
+    for (region, away) in delays.iter().enumerate() {
+        let (out, inward) = ports(fabric, region);
+        let others = || (0..regions).filter(|other| *other != region);
+        let emits = only_out.is_none_or(|only| only == region) && only_in != Some(region);
+        let absorbs = only_in.is_none_or(|only| only == region) && only_out != Some(region);
+        if emits {
+            let far = others().filter(|other| only_in.is_none_or(|only| only == *other));
+            let far = far.map(|other| away[other]).max().unwrap_or(0);
+            least = least.max(size / out + seconds(far));
+        }
+        if absorbs {
+            let near = others().filter(|other| only_out.is_none_or(|only| only == *other));
+            let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
+            least = least.max(size / inward + seconds(near));
+        }
+        (out_sum, in_sum) = (out_sum + out, in_sum + inward);
+    }
+    let ways = if operation.goes_up() && operation.comes_down() { 2.0 } else { 1.0 };
+    let all = ways * (regions as f64 - 1.0) * size;
+    let cut =
+        min_cut::narrowest(fabric, only_out.or(only_in), (only_in.is_none(), only_out.is_none()));
+    let cut = size / payload_rate(cut, fabric.mtu());
+    let seconds = least.max(all / out_sum).max(all / in_sum).max(cut);
+    Span::from_ns((seconds * 1e9).round() as u64)
+}
+
+/// Payload rates out of and into a region.
+fn ports(fabric: &Fabric, region: usize) -> (f64, f64) {
+    let (out, inward, linked) = port_bits(fabric, region);
+    let rate =
+        |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(linked)), fabric.mtu());
+    (rate(out), rate(inward))
+}
+
+/// Least one-way delays between regions in nanoseconds, over relays where that is shorter.
+fn delays(fabric: &Fabric) -> Vec<Vec<u64>> {
+    let regions = fabric.regions().len();
+    let mut delays = vec![vec![u64::MAX; regions]; regions];
+    for link in fabric.links() {
+        let (a, b) = (usize::from(link.a.0), usize::from(link.b.0));
+        (delays[a][b], delays[b][a]) = (link.rtt.ns() / 2, link.rtt.ns() / 2);
+    }
+    for relay in 0..regions {
+        for from in 0..regions {
+            for to in 0..regions {
+                let over = delays[from][relay].saturating_add(delays[relay][to]);
+                delays[from][to] = delays[from][to].min(over);
+            }
+        }
+    }
+    delays
+}
+
+fn seconds(ns: u64) -> f64 {
+    Span::from_ns(ns).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{LinkSpec, RegionSpec, WanPort};
+    use units::Fraction;
+
+    fn fabric(ports: &[u64], rtt_ms: u64) -> Fabric {
+        let rate = BitRate::from_bits_per_second;
+        let region = |(index, bits): (usize, &u64)| {
+            let wan = Some(WanPort { egress: rate(*bits), ingress: rate(*bits) });
+            let gateways = vec![(format!("g{index}"), 1, wan)];
+            RegionSpec { name: format!("r{index}"), speeds: vec![1.0], gateways }
+        };
+        let mut links = Vec::new();
+        for one in 0..ports.len() {
+            for other in one + 1..ports.len() {
+                links.push(LinkSpec {
+                    between: (format!("r{one}"), format!("r{other}")),
+                    rate: rate(ports[one].min(ports[other])),
+                    rtt: Span::from_ms(rtt_ms),
+                    loss: Fraction::default(),
+                });
+            }
+        }
+        let regions = ports.iter().enumerate().map(region).collect();
+        Fabric::new("t", 1500, regions, links).expect("valid")
+    }
+
+    #[test]
+    fn two_regions_need_one_crossing() {
+        let bound = all_reduce(&fabric(&[500_000_000; 2], 80), ByteCount::new(64 << 20));
+        let payload = 62.5e6 * 1433.0 / 1500.0;
+        let want = f64::from(64 << 20) / payload + 0.04;
+        assert!((bound.as_secs_f64() - want).abs() < 1e-6, "{bound}");
+    }
+
+    #[test]
+    fn three_regions_are_bound_by_the_least_port_or_by_the_sum() {
+        let gigabyte = ByteCount::new(1_000_000_000);
+        let share = 1433.0 / 1500.0;
+        let uneven = all_reduce(&fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60), gigabyte);
+        assert!((uneven.as_secs_f64() - (1e9 / (37.5e6 * share) + 0.03)).abs() < 1e-3);
+        let even = all_reduce(&fabric(&[800_000_000; 3], 60), gigabyte);
+        assert!((even.as_secs_f64() - 4e9 / (300e6 * share)).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,10 @@
+//! The lower bound T*: the least time that any algorithm needs.
+
+mod lower_bound;
+mod min_cut;
+mod payload;
+mod ports;
+
+pub use lower_bound::{all_reduce, least_time};
+pub use min_cut::min_cut;
+pub use payload::{PACKET_OVERHEAD_BYTES, payload_rate, payload_share};

@@ -1,0 +1,12 @@
+//! The fields that every message is made of: big-endian numbers, and texts behind their length.
+//!
+//! Messages between gateways ([`crate::wire`]) and messages between trainers and their gateway are
+//! built of these fields. Types of the domain have their own encoding beside their definition.
+
+mod hash;
+mod reader;
+mod writer;
+
+pub use hash::fnv1a;
+pub use reader::{DecodeError, Reader};
+pub use writer::{put_text, put_u16, put_u32, put_u64};

@@ -1,0 +1,36 @@
+//! Payload that a plan sends between gateways.
+
+use super::tree::Plan;
+use crate::ids::GatewayId;
+use crate::operation::Operation;
+use crate::shard::Part;
+use std::collections::BTreeMap;
+
+/// Payload between gateways, by (from, to).
+pub(super) type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
+
+impl Plan {
+    /// The payload of an operation on a buffer of these parts.
+    pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
+        let mut flows = Flows::new();
+        for (tree, part) in self.trees.iter().zip(parts) {
+            let bytes = part.range.end - part.range.start;
+            let mut add = |from: GatewayId, to: GatewayId| {
+                *flows.entry((from, to)).or_default() += bytes;
+            };
+            let phases = operation.along(tree);
+            for (child, parent) in &tree.parents {
+                if phases.up {
+                    add(*child, *parent);
+                }
+                if phases.down {
+                    add(*parent, *child);
+                }
+            }
+            for one in &tree.crown {
+                tree.crown.iter().filter(|other| *other != one).for_each(|other| add(*one, *other));
+            }
+        }
+        flows
+    }
+}

@@ -1,0 +1,126 @@
+//! Plans that know nothing of rates or regions, to show what those that do save.
+//!
+//! Each takes the gateways of the fabric in order; a fabric in which every rank has a gateway of
+//! its own makes them the flat algorithms over all ranks.
+
+use crate::ids::GatewayId;
+use crate::plan::sizing::segment_bytes;
+use crate::plan::tree::{Algorithm, Carries, Plan, Tree};
+use crate::topology::Fabric;
+use units::ByteCount;
+
+/// Each gateway owns an equal share, reduces it and sends it to all others.
+pub fn even(fabric: &Fabric) -> Plan {
+    let trees = roots(fabric).map(|root| tree(fabric, root, |_| root)).collect();
+    plan(fabric, Algorithm::Direct, "a control: direct exchange of equal shares", trees)
+}
+
+/// A ring: each gateway owns an equal share, to which every other one adds its own on the way
+/// round. Results go round the other way, so that both directions of a link are used; each
+/// gateway sends as much as in a ring that goes one way.
+pub fn ring(fabric: &Fabric) -> Plan {
+    let all = gateways(fabric);
+    let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
+    let trees = roots(fabric).map(|root| tree(fabric, root, next)).collect();
+    plan(fabric, Algorithm::Relay, "a control: a ring over all gateways", trees)
+}
+
+/// Recursive halving and doubling, the nearest first, as far as the largest power of two goes;
+/// each gateway beyond that hands all it has to one of the others and gets all back.
+pub fn halving_doubling(fabric: &Fabric) -> Plan {
+    let power = 1 << gateways(fabric).max(1).ilog2();
+    let trees = roots(fabric).take(usize::from(power)).map(|root| {
+        let parent = |id: GatewayId| {
+            let apart = id.0 ^ root.0;
+            match id.0 < power {
+                true => GatewayId(id.0 ^ (apart & apart.wrapping_neg())),
+                false => GatewayId(id.0 - power),
+            }
+        };
+        tree(fabric, root, parent)
+    });
+    let trees = trees.collect();
+    plan(fabric, Algorithm::Relay, "a control: recursive halving and doubling", trees)
+}
+
+fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
+    let (reason, segment) = (reason.to_owned(), segment_bytes(fabric));
+    Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
+}
+
+fn tree(fabric: &Fabric, root: GatewayId, parent: impl Fn(GatewayId) -> GatewayId) -> Tree {
+    let others = fabric.gateway_ids().filter(|id| *id != root);
+    let parents = others.map(|id| (id, parent(id))).collect();
+    Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
+}
+
+fn roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {
+    fabric.gateway_ids()
+}
+
+fn gateways(fabric: &Fabric) -> u16 {
+    u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Operation;
+    use crate::topology::{LinkSpec, RegionSpec, WanPort};
+    use units::{BitRate, Fraction, Span};
+
+    fn flat(ranks: usize) -> Fabric {
+        let rate = BitRate::from_bits_per_second(1_000_000_000);
+        let wan = Some(WanPort { egress: rate, ingress: rate });
+        let region = |index: usize| RegionSpec {
+            name: format!("r{index:02}"),
+            speeds: vec![1.0],
+            gateways: vec![(format!("g{index:02}"), 1, wan)],
+        };
+        let pairs = (0..ranks).flat_map(|one| (one + 1..ranks).map(move |other| (one, other)));
+        let link = |(one, other): (usize, usize)| LinkSpec {
+            between: (format!("r{one:02}"), format!("r{other:02}")),
+            rate,
+            rtt: Span::from_ms(1),
+            loss: Fraction::default(),
+        };
+        let regions = (0..ranks).map(region).collect();
+        Fabric::new("flat", 1500, regions, pairs.map(link).collect()).expect("valid")
+    }
+
+    #[test]
+    fn controls_are_proven_and_send_what_they_are_known_for() {
+        for ranks in 2..20 {
+            let fabric = flat(ranks);
+            let size = 1 << 30;
+            for (plan, even) in
+                [(even(&fabric), true), (ring(&fabric), true), (halving_doubling(&fabric), false)]
+            {
+                let all = gateways(&fabric);
+                assert_eq!(plan.prove(all), Ok(()), "{ranks} ranks: {}", plan.reason);
+                let forecast = plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(size));
+                let outs = forecast.gateways.iter().map(|load| load.wan_out.get());
+                let all: u64 = outs.clone().sum();
+                assert_eq!(all, 2 * (ranks as u64 - 1) * size, "{ranks} ranks: {}", plan.reason);
+                let each = 2.0 * (1.0 - 1.0 / ranks as f64) * size as f64;
+                let alike = outs.clone().all(|out| (out as f64 / each - 1.0).abs() < 1e-6);
+                assert_eq!(alike, even || ranks.is_power_of_two(), "{ranks}: {}", plan.reason);
+            }
+        }
+    }
+
+    #[test]
+    fn halving_takes_a_hop_for_each_bit() {
+        let plan = halving_doubling(&flat(8));
+        for tree in &plan.trees {
+            for start in (0..8).map(GatewayId) {
+                let mut at = start;
+                let mut hops = 0;
+                while let Some(parent) = tree.parents.get(&at) {
+                    (at, hops) = (*parent, hops + 1);
+                }
+                assert_eq!(hops, (start.0 ^ tree.crown[0].0).count_ones());
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! From trees over regions to trees over gateways.
+
+use super::region_tree::Hanging;
+use crate::ids::GatewayId;
+use crate::plan::capacity::{both_ways, region_id};
+use crate::plan::tree::{Carries, Tree};
+use crate::topology::Fabric;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Trees over regions for a part of a buffer: one, or one for partials and one for results that are
+/// held at the same region.
+#[derive(Debug, Clone)]
+pub(in crate::plan) struct Exchange {
+    pub partials: Hanging,
+    pub results: Option<Hanging>,
+}
+
+impl Exchange {
+    /// One tree for both.
+    pub fn one(hanging: Hanging) -> Self {
+        Self { partials: hanging, results: None }
+    }
+
+    /// What a region has to carry, in parts' messages, the more of in and out.
+    fn degree(&self, region: usize) -> u64 {
+        let results = self.results.as_ref().map_or(0, |results| results.degree(region));
+        self.partials.degree(region).max(results)
+    }
+}
+
+/// The parts that all shares together have: fine enough that rounding costs no more than a
+/// thousandth.
+pub(in crate::plan) const SHARES: u64 = 1 << 20;
+
+/// Whole shares in proportion to `weights`, adding up to [`SHARES`]; by largest remainder,
+/// ties to the first.
+pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
+    let total: f64 = weights.iter().sum();
+    let quotas: Vec<f64> = weights.iter().map(|weight| weight / total * SHARES as f64).collect();
+    let mut shares: Vec<u64> = quotas.iter().map(|quota| *quota as u64).collect();
+    let left = SHARES.saturating_sub(shares.iter().sum());
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|a, b| quotas[*b].fract().total_cmp(&quotas[*a].fract()).then(a.cmp(b)));
+    let more = order.into_iter().cycle().take(usize::try_from(left).unwrap_or(0));
+    more.for_each(|index| shares[index] += 1);
+    shares
+}
+
+/// Puts regions' trees on gateways. In each region every gateway with a port gets a run of the
+/// trees, so that what each carries is in proportion to its port; a tree is cut where, in some
+/// region, one gateway's run ends. The region's other gateways hang below the one that
+/// exchanges.
+pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(Exchange, u64)]) -> Vec<Tree> {
+    let runs: Vec<Vec<(u64, GatewayId)>> =
+        (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
+    let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
+    let mut spread = Vec::new();
+    let mut start = 0;
+    for (Exchange { partials, results }, share) in trees {
+        let end = start + share;
+        cuts.extend([start, end]);
+        let within: Vec<u64> = cuts.range(start..=end).copied().collect();
+        for piece in within.windows(2) {
+            let speaker = |region: usize| {
+                let before = runs[region].partition_point(|(at, _)| *at <= piece[0]);
+                runs[region][before.max(1) - 1].1
+            };
+            let share = piece[1] - piece[0];
+            let carries = if results.is_some() { Carries::Partials } else { Carries::Both };
+            spread.push(on_gateways(fabric, partials, (share, carries), speaker));
+            let results = results.iter();
+            let results =
+                results.map(|r| on_gateways(fabric, r, (share, Carries::Results), speaker));
+            spread.extend(results);
+        }
+        start = end;
+    }
+    spread
+}
+
+/// A tree for whole buffers: each region's widest port exchanges.
+pub(in crate::plan) fn on_widest(fabric: &Fabric, hanging: &Hanging) -> Tree {
+    let widest = |region: usize| {
+        let ports = ports_of(fabric, region);
+        ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
+    };
+    on_gateways(fabric, hanging, (0, Carries::Both), widest)
+}
+
+/// One region without neighbours: every gateway owns the same share.
+pub(in crate::plan) fn one_region(fabric: &Fabric) -> Vec<Tree> {
+    let tree = |root: GatewayId| {
+        let others = fabric.gateway_ids().filter(|id| *id != root);
+        let parents = others.map(|id| (id, root)).collect();
+        Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
+    };
+    fabric.gateway_ids().map(tree).collect()
+}
+
+/// A region's gateways with a port, and what it carries in both directions.
+fn ports_of(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
+    let gateways = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
+    let port = |id: GatewayId| Some((id, both_ways(fabric.gateway(id).wan?).bits_per_second()));
+    gateways.filter_map(port).collect()
+}
+
+/// From which share on which gateway of a region exchanges.
+fn region_runs(fabric: &Fabric, region: usize, trees: &[(Exchange, u64)]) -> Vec<(u64, GatewayId)> {
+    let ports = ports_of(fabric, region);
+    let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
+    let load = |(exchange, share): &(Exchange, u64)| u128::from(exchange.degree(region) * share);
+    let all_load: u128 = trees.iter().map(load).sum();
+    let mut runs = Vec::new();
+    let (mut tree, mut start, mut loaded, mut before) = (0, 0u64, 0u128, 0u128);
+    for (id, rate) in ports {
+        // The first tree that reaches beyond what the earlier gateways carry.
+        let wanted = all_load * before / all_ports.max(1);
+        while tree + 1 < trees.len() && loaded + load(&trees[tree]) <= wanted {
+            loaded += load(&trees[tree]);
+            start += trees[tree].1;
+            tree += 1;
+        }
+        let degree = u128::from(trees[tree].0.degree(region).max(1));
+        let offset = u64::try_from((wanted - loaded) / degree).unwrap_or(0);
+        runs.push((start + offset.min(trees[tree].1), id));
+        before += u128::from(rate);
+    }
+    runs
+}
+
+fn on_gateways(
+    fabric: &Fabric,
+    hanging: &Hanging,
+    (share, carries): (u64, Carries),
+    speaker: impl Fn(usize) -> GatewayId,
+) -> Tree {
+    let mut parents = BTreeMap::new();
+    for region in 0..fabric.regions().len() {
+        let speaks = speaker(region);
+        let others = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
+        parents.extend(others.filter(|id| *id != speaks).map(|id| (id, speaks)));
+        if let Some(above) = hanging.parents[region] {
+            parents.insert(speaks, speaker(above));
+        }
+    }
+    let crown = hanging.crown.iter().map(|region| speaker(*region)).collect();
+    Tree { share, carries, crown, parents }
+}

@@ -1,0 +1,335 @@
+//! Weighted trees that together fill ports and pairs.
+//!
+//! The most that trees can carry is a linear program with a variable for each tree. Its dual
+//! has prices for ports and pairs, so that every tree costs at least one; the cheapest tree is
+//! a minimum spanning tree. So trees are found by pricing, until the prices prove that no
+//! others carry noticeably more.
+
+use super::region_tree::{Shape, grow};
+use crate::plan::capacity::Capacity;
+use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
+use std::collections::BTreeSet;
+
+/// Trees and the rate that each carries.
+#[derive(Debug, Clone)]
+pub(in crate::plan) struct Packing {
+    /// The trees and their rates, in payload bytes per second.
+    pub trees: Vec<(Shape, f64)>,
+    /// The sum of their rates.
+    pub rate: f64,
+    /// What no packing exceeds.
+    pub limit: f64,
+}
+
+/// How far from the best a packing may end: what is left is not worth more trees.
+const GAP: f64 = 0.001;
+
+/// What shallowness may cost in rate, in all.
+const BIAS: f64 = 0.001;
+
+/// Rounds of pricing, far above what was ever needed.
+const ROUNDS_MAX: usize = 400;
+
+/// Trees taken from one round of pricing.
+const TREES_PER_ROUND: usize = 16;
+
+/// Limits above which pricing takes seconds: then trees are spread by load instead.
+const PRICED_LIMITS_MAX: usize = 160;
+
+/// Trees of a packing that is spread by load.
+pub(in crate::plan) const SPREAD_TREES: usize = 256;
+
+/// Packs trees of any shape.
+pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
+    let limits = Limits::of(capacity);
+    let (pool, limit) = if limits.count() > PRICED_LIMITS_MAX {
+        (limits.spread(), limits.unit)
+    } else {
+        limits.price()
+    };
+    limits.weigh(pool, limit)
+}
+
+/// Packs these trees only.
+pub(in crate::plan) fn pack_these(capacity: &Capacity, pool: Vec<Shape>) -> Packing {
+    let limits = Limits::of(capacity);
+    let limit = limits.unit;
+    limits.weigh(pool, limit)
+}
+
+/// What can be full, in units of a rate that nothing exceeds.
+struct Limits<'a> {
+    capacity: &'a Capacity,
+    unit: f64,
+    ports: Vec<usize>,
+    pairs: Vec<(usize, usize)>,
+}
+
+/// A price for each limit.
+#[derive(Debug, Clone)]
+struct Prices {
+    ports: Vec<f64>,
+    pairs: Vec<f64>,
+}
+
+impl<'a> Limits<'a> {
+    fn of(capacity: &'a Capacity) -> Self {
+        let (ports, pairs) = (capacity.narrow_ports(), capacity.narrow_pairs());
+        Self { capacity, unit: capacity.rate_limit(), ports, pairs }
+    }
+
+    fn count(&self) -> usize {
+        self.ports.len() + self.pairs.len()
+    }
+
+    fn port(&self, region: usize) -> f64 {
+        self.capacity.ports[region] / self.unit
+    }
+
+    fn pair(&self, (a, b): (usize, usize)) -> f64 {
+        self.capacity.pair(a, b) / self.unit
+    }
+
+    /// The rates of these trees that add up to the most, shallow trees first.
+    fn weigh(&self, pool: Vec<Shape>, limit: f64) -> Packing {
+        let latencies: Vec<u64> =
+            pool.iter().map(|shape| shape.held(self.capacity).latency_ns).collect();
+        let longest = latencies.iter().copied().max().unwrap_or(0).max(1) as f64;
+        let mut problem = Problem::new(OptimizationDirection::Maximize);
+        let gain = |latency: &u64| 1.0 - BIAS * (*latency as f64 / longest);
+        let weights: Vec<Variable> = latencies
+            .iter()
+            .map(|latency| problem.add_var(gain(latency), (0.0, f64::INFINITY)))
+            .collect();
+        let degrees: Vec<Vec<u32>> = pool.iter().map(Shape::degrees).collect();
+        for &region in &self.ports {
+            let load = weights.iter().zip(&degrees);
+            let load: Vec<_> = load.map(|(w, degree)| (*w, f64::from(degree[region]))).collect();
+            problem.add_constraint(load, ComparisonOp::Le, self.port(region));
+        }
+        for pair in &self.pairs {
+            let through = weights.iter().zip(&pool);
+            let through = through.filter(|(_, shape)| shape.edges().binary_search(pair).is_ok());
+            let load: Vec<_> = through.map(|(weight, _)| (*weight, 1.0)).collect();
+            if !load.is_empty() {
+                problem.add_constraint(load, ComparisonOp::Le, self.pair(*pair));
+            }
+        }
+        let solution = solve(&problem);
+        let value = |(weight, shape): (&Variable, Shape)| {
+            (shape, solution.as_ref().map_or(0.0, |solution| solution.var_value(*weight)))
+        };
+        let trees: Vec<(Shape, f64)> = weights.iter().zip(pool).map(value).collect();
+        self.scaled(trees, limit)
+    }
+
+    /// Leaves out what carries next to nothing, and scales the rest to what the limits allow.
+    fn scaled(&self, mut trees: Vec<(Shape, f64)>, limit: f64) -> Packing {
+        if trees.iter().all(|(_, weight)| *weight <= 1e-9) {
+            // The solver gave up: one tree alone is right, if slow.
+            trees.truncate(1);
+            trees.iter_mut().for_each(|(_, weight)| *weight = 1.0);
+        }
+        let total: f64 = trees.iter().map(|(_, weight)| weight).sum();
+        trees.retain(|(_, weight)| *weight > 1e-5 * total);
+        let (ports, pairs) = self.loads(trees.iter().map(|(shape, weight)| (shape, *weight)));
+        let ports = self.ports.iter().map(|region| self.port(*region) / ports[*region]);
+        let pairs = self.pairs.iter().zip(pairs).map(|(pair, load)| self.pair(*pair) / load);
+        let scale = self.unit * ports.chain(pairs).fold(f64::INFINITY, f64::min);
+        trees.iter_mut().for_each(|(_, weight)| *weight *= scale);
+        let rate = trees.iter().map(|(_, weight)| weight).sum();
+        Packing { trees, rate, limit }
+    }
+
+    /// What trees of these weights load: ports by region, pairs in our order.
+    fn loads<'b>(&self, trees: impl Iterator<Item = (&'b Shape, f64)>) -> (Vec<f64>, Vec<f64>) {
+        let regions = self.capacity.regions();
+        let (mut ports, mut all) = (vec![0.0; regions], vec![0.0; regions * regions]);
+        for (shape, weight) in trees {
+            for (a, b) in shape.edges() {
+                ports[*a] += weight;
+                ports[*b] += weight;
+                all[a * regions + b] += weight;
+            }
+        }
+        (ports, self.pairs.iter().map(|(a, b)| all[a * regions + b]).collect())
+    }
+
+    /// Trees found by pricing, and what no trees exceed.
+    fn price(&self) -> (Vec<Shape>, f64) {
+        let mut pool: BTreeSet<Shape> = BTreeSet::new();
+        let mut limit = 1.0f64;
+        let mut current = self.first_prices();
+        let mut best: Option<(f64, Prices)> = None;
+        let mut pull = 0.5;
+        for _ in 0..ROUNDS_MAX {
+            // Half-way to the prices with the best proof: vertices alone jump about.
+            let asked = match &best {
+                Some((_, best)) => current.towards(best, pull),
+                None => current.clone(),
+            };
+            let (found, cheapest) = self.cheap_trees(&asked);
+            let proof = self.cost(&asked) / cheapest;
+            if best.as_ref().is_none_or(|(least, _)| proof < *least) {
+                best = Some((proof, asked.scaled(1.0 / cheapest)));
+                limit = limit.min(proof);
+            }
+            let before = pool.len();
+            let first = pool.is_empty();
+            let new = |shape: &Shape| first || self.price_of(shape, &current) < 1.0 - 1e-7;
+            pool.extend(found.into_iter().filter(new));
+            if pool.len() == before {
+                if pull == 0.0 {
+                    break;
+                }
+                // Nothing there that the current prices do not know: ask with them alone.
+                pull = 0.0;
+                continue;
+            }
+            pull = 0.5;
+            let Some((rate, prices)) = self.best_prices(&pool) else { break };
+            current = prices;
+            if limit <= rate * (1.0 + GAP) {
+                break;
+            }
+        }
+        (pool.into_iter().collect(), limit * self.unit)
+    }
+
+    /// Cheap trees at these prices, the cheapest first, and what the cheapest of all costs.
+    fn cheap_trees(&self, prices: &Prices) -> (Vec<Shape>, f64) {
+        let matrix = self.matrix(prices);
+        let regions = self.capacity.regions();
+        let price = |a: usize, b: usize| matrix[a * regions + b];
+        let cost = |shape: &Shape| shape.edges().iter().map(|(a, b)| price(*a, *b)).sum::<f64>();
+        let cheapest = grow(self.capacity, 0, price, 0.0);
+        let least = cost(&cheapest);
+        let slowest = self.capacity.all_pairs().map(|(a, b)| self.capacity.delay_ns(a, b)).max();
+        let depth = slowest.unwrap_or(0).max(1) as f64 * regions as f64 * 2.0;
+        let grown = (0..regions).map(|root| grow(self.capacity, root, price, BIAS * least / depth));
+        let mut found: Vec<(f64, Shape)> = grown.map(|shape| (cost(&shape), shape)).collect();
+        found.push((least, cheapest));
+        found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+        found.dedup();
+        (found.into_iter().map(|(_, shape)| shape).take(TREES_PER_ROUND).collect(), least)
+    }
+
+    /// Prices at which all trees of the pool cost at least one, and what all limits cost: the
+    /// rate that the pool reaches.
+    fn best_prices(&self, pool: &BTreeSet<Shape>) -> Option<(f64, Prices)> {
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        let mut add = |cost: f64| problem.add_var(cost, (0.0, f64::INFINITY));
+        let ports: Vec<Variable> =
+            self.ports.iter().map(|region| add(self.port(*region))).collect();
+        let pairs: Vec<Variable> = self.pairs.iter().map(|pair| add(self.pair(*pair))).collect();
+        for shape in pool {
+            let degrees = shape.degrees();
+            let at_ports = self.ports.iter().zip(&ports);
+            let at_ports = at_ports.map(|(region, price)| (*price, f64::from(degrees[*region])));
+            let at_pairs = self.pairs.iter().zip(&pairs);
+            let at_pairs = at_pairs.filter(|(pair, _)| shape.edges().binary_search(pair).is_ok());
+            let terms: Vec<_> = at_ports.chain(at_pairs.map(|(_, price)| (*price, 1.0))).collect();
+            problem.add_constraint(terms, ComparisonOp::Ge, 1.0);
+        }
+        let solution = solve(&problem)?;
+        let values = |prices: &[Variable]| {
+            prices.iter().map(|price| solution.var_value(*price).max(0.0)).collect()
+        };
+        let prices = Prices { ports: values(&ports), pairs: values(&pairs) };
+        Some((solution.objective(), prices))
+    }
+
+    /// Trees that each avoid what the earlier ones loaded most. Nothing is proved.
+    fn spread(&self) -> Vec<Shape> {
+        let mut pool = BTreeSet::new();
+        let mut trees: Vec<Shape> = Vec::new();
+        let mut prices = self.first_prices();
+        for round in 0..SPREAD_TREES {
+            let matrix = self.matrix(&prices);
+            let regions = self.capacity.regions();
+            let root = round % regions;
+            let shape = grow(self.capacity, root, |a, b| matrix[a * regions + b], 0.0);
+            trees.push(shape.clone());
+            pool.insert(shape);
+            let (ports, pairs) = self.loads(trees.iter().map(|shape| (shape, 1.0)));
+            let ports: Vec<f64> =
+                self.ports.iter().map(|region| ports[*region] / self.port(*region)).collect();
+            let pairs: Vec<f64> =
+                self.pairs.iter().zip(pairs).map(|(pair, load)| load / self.pair(*pair)).collect();
+            let fullest = ports.iter().chain(&pairs).copied().fold(0.0, f64::max);
+            let steep = |load: &f64| (SPREAD_STEEPNESS * (load / fullest - 1.0)).exp();
+            let first = self.first_prices();
+            let rise = |prices: &[f64], loads: &[f64]| {
+                prices.iter().zip(loads).map(|(price, load)| price * steep(load)).collect()
+            };
+            prices =
+                Prices { ports: rise(&first.ports, &ports), pairs: rise(&first.pairs, &pairs) };
+        }
+        pool.into_iter().collect()
+    }
+
+    /// The price of a byte is what it takes of each limit.
+    fn first_prices(&self) -> Prices {
+        Prices {
+            ports: self.ports.iter().map(|region| 1.0 / self.port(*region)).collect(),
+            pairs: self.pairs.iter().map(|pair| 1.0 / self.pair(*pair)).collect(),
+        }
+    }
+
+    /// What all limits cost.
+    fn cost(&self, prices: &Prices) -> f64 {
+        let ports = self.ports.iter().zip(&prices.ports).map(|(region, p)| self.port(*region) * p);
+        let pairs = self.pairs.iter().zip(&prices.pairs).map(|(pair, p)| self.pair(*pair) * p);
+        ports.chain(pairs).sum()
+    }
+
+    /// What a tree costs.
+    fn price_of(&self, shape: &Shape, prices: &Prices) -> f64 {
+        let degrees = shape.degrees();
+        let ports = self.ports.iter().zip(&prices.ports);
+        let ports = ports.map(|(region, price)| f64::from(degrees[*region]) * price);
+        let pairs = self.pairs.iter().zip(&prices.pairs);
+        let pairs = pairs.filter(|(pair, _)| shape.edges().binary_search(pair).is_ok());
+        ports.chain(pairs.map(|(_, price)| *price)).sum()
+    }
+
+    /// The price of each edge, row by row: its own and that of the ports at its ends.
+    fn matrix(&self, prices: &Prices) -> Vec<f64> {
+        let regions = self.capacity.regions();
+        let mut ends = vec![0.0; regions];
+        self.ports.iter().zip(&prices.ports).for_each(|(region, price)| ends[*region] = *price);
+        let mut matrix = vec![0.0; regions * regions];
+        for a in 0..regions {
+            for b in 0..regions {
+                matrix[a * regions + b] = ends[a] + ends[b];
+            }
+        }
+        for ((a, b), price) in self.pairs.iter().zip(&prices.pairs) {
+            matrix[a * regions + b] += price;
+            matrix[b * regions + a] += price;
+        }
+        matrix
+    }
+}
+
+impl Prices {
+    fn towards(&self, other: &Self, part: f64) -> Self {
+        let mix = |mine: &[f64], theirs: &[f64]| {
+            let both = mine.iter().zip(theirs);
+            both.map(|(mine, theirs)| mine + part * (theirs - mine)).collect()
+        };
+        Self { ports: mix(&self.ports, &other.ports), pairs: mix(&self.pairs, &other.pairs) }
+    }
+
+    fn scaled(&self, factor: f64) -> Self {
+        let times = |prices: &[f64]| prices.iter().map(|price| price * factor).collect();
+        Self { ports: times(&self.ports), pairs: times(&self.pairs) }
+    }
+}
+
+fn solve(problem: &Problem) -> Option<Solution> {
+    problem.solve().ok()?.into_solution().ok()
+}
+
+/// How much dearer than an idle limit the fullest one is, as a power of e.
+const SPREAD_STEEPNESS: f64 = 20.0;

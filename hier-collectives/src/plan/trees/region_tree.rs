@@ -1,0 +1,168 @@
+//! Spanning trees over regions, before gateways are chosen.
+
+use crate::plan::capacity::Capacity;
+
+/// An undirected spanning tree: its edges, each lower region first, ascending. Partials go
+/// one way and results the other, so where it is held does not change what a link carries.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::plan) struct Shape(Vec<(usize, usize)>);
+
+/// A tree with its top.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::plan) struct Hanging {
+    /// The regions at the top, ascending.
+    pub crown: Vec<usize>,
+    /// Each region's parent; `None` for the crown.
+    pub parents: Vec<Option<usize>>,
+    /// From the last post until the last result, for a byte that meets no queue.
+    pub latency_ns: u64,
+}
+
+impl Shape {
+    /// Every region joined to `center`.
+    pub fn star(regions: usize, center: usize) -> Self {
+        let others = (0..regions).filter(|region| *region != center);
+        Self::new(others.map(|other| (center, other)).collect())
+    }
+
+    /// The tree with these edges.
+    pub fn new(edges: Vec<(usize, usize)>) -> Self {
+        let mut edges: Vec<_> = edges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
+        edges.sort_unstable();
+        Self(edges)
+    }
+
+    /// Its edges.
+    pub fn edges(&self) -> &[(usize, usize)] {
+        &self.0
+    }
+
+    /// Edges at each region.
+    pub fn degrees(&self) -> Vec<u32> {
+        let mut degrees = vec![0; self.0.len() + 1];
+        for (a, b) in &self.0 {
+            degrees[*a] += 1;
+            degrees[*b] += 1;
+        }
+        degrees
+    }
+
+    /// The region that all edges meet in, if there is one.
+    pub fn center(&self) -> Option<usize> {
+        let all = self.0.len();
+        self.degrees().iter().position(|degree| usize::try_from(*degree) == Ok(all))
+    }
+
+    /// Held at one region.
+    pub fn held_at(&self, top: usize, capacity: &Capacity) -> Hanging {
+        let (parents, depths) = self.walk(top, capacity);
+        let deepest = depths.into_iter().max().unwrap_or(0);
+        Hanging { crown: vec![top], parents, latency_ns: 2 * deepest }
+    }
+
+    /// Held where results come soonest: at the middle of its longest path, which is a region
+    /// or, where that saves a tenth, two that swap.
+    pub fn held(&self, capacity: &Capacity) -> Hanging {
+        let farthest = |from: usize| {
+            let (parents, depths) = self.walk(from, capacity);
+            let end = (0..depths.len()).max_by_key(|region| depths[*region]).unwrap_or(from);
+            (end, parents, depths)
+        };
+        let (one_end, ..) = farthest(0);
+        let (mut at, parents, depths) = farthest(one_end);
+        let length = depths[at];
+        // Up from the other end until less than half of the path is left.
+        while let Some(next) = parents[at].filter(|next| 2 * depths[*next] >= length) {
+            at = next;
+        }
+        let middle = parents[at].filter(|next| depths[at] + depths[*next] > length).unwrap_or(at);
+        let root = self.held_at(middle, capacity);
+        let Some(other) = parents[at].filter(|_| 2 * depths[at] > length) else { return root };
+        if root.latency_ns * 9 <= length * 10 {
+            return root;
+        }
+        let mut crown = self.held_at(at, capacity);
+        crown.parents[other] = None;
+        crown.crown = vec![at.min(other), at.max(other)];
+        crown.latency_ns = length;
+        crown
+    }
+
+    /// Each region's parent and delay, seen from `top`.
+    fn walk(&self, top: usize, capacity: &Capacity) -> (Vec<Option<usize>>, Vec<u64>) {
+        let regions = self.0.len() + 1;
+        let mut next = vec![Vec::new(); regions];
+        for (a, b) in &self.0 {
+            next[*a].push(*b);
+            next[*b].push(*a);
+        }
+        let (mut parents, mut depths) = (vec![None; regions], vec![0; regions]);
+        let mut open = vec![top];
+        while let Some(at) = open.pop() {
+            let above = parents[at];
+            for &child in next[at].iter().filter(|child| above != Some(**child)) {
+                parents[child] = Some(at);
+                depths[child] = depths[at] + capacity.delay_ns(at, child);
+                open.push(child);
+            }
+        }
+        (parents, depths)
+    }
+}
+
+/// Grows a tree from `root` by the cheapest edge, edges costing `price`. With a `bias`, a price
+/// per nanosecond of delay from the root, it stays shallow where edges cost nearly the same.
+pub(in crate::plan) fn grow(
+    capacity: &Capacity,
+    root: usize,
+    price: impl Fn(usize, usize) -> f64,
+    bias: f64,
+) -> Shape {
+    let regions = capacity.regions();
+    let mut inside = vec![false; regions];
+    let mut depths = vec![0.0; regions];
+    let mut nearest = vec![(f64::INFINITY, root); regions];
+    let mut edges = Vec::with_capacity(regions);
+    let mut last = root;
+    inside[root] = true;
+    for _ in 1..regions {
+        for region in (0..regions).filter(|region| !inside[*region]) {
+            if capacity.pair(last, region) > 0.0 {
+                let depth = depths[last] + capacity.delay_ns(last, region) as f64;
+                let cost = price(last, region) + bias * depth;
+                if cost < nearest[region].0 {
+                    nearest[region] = (cost, last);
+                }
+            }
+        }
+        let outside = (0..regions).filter(|region| !inside[*region]);
+        let next = outside.min_by(|a, b| nearest[*a].0.total_cmp(&nearest[*b].0));
+        let Some(next) = next else { break };
+        let from = nearest[next].1;
+        depths[next] = depths[from] + capacity.delay_ns(from, next) as f64;
+        edges.push((from, next));
+        inside[next] = true;
+        last = next;
+    }
+    Shape::new(edges)
+}
+
+impl Hanging {
+    /// All regions swap.
+    pub fn everybody(capacity: &Capacity) -> Self {
+        let regions = capacity.regions();
+        let delays = capacity.all_pairs().map(|(a, b)| capacity.delay_ns(a, b));
+        Self {
+            crown: (0..regions).collect(),
+            parents: vec![None; regions],
+            latency_ns: delays.max().unwrap_or(0),
+        }
+    }
+
+    /// Regions that a region exchanges with.
+    pub fn degree(&self, region: usize) -> u64 {
+        let children = self.parents.iter().filter(|parent| **parent == Some(region)).count();
+        let above = if self.parents[region].is_some() { 1 } else { self.crown.len() - 1 };
+        u64::try_from(children + above).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,284 @@
+//! The fabric, and the checks that make it valid.
+
+use super::error::FabricError;
+use super::link::{LOSS_BELOW_PPB, Link, RATE_MIN_BITS, RTT_MAX};
+use super::region::{Gateway, Region};
+use super::spec::{LinkSpec, RegionSpec};
+use crate::ids::{GatewayId, RankId, RegionId};
+
+/// The deployment everybody agrees on. Regions and gateways stand in name order; ranks are
+/// numbered through the regions, then through the gateways of each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fabric {
+    name: String,
+    mtu: u16,
+    regions: Vec<Region>,
+    gateways: Vec<Gateway>,
+    links: Vec<Link>,
+}
+
+impl Fabric {
+    /// Numbers regions, gateways and ranks, and checks that the whole hangs together.
+    ///
+    /// # Errors
+    /// Every fault found, so that a config can be mended in one go.
+    pub fn new(
+        name: &str,
+        mtu: u16,
+        mut regions: Vec<RegionSpec>,
+        links: Vec<LinkSpec>,
+    ) -> Result<Self, Vec<FabricError>> {
+        let mut faults = Vec::new();
+        regions.sort_by(|left, right| left.name.cmp(&right.name));
+        if regions.is_empty() {
+            faults.push(FabricError::NoRegion);
+        }
+        if !(1280..=65_507).contains(&mtu) {
+            let text = format!("mtu {mtu} is outside 1280 to 65507");
+            faults.push(FabricError::BadValue(text));
+        }
+        let mut fabric =
+            Self { name: name.to_owned(), mtu, regions: vec![], gateways: vec![], links: vec![] };
+        let several = regions.len() > 1;
+        for region in regions {
+            check_region(&region, several, &mut faults);
+            fabric.add_region(region);
+        }
+        let mut names: Vec<&str> = fabric.gateways.iter().map(|g| g.name.as_str()).collect();
+        names.sort_unstable();
+        let regions = fabric.regions.windows(2).map(|pair| (&*pair[0].name, &*pair[1].name));
+        let twice = names.windows(2).map(|pair| (pair[0], pair[1])).chain(regions);
+        let twice: Vec<String> = twice.filter(|(a, b)| a == b).map(|(a, _)| a.to_owned()).collect();
+        faults.extend(twice.into_iter().map(FabricError::NameTwice));
+        for link in links {
+            fabric.add_link(link, &mut faults);
+        }
+        if faults.is_empty() {
+            fabric.check_connected(&mut faults);
+        }
+        if faults.is_empty() { Ok(fabric) } else { Err(faults) }
+    }
+
+    /// The fabric's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// IP MTU of every long-haul path, in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+    /// All regions, in name order.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+    /// All gateways, in (region name, gateway name) order.
+    pub fn gateways(&self) -> &[Gateway] {
+        &self.gateways
+    }
+    /// All links, by the numbers of their regions.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+    /// Ranks in all.
+    pub fn world_size(&self) -> u32 {
+        self.regions.last().map_or(0, |region| region.ranks.end)
+    }
+    /// A region by number.
+    pub fn region(&self, id: RegionId) -> &Region {
+        &self.regions[usize::from(id.0)]
+    }
+    /// A gateway by number.
+    pub fn gateway(&self, id: GatewayId) -> &Gateway {
+        &self.gateways[usize::from(id.0)]
+    }
+    /// A gateway by name.
+    pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
+        let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
+        u16::try_from(index).ok().map(GatewayId)
+    }
+    /// The gateway that serves a rank.
+    pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
+        let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
+        u16::try_from(index).ok().map(GatewayId)
+    }
+    /// The link between two regions.
+    pub fn link(&self, one: RegionId, other: RegionId) -> Option<&Link> {
+        let at = self.link_place((one.min(other), one.max(other))).ok()?;
+        self.links.get(at)
+    }
+    /// Whether two gateways have a connection of their own: over the LAN of their region, or
+    /// from port to port where their regions have a link.
+    pub fn joined(&self, one: GatewayId, other: GatewayId) -> bool {
+        let (one, other) = (self.gateway(one), self.gateway(other));
+        let ports = one.wan.is_some() && other.wan.is_some();
+        one.region == other.region || (ports && self.link(one.region, other.region).is_some())
+    }
+    /// The same fabric with links that have changed; those that it does not have are left out.
+    pub fn with_links(&self, links: Vec<Link>) -> Self {
+        let known = |link: &Link| self.link_place((link.a, link.b)).is_ok();
+        Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
+    }
+    /// The gateways' numbers.
+    pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
+        (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)
+    }
+
+    fn add_region(&mut self, mut region: RegionSpec) {
+        let id = RegionId(u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
+        let first_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
+        let first_rank = self.world_size();
+        region.gateways.sort_by(|left, right| left.0.cmp(&right.0));
+        let mut rank = first_rank;
+        for (name, ranks, wan) in region.gateways {
+            let served = rank..rank + ranks;
+            rank = served.end;
+            self.gateways.push(Gateway { name, region: id, ranks: served, wan });
+        }
+        let last_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
+        self.regions.push(Region {
+            name: region.name,
+            gateways: first_gateway..last_gateway,
+            ranks: first_rank..rank,
+            speeds: region.speeds,
+        });
+    }
+
+    fn add_link(&mut self, link: LinkSpec, faults: &mut Vec<FabricError>) {
+        let find = |name: &str| {
+            let index = self.regions.iter().position(|region| region.name == name);
+            index.and_then(|index| u16::try_from(index).ok()).map(RegionId)
+        };
+        let (one, other) = link.between;
+        let (Some(from), Some(to)) = (find(&one), find(&other)) else {
+            return faults.push(FabricError::BadLink(one, other));
+        };
+        if from == to {
+            return faults.push(FabricError::BadLink(one, other));
+        }
+        if self.link(from, to).is_some() {
+            return faults.push(FabricError::LinkTwice(one, other));
+        }
+        if link.rate.bits_per_second() < RATE_MIN_BITS {
+            let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
+            faults.push(FabricError::BadValue(text));
+        }
+        if link.loss.ppb() >= LOSS_BELOW_PPB {
+            let text = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
+            faults.push(FabricError::BadValue(text));
+        }
+        if link.rtt > RTT_MAX {
+            let text = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
+            faults.push(FabricError::BadValue(text));
+        }
+        let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
+        let (a, b) = (from.min(to), from.max(to));
+        if let Err(place) = self.link_place((a, b)) {
+            self.links.insert(place, Link { a, b, rate, rtt, loss });
+        }
+    }
+
+    /// Where the link between two regions is, or would be.
+    fn link_place(&self, ends: (RegionId, RegionId)) -> Result<usize, usize> {
+        self.links.binary_search_by_key(&ends, |link| (link.a, link.b))
+    }
+
+    fn check_connected(&self, faults: &mut Vec<FabricError>) {
+        let mut reached = vec![false; self.regions.len()];
+        reached[0] = true;
+        for _ in 0..self.regions.len() {
+            for link in &self.links {
+                let (a, b) = (usize::from(link.a.0), usize::from(link.b.0));
+                let either = reached[a] || reached[b];
+                (reached[a], reached[b]) = (either, either);
+            }
+        }
+        for (region, reached) in self.regions.iter().zip(reached) {
+            if !reached {
+                let first = self.regions[0].name.clone();
+                faults.push(FabricError::Unreachable(region.name.clone(), first));
+            }
+        }
+    }
+}
+
+fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError>) {
+    let name = || region.name.clone();
+    let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
+    let served = region.gateways.iter().map(|(_, ranks, _)| ranks).sum();
+    if ranks == 0 {
+        faults.push(FabricError::NoRank(name()));
+    }
+    if ranks != served {
+        faults.push(FabricError::RanksUnserved { region: name(), ranks, served });
+    }
+    if region.speeds.iter().any(|speed| !(speed.is_finite() && *speed > 0.0)) {
+        faults.push(FabricError::BadSpeed(name()));
+    }
+    if several && region.gateways.iter().all(|(_, _, wan)| wan.is_none()) {
+        faults.push(FabricError::NoPort(name()));
+    }
+    for (gateway, _, wan) in &region.gateways {
+        let Some(wan) = wan else { continue };
+        if wan.egress.bits_per_second().min(wan.ingress.bits_per_second()) < 8_000 {
+            let text = format!("gateway `{gateway}`: a port below 8 kbit/s");
+            faults.push(FabricError::BadValue(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::WanPort;
+    use units::{BitRate, Fraction, Span};
+
+    fn region(name: &str, ranks: u32) -> RegionSpec {
+        let port = BitRate::from_bits_per_second(500_000_000);
+        let wan = Some(WanPort { egress: port, ingress: port });
+        let speeds = vec![1.0; usize::try_from(ranks).expect("small")];
+        RegionSpec {
+            name: name.to_owned(),
+            speeds,
+            gateways: vec![(format!("{name}-0"), ranks, wan)],
+        }
+    }
+
+    fn link(one: &str, other: &str) -> LinkSpec {
+        LinkSpec {
+            between: (one.to_owned(), other.to_owned()),
+            rate: BitRate::from_bits_per_second(500_000_000),
+            rtt: Span::from_ms(80),
+            loss: Fraction::default(),
+        }
+    }
+
+    #[test]
+    fn ranks_run_through_the_regions_in_name_order() {
+        let regions = vec![region("west", 1), region("east", 3)];
+        let fabric = Fabric::new("two", 1500, regions, vec![link("west", "east")]).expect("valid");
+        assert_eq!(fabric.regions()[0].name, "east");
+        assert_eq!(fabric.region(RegionId(0)).ranks, 0..3);
+        assert_eq!(fabric.region(RegionId(1)).ranks, 3..4);
+        assert_eq!(fabric.gateway_of(RankId(3)), fabric.gateway_named("west-0"));
+        assert_eq!(fabric.gateway_of(RankId(4)), None);
+        assert!(fabric.link(RegionId(1), RegionId(0)).is_some());
+    }
+
+    #[test]
+    fn every_fault_is_reported_at_once() {
+        let regions = vec![region("east", 1), region("east", 0)];
+        let faults =
+            Fabric::new("bad", 100, regions, vec![link("east", "south")]).expect_err("four faults");
+        assert!(faults.contains(&FabricError::NameTwice("east".to_owned())));
+        assert!(faults.contains(&FabricError::NoRank("east".to_owned())));
+        assert!(faults.contains(&FabricError::BadLink("east".to_owned(), "south".to_owned())));
+        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue(_))));
+    }
+
+    #[test]
+    fn an_island_is_refused() {
+        let regions = vec![region("a", 1), region("b", 1), region("c", 1)];
+        let faults = Fabric::new("gap", 1500, regions, vec![link("a", "b")]).expect_err("c");
+        assert_eq!(faults, [FabricError::Unreachable("c".to_owned(), "a".to_owned())]);
+    }
+}

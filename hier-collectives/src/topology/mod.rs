@@ -1,0 +1,14 @@
+//! The fabric: regions, gateways, ranks and links. Valid by construction.
+
+mod error;
+mod fabric;
+mod link;
+mod region;
+mod spec;
+
+pub use error::FabricError;
+pub use fabric::Fabric;
+pub(crate) use link::put_link_state;
+pub use link::{Link, LinkState};
+pub use region::{Gateway, Region, WanPort};
+pub use spec::{LinkSpec, RegionSpec};

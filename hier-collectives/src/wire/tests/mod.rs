@@ -1,0 +1,254 @@
+//! Every message survives the wire; no bytes panic.
+
+use super::*;
+use crate::codec::DecodeError;
+use crate::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use crate::fec::parity_max;
+use crate::ids::{
+    BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
+};
+use crate::plan::{Algorithm, Carries, Plan, Tree};
+use crate::post::{Committed, Failure, FailureCode};
+use crate::topology::LinkState;
+use proptest::prelude::*;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let tree =
+        (1u64..100, 0u8..3, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
+            .prop_map(|(share, carries, crown, parents)| Tree {
+                share,
+                carries: Carries::from_code(carries).expect("known"),
+                crown: (0..crown).map(GatewayId).collect(),
+                parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
+            });
+    let (segment, express) = (any::<u64>(), any::<u64>());
+    (".{0,40}", segment, express, proptest::collection::vec(tree, 0..5)).prop_map(
+        |(reason, segment, express, trees)| Plan {
+            algorithm: Algorithm::Swap,
+            reason,
+            segment: ByteCount::new(segment),
+            express_bytes: ByteCount::new(express),
+            trees,
+        },
+    )
+}
+
+fn failures() -> impl Strategy<Value = Failure> {
+    (0..FailureCode::ALL.len(), ".{0,80}")
+        .prop_map(|(code, text)| Failure::new(FailureCode::ALL[code], text))
+}
+
+fn keys() -> impl Strategy<Value = SegmentKey> {
+    (any::<u64>(), any::<u16>(), 0..u32::MAX).prop_map(|(sequence, tree, segment)| SegmentKey {
+        sequence: Sequence(sequence),
+        tree: TreeIndex(tree),
+        segment: SegmentIndex(segment),
+    })
+}
+
+fn committed() -> impl Strategy<Value = Option<Committed>> {
+    proptest::option::of(
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(step, below)| Committed { step: Step(step), below: Sequence(below) }),
+    )
+}
+
+fn link_states() -> impl Strategy<Value = LinkState> {
+    (8_000u64.., 0u64..=60_000_000_000, 0u32..500_000_000).prop_map(|(rate, rtt, loss)| LinkState {
+        rate: BitRate::from_bits_per_second(rate),
+        rtt: Span::from_ns(rtt),
+        loss: Fraction::from_ppb(loss).expect("below 1"),
+    })
+}
+
+fn descriptors() -> impl Strategy<Value = Descriptor> {
+    let pattern = (1u8..5, any::<u32>().prop_map(RankId)).prop_map(|(code, rank)| {
+        let with_rank = Pattern::from_code(code, rank);
+        with_rank.or(Pattern::from_code(code, RankId(0))).expect("known")
+    });
+    (0..5usize, 0..7usize, any::<u64>(), any::<u64>(), pattern).prop_map(
+        |(op, dtype, elements, layout_hash, pattern)| Descriptor {
+            op: ReduceOp::ALL[op],
+            dtype: Dtype::ALL[dtype],
+            elements,
+            layout_hash,
+            pattern,
+        },
+    )
+}
+
+fn receipts() -> impl Strategy<Value = Message> {
+    (any::<u64>(), keys(), 1..=u32::MAX).prop_map(|(epoch, key, count)| {
+        let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
+        let segments = segment..segment.saturating_add(count);
+        Message::Receipt { epoch: Epoch(epoch), sequence, tree, segments }
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
+    let pair = (epoch, sequence);
+    let descriptor = descriptors();
+    prop_oneof![
+        (any::<u64>(), pair.clone(), committed()).prop_map(|(boot, (last, next), committed)| {
+            Message::Join { boot: BootId(boot), last, next, committed }
+        }),
+        (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans(), committed())
+            .prop_map(|((epoch, next), boots, plan, committed)| Message::Begin {
+                epoch,
+                next,
+                boots: boots.into_iter().map(BootId).collect(),
+                plan,
+                committed
+            }),
+        (pair.clone(), 1..u64::MAX, any::<bool>()).prop_map(|((epoch, from), span, ask)| {
+            let from = Sequence(from.0.min(u64::MAX - span));
+            let below = Sequence(from.0 + span);
+            if ask {
+                Message::Ask { epoch, from, below }
+            } else {
+                Message::Done { epoch, from, below }
+            }
+        }),
+        pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
+        (pair.clone(), proptest::option::of(link_states()))
+            .prop_map(|((epoch, _), link)| Message::Ready { epoch, link }),
+        pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
+        Just(Message::Repeat),
+        (any::<u64>(), any::<u16>(), link_states()).prop_map(|(epoch, to, state)| {
+            Message::Link { epoch: Epoch(epoch), to: RegionId(to), state }
+        }),
+        (pair.clone(), any::<u32>(), proptest::option::of(plans())).prop_map(
+            |((epoch, from), change, plan)| match plan {
+                Some(plan) => Message::Change { epoch, change, from, plan },
+                None if change & 1 == 0 => Message::Pause { epoch, change },
+                None => Message::Paused { epoch, change, from },
+            }
+        ),
+        (pair.clone(), any::<u32>(), descriptor, any::<bool>()).prop_map(
+            |((epoch, sequence), rank, descriptor, all)| Message::Announce {
+                epoch,
+                sequence,
+                rank: RankId(rank),
+                descriptor,
+                all
+            }
+        ),
+        (pair.clone(), any::<u16>(), any::<u32>()).prop_map(|((epoch, sequence), tree, limit)| {
+            Message::Grant { epoch, sequence, tree: TreeIndex(tree), limit }
+        }),
+        receipts(),
+        (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
+            epoch,
+            sequence,
+            failure
+        }),
+        (pair, failures()).prop_map(|((epoch, _), failure)| Message::End { epoch, failure }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_survive_the_wire(message in messages()) {
+        prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+    }
+
+    #[test]
+    fn no_prefix_of_a_message_is_a_message(message in messages(), cut in 0.0..1.0f64) {
+        let bytes = message.encode();
+        let end = (bytes.len() as f64 * cut) as usize;
+        prop_assert!(Message::decode(&bytes[..end]).is_err());
+    }
+
+    #[test]
+    fn headers_survive_the_wire(
+        epoch: u64, key in keys(), bytes: u32, digest: u64, weight in 0.0..1e300f64,
+        parity: u16,
+    ) {
+        let parity = parity.min(parity_max(u64::from(bytes)));
+        let header = SegmentHeader { epoch: Epoch(epoch), key, bytes, digest, weight, parity };
+        prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn hellos_survive_the_wire(fabric: [u8; 32], gateway in ".{0,30}", boot: u64, lane: u16) {
+        let boot = BootId(boot);
+        let hello = Hello { version: WIRE_VERSION, fabric, gateway, boot, lane };
+        let bytes = hello.encode();
+        prop_assert!(bytes.len() <= Hello::MAX_BYTES);
+        prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
+    }
+
+    #[test]
+    fn no_bytes_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        head: [u8; SegmentHeader::BYTES],
+    ) {
+        let _ = (Message::decode(&bytes), Hello::decode(&bytes), SegmentHeader::decode(&head));
+    }
+
+    #[test]
+    fn a_changed_byte_never_panics(message in messages(), at: usize, to: u8) {
+        let mut bytes = message.encode();
+        let at = at % bytes.len();
+        bytes[at] = to;
+        let _ = Message::decode(&bytes);
+    }
+}
+
+#[test]
+fn a_segment_that_no_receipt_can_name_is_refused() {
+    let of = |segment| {
+        let (sequence, tree) = (Sequence(1), TreeIndex(0));
+        let key = SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
+        let (epoch, weight) = (Epoch(1), 1.0);
+        let header = SegmentHeader { epoch, key, bytes: 4, digest: 0, weight, parity: 0 };
+        SegmentHeader::decode(&header.encode()).map(|_| ())
+    };
+    assert_eq!(of(u32::MAX), Err(DecodeError::Invalid("segment")));
+    assert_eq!(of(u32::MAX - 1), Ok(()));
+}
+
+#[test]
+fn a_weight_that_is_no_weight_is_refused() {
+    let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(0) };
+    for weight in [f64::NAN, f64::INFINITY, -1.0] {
+        let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight, parity: 0 };
+        assert_eq!(SegmentHeader::decode(&header.encode()), Err(DecodeError::Invalid("weight")));
+    }
+}
+
+#[test]
+fn a_plan_has_one_wire_form() {
+    let parents = [(GatewayId(1), GatewayId(0)), (GatewayId(2), GatewayId(0))].into();
+    let tree = Tree { share: 1, carries: Carries::Results, crown: vec![GatewayId(0)], parents };
+    let plan = Plan {
+        algorithm: Algorithm::Swap,
+        reason: String::new(),
+        segment: ByteCount::new(1 << 20),
+        express_bytes: ByteCount::default(),
+        trees: vec![tree],
+    };
+    let begin =
+        Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan, committed: None };
+    let mut bytes = begin.encode();
+    assert_eq!(Message::decode(&bytes), Ok(begin));
+    let edges = bytes.len() - 8;
+    for other_order in [[0, 2, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 1, 0, 0]] {
+        bytes[edges..].copy_from_slice(&other_order);
+        assert_eq!(Message::decode(&bytes), Err(DecodeError::Invalid("order of parents")));
+    }
+}
+
+#[test]
+fn another_version_can_be_named() {
+    let hello = Hello {
+        version: 7,
+        fabric: [1; 32],
+        gateway: "east-0".to_owned(),
+        boot: BootId(5),
+        lane: 1,
+    };
+    assert_eq!(Hello::decode(&hello.encode()).map(|hello| hello.version), Ok(7));
+}
