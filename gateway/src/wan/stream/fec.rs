@@ -12,7 +12,7 @@ const SHARD: usize = SHARD_BYTES as usize;
 /// The parity of a payload, shard after shard.
 ///
 /// # Panics
-/// When `parity` is 0 or above `repair::parity_max`.
+/// When `parity` is 0 or above `parity_max`.
 pub fn make(payload: &Bytes, parity: u16) -> Vec<u8> {
     let encode = || -> Result<Vec<u8>, Error> {
         let count = payload.len().div_ceil(SHARD);
