@@ -3,11 +3,10 @@
 //! Every message has a 32-bit big-endian length in front. With the first byte that a trainer
 //! sends travels the file descriptor of its arena.
 
-use hier_collectives::codec::{
-    DecodeError, Reader, put_descriptor, put_failure, put_text, put_u16, put_u32, put_u64,
-};
+use hier_collectives::codec::{DecodeError, Reader, put_text, put_u16, put_u32, put_u64};
+use hier_collectives::descriptor::put_descriptor;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
-use hier_collectives::post::{Commit, Post, RankEvent, Timing};
+use hier_collectives::post::{Commit, Post, RankEvent, Timing, put_failure};
 use std::fmt;
 use std::io;
 use subtle::ConstantTimeEq;
