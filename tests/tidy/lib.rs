@@ -1,0 +1,13 @@
+//! The rules of the project that a compiler does not check. All of it is tests.
+
+#![cfg(test)]
+
+mod comments;
+mod imports;
+mod markdown;
+mod names;
+mod pages;
+mod shape;
+mod sources;
+mod text;
+mod words;

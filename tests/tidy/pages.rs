@@ -1,0 +1,115 @@
+//! Links, citations and names in the documents lead somewhere.
+
+use crate::markdown;
+use crate::sources::{Source, assert_none, root, sources_in};
+use std::path::Path;
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut findings = Vec::new();
+    let mut links = 0;
+    for source in sources_in(&["md"]) {
+        for (line, target) in markdown::links(&source.text) {
+            links += 1;
+            if let Some(problem) = broken(&source.path, &target) {
+                findings.push(format!("{}:{line}: {target}: {problem}", source.path.display()));
+            }
+        }
+    }
+    assert_none(findings);
+    assert!(links > 10, "only {links} links found");
+}
+
+/// What is wrong with a link in `from`; links that leave the project are not followed.
+fn broken(from: &Path, target: &str) -> Option<&'static str> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let folder = from.parent().unwrap_or(Path::new(""));
+    let path = root().join(if file.is_empty() { from.to_owned() } else { folder.join(file) });
+    if !path.exists() {
+        return Some("no such file");
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let known = markdown::headings(&text).any(|heading| markdown::anchor(heading) == anchor);
+    (!known).then_some("no such heading")
+}
+
+#[test]
+fn sections_of_the_protocol_that_the_code_cites_are_there() {
+    let cite = "docs/protocol.md section ";
+    let protocol = std::fs::read_to_string(root().join("docs/protocol.md")).expect("readable");
+    let has = |number: &str| {
+        markdown::headings(&protocol).any(|heading| heading.starts_with(&format!("{number}. ")))
+    };
+    let (mut findings, mut cited) = (Vec::new(), 0);
+    for source in sources_in(&["rs", "py"]) {
+        for after in source.text.split(cite).skip(1) {
+            let number: String = after.chars().take_while(char::is_ascii_digit).collect();
+            // The needle above is followed by no number.
+            if number.is_empty() {
+                continue;
+            }
+            cited += 1;
+            if !has(&number) {
+                findings.push(format!("{}: {cite}{number}", source.path.display()));
+            }
+        }
+    }
+    assert_none(findings);
+    assert!(cited >= 2, "{cited} citations found");
+}
+
+/// The pages are of use only as long as what they name is there.
+#[test]
+fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
+    let code: Vec<Source> = sources_in(&["rs", "py"]);
+    let declared = |declaration: String| {
+        code.iter().any(|source| {
+            let mut after = source.text.split(&declaration).skip(1);
+            after.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        })
+    };
+    let is_file = |path: &str| {
+        let roots = ["", "gateway/src", "hier-collectives/src", "wan-sim/src"];
+        roots.iter().any(|folder| root().join(folder).join(path).is_file())
+    };
+    let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("readable");
+    let scenarios = read("tests/scenarios.toml");
+    let pages = ["docs/defaults.md", "docs/failures.md"].map(|page| (page, read(page)));
+    let spans = pages
+        .iter()
+        .flat_map(|(page, text)| text.split('`').skip(1).step_by(2).map(move |span| (*page, span)));
+    let (mut findings, mut found) = (Vec::new(), 0);
+    for (page, span) in spans {
+        let words = span.trim_start_matches("Failure::");
+        let constant = words.contains('_')
+            && words.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+            && !words.starts_with("LANDBRIDGE_");
+        let test = span.matches('_').count() > 1
+            && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        let known = if constant {
+            declared(format!("const {words}"))
+        } else if let Some(metric) = span.strip_prefix("landbridge_") {
+            declared(format!(" {metric}"))
+        } else if test {
+            declared(format!("fn {span}")) || declared(format!("def {span}"))
+        } else if span.ends_with(".rs") {
+            is_file(span)
+        } else if let Some((_, scenario)) = span.split_once("--scenario ") {
+            scenarios.contains(&format!("name = \"{scenario}\""))
+        } else {
+            continue;
+        };
+        found += 1;
+        if !known {
+            findings.push(format!("{page}: `{span}` is not in the code"));
+        }
+    }
+    assert_none(findings);
+    assert!(found > 80, "only {found} names found");
+}
