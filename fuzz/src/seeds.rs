@@ -9,7 +9,7 @@ use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use hier_collectives::plan::{Algorithm, Carries, Plan, Tree};
+use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
@@ -67,7 +67,7 @@ pub fn control_message() -> Vec<Vec<u8>> {
     let announce = |all| Message::Announce { epoch, sequence, rank, descriptor: DESCRIPTOR, all };
     let mut messages = vec![
         Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
-        begin(crown_of_three()),
+        begin(three_roots()),
         begin(four_trees()),
         Message::Ready { epoch, link: None },
         Message::Ready { epoch, link: Some(state) },
@@ -130,19 +130,19 @@ pub fn link_word() -> Vec<Vec<u8>> {
     words.map(Word::encode).to_vec()
 }
 
-fn crown_of_three() -> Plan {
-    let crown = (0..3).map(GatewayId).collect();
-    plan(vec![Tree { share: 1, carries: Carries::Both, crown, parents: [].into() }])
+fn three_roots() -> Plan {
+    let roots = (0..3).map(GatewayId).collect();
+    plan(vec![Tree { share: 1, direction: TreeDirection::Both, roots, parents: [].into() }])
 }
 
 /// One for both, two for partials and results, and one for small buffers.
 fn four_trees() -> Plan {
-    let tree = |share, carries, root: u16| {
+    let tree = |share, direction, root: u16| {
         let others = (0..3).filter(|id| *id != root);
         let parents = others.map(|id| (GatewayId(id), GatewayId(root))).collect();
-        Tree { share, carries, crown: vec![GatewayId(root)], parents }
+        Tree { share, direction, roots: vec![GatewayId(root)], parents }
     };
-    let (both, up, down) = (Carries::Both, Carries::Partials, Carries::Results);
+    let (both, up, down) = (TreeDirection::Both, TreeDirection::Partials, TreeDirection::Results);
     let express_bytes = ByteCount::new(1 << 20);
     let trees = vec![tree(3, both, 0), tree(5, up, 2), tree(5, down, 2), tree(0, both, 1)];
     Plan { express_bytes, ..plan(trees) }

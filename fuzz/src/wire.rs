@@ -6,7 +6,7 @@ use gateway::wan::link::message::Word;
 use gateway::wan::stream::fec::{self, Arrived};
 use hier_collectives::fec::{SHARD_BYTES, parity_max};
 use hier_collectives::ids::GroupId;
-use hier_collectives::plan::Carries;
+use hier_collectives::plan::TreeDirection;
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
@@ -40,7 +40,7 @@ pub fn control_message(bytes: &[u8]) {
                 let parts = shard::parts(&plan, BUFFER_BYTES);
                 let own = parts.iter().zip(&plan.trees).enumerate();
                 let end = own.fold(0, |end, (index, (part, tree))| {
-                    if tree.carries == Carries::Results {
+                    if tree.direction == TreeDirection::Results {
                         assert_eq!(part, &parts[index - 1], "results of other partials");
                     } else {
                         assert_eq!(part.range.start, end, "a gap before {part:?}");

@@ -14,7 +14,7 @@ use crate::wan::pacing::pacer::HeldRate;
 use crate::wan::stream::send_queue::Outbox;
 use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink, Threads};
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::plan::{self, PairRate, Plan, PlanError};
+use hier_collectives::plan::{self, PairShare, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::{self, Fabric, Link};
 use std::collections::BTreeMap;
@@ -293,7 +293,7 @@ fn peer_links(
     let me = fabric.gateway(spec.me);
     let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
     let mut peers = BTreeMap::new();
-    let rates = spec.plan.pair_rates(fabric);
+    let rates = spec.plan.pair_shares(fabric);
     for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
         let peer = fabric.gateway(*id);
         let (Some(addresses), Some(link)) =
@@ -334,7 +334,7 @@ fn lan_links(
         let lan = spec.lan_addresses.get(&id).filter(|_| spec.listen.lan.is_some());
         let port = spec.addresses.get(&id).filter(|_| spec.listen.wan.is_some());
         let Some(addresses) = lan.or(port) else { continue };
-        let pair = PairRate::alone(LAN_RATE);
+        let pair = PairShare::unshared(LAN_RATE);
         let peer_link = PeerLink {
             id,
             addresses: addresses.clone(),

@@ -6,7 +6,7 @@
 
 mod written;
 
-use hier_collectives::batch::{BATCH_MAX, BatchError, Split, batch_shares_within};
+use hier_collectives::batch::{BATCH_MAX, BatchError, BatchSplit, batch_shares_within};
 use serde_json::{Value, json};
 
 const CASES: usize = 120;
@@ -108,7 +108,7 @@ fn sequence(numbers: &mut Numbers) -> Value {
         _ => vec![batch / speeds.len() as u64 + 1 + numbers.below(2 + batch); speeds.len()],
     };
     let begun = speeds.clone();
-    let mut split = Split::new(batch, &speeds, &limits).expect("the ranks hold it");
+    let mut split = BatchSplit::new(batch, &speeds, &limits).expect("the ranks hold it");
     let mut steps = vec![];
     for _ in 0..25 {
         let rank = numbers.below(speeds.len() as u64) as usize;
@@ -135,14 +135,18 @@ fn sequence(numbers: &mut Numbers) -> Value {
 /// A split that becomes better by 5 %, or by a little less.
 fn at_the_edge(speed: f64) -> Value {
     let (batch, begun, limits) = (2000, [1.0, 1.0], [u64::MAX; 2]);
-    let mut split = Split::new(batch, &begun, &limits).expect("no limits");
+    let mut split = BatchSplit::new(batch, &begun, &limits).expect("no limits");
     let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], (0, false, false)));
     let (agreed, limits) = (split.agreed(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
 }
 
 /// What a split says to an exchange in which `rank` has another batch, or came apart.
-fn step(split: &mut Split, speeds: &[f64], (rank, other, apart): (usize, bool, bool)) -> Value {
+fn step(
+    split: &mut BatchSplit,
+    speeds: &[f64],
+    (rank, other, apart): (usize, bool, bool),
+) -> Value {
     let mut agreed = vec![split.agreed(); speeds.len()];
     let mut states = vec![split.state(); speeds.len()];
     agreed[rank] ^= u64::from(other);

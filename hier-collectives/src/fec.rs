@@ -21,16 +21,16 @@ const SHARDS_MAX: u64 = 32_768;
 /// Whether the tail of what crosses a link is repaired: part of the choice of a plan, from one fabric
 /// file alone. Where those of both ends differ, less of it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Repair {
+pub struct Fec {
     /// The last bytes of a collective that have parity if it pays.
     tail: u64,
     /// What a lost packet among the last of a collective costs, on average.
-    pub saves: Span,
+    pub expected_saving: Span,
     /// What parity of the tail takes on the link.
-    pub takes: Span,
+    pub parity_time: Span,
 }
 
-impl Repair {
+impl Fec {
     /// Weighs both for segments of `segment` bytes. A loss costs nothing while more follows; among
     /// what is in flight last it costs a round trip and the time until it is noticed.
     pub fn of(link: &Link, mtu: u16, segment: u64) -> Self {
@@ -41,14 +41,14 @@ impl Repair {
         let parity = tail as f64 / segment as f64 * parity as f64;
         Self {
             tail,
-            saves: span(some_lost * (link.rtt + NOTICED).as_secs_f64()),
-            takes: span(parity / link.rate.bytes_per_second()),
+            expected_saving: span(some_lost * (link.rtt + NOTICED).as_secs_f64()),
+            parity_time: span(parity / link.rate.bytes_per_second()),
         }
     }
 
     /// Whether parity costs less than what it saves.
     pub fn pays(&self) -> bool {
-        self.saves > self.takes
+        self.expected_saving > self.parity_time
     }
 
     /// The last bytes that have parity: none where it does not pay.
@@ -59,8 +59,8 @@ impl Repair {
 
 impl Plan {
     /// Whether the tail of what crosses a link is repaired.
-    pub fn repair(&self, link: &Link, mtu: u16) -> Repair {
-        Repair::of(link, mtu, self.segment.get())
+    pub fn fec(&self, link: &Link, mtu: u16) -> Fec {
+        Fec::of(link, mtu, self.segment.get())
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
             rtt: Span::from_ms(rtt_ms),
             loss: ppm(parts),
         };
-        let repair = Repair::of(&link, 1500, 256 << 10);
+        let repair = Fec::of(&link, 1500, 256 << 10);
         assert_eq!(repair.pays(), repair.tail_bytes() > 0, "{repair:?}");
         repair.pays()
     }

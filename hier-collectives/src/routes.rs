@@ -31,7 +31,7 @@ impl Routes {
             next.push(nearest(&neighbours, &hops_to(fabric, to)).unwrap_or(to));
         }
         let mut all = fabric.gateway_ids();
-        let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.joined(one, other)));
+        let partial = all.any(|one| fabric.gateway_ids().any(|other| !fabric.connects(one, other)));
         Self { me, next, partial }
     }
 
@@ -46,7 +46,7 @@ impl Routes {
     }
 
     /// The others that are reached through `neighbour`, itself first.
-    pub fn through(&self, neighbour: GatewayId) -> impl Iterator<Item = GatewayId> {
+    pub fn reached_through(&self, neighbour: GatewayId) -> impl Iterator<Item = GatewayId> {
         let behind = (0..).map(GatewayId).zip(&self.next).filter_map(move |(to, next)| {
             (*next == neighbour && to != neighbour && to != self.me).then_some(to)
         });
@@ -77,7 +77,7 @@ pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
 }
 
 fn neighbours(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
-    fabric.gateway_ids().filter(|id| *id != of && fabric.joined(of, *id)).collect()
+    fabric.gateway_ids().filter(|id| *id != of && fabric.connects(of, *id)).collect()
 }
 
 /// Of some neighbours the one with the fewest hops to go, of equals the first.
@@ -91,7 +91,7 @@ fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
     hops[usize::from(to.0)] = 0;
     let mut open = VecDeque::from([to]);
     while let Some(at) = open.pop_front() {
-        for other in fabric.gateway_ids().filter(|other| fabric.joined(at, *other)) {
+        for other in fabric.gateway_ids().filter(|other| fabric.connects(at, *other)) {
             if hops[usize::from(other.0)] == usize::MAX {
                 hops[usize::from(other.0)] = hops[usize::from(at.0)] + 1;
                 open.push_back(other);
@@ -155,7 +155,7 @@ mod tests {
                     while *way.last().expect("a start") != to {
                         let at = *way.last().expect("a start");
                         let next = routes[usize::from(at.0)].next(to);
-                        prop_assert!(fabric.joined(at, next), "{way:?}, then {next}");
+                        prop_assert!(fabric.connects(at, next), "{way:?}, then {next}");
                         prop_assert!(!way.contains(&next), "{way:?}, then {next}");
                         way.push(next);
                     }
@@ -167,8 +167,8 @@ mod tests {
                     let delays = delays_to(&fabric, to);
                     prop_assert_eq!(delays[usize::from(from.0)], Span::from_ns(delay), "{:?}", way);
                     let mine = &routes[usize::from(from.0)];
-                    prop_assert!(mine.through(way[1]).any(|other| other == to));
-                    prop_assert_eq!(mine.is_direct(to), fabric.joined(from, to));
+                    prop_assert!(mine.reached_through(way[1]).any(|other| other == to));
+                    prop_assert_eq!(mine.is_direct(to), fabric.connects(from, to));
                     prop_assert!(mine.is_direct(to) || mine.is_partial());
                 }
             }

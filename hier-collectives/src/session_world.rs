@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::descriptor::{Dtype, Pattern, ReduceOp};
-use crate::plan::{Algorithm, Carries, Tree};
+use crate::plan::{Algorithm, Tree, TreeDirection};
 use crate::post::Commit;
 use crate::topology::{LinkSpec, RegionSpec, WanPort};
 use std::num::NonZeroU64;
@@ -97,11 +97,11 @@ fn fabric_of(
     Arc::new(Fabric::new("test", 1500, regions, links).expect("valid"))
 }
 
-pub(super) fn tree(share: u64, crown: &[u16], parents: &[(u16, u16)]) -> Tree {
+pub(super) fn tree(share: u64, roots: &[u16], parents: &[(u16, u16)]) -> Tree {
     Tree {
         share,
-        carries: Carries::Both,
-        crown: crown.iter().copied().map(GatewayId).collect(),
+        direction: TreeDirection::Both,
+        roots: roots.iter().copied().map(GatewayId).collect(),
         parents: parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect(),
     }
 }
@@ -587,8 +587,8 @@ pub(super) fn shapes() -> Vec<(usize, Vec<Tree>)> {
 /// A tree for partials and one for results, held at the same gateway.
 pub(super) fn apart(share: u64, root: u16, [up, down]: [&[(u16, u16)]; 2]) -> [Tree; 2] {
     [
-        Tree { carries: Carries::Partials, ..tree(share, &[root], up) },
-        Tree { carries: Carries::Results, ..tree(share, &[root], down) },
+        Tree { direction: TreeDirection::Partials, ..tree(share, &[root], up) },
+        Tree { direction: TreeDirection::Results, ..tree(share, &[root], down) },
     ]
 }
 
@@ -617,7 +617,7 @@ fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64
             from == peer && held && incoming.early_bytes == 0
         });
         let bytes: u64 = waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum();
-        let window = plan::ahead_bytes(fabric, me, *peer, plan).get();
+        let window = plan::result_window(fabric, me, *peer, plan).get();
         let most = window + plan.trees.len() as u64 * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }

@@ -1,6 +1,6 @@
 //! Cutting a buffer: into the trees' parts by share, each part into segments.
 
-use crate::plan::{Carries, Plan, Tree};
+use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
 /// Parts and segments start at multiples of this many bytes, so that no cache line belongs
@@ -22,9 +22,9 @@ pub struct Part {
 /// buffer goes to the express tree, if there is one. An empty part has no segment; of a buffer
 /// of no bytes one part, the express tree's or else the first, has one.
 pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
-    let express = plan.takes_express(bytes);
-    let weight = |tree: &Tree| match (tree.carries, express) {
-        (Carries::Results, _) => 0,
+    let express = plan.uses_express(bytes);
+    let weight = |tree: &Tree| match (tree.direction, express) {
+        (TreeDirection::Results, _) => 0,
         (_, true) => u128::from(tree.is_express()),
         (_, false) => u128::from(tree.share),
     };
@@ -44,7 +44,7 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
         Part { range, segment_bytes, announces }
     };
     for tree in &plan.trees {
-        let part = match parts.last().filter(|_| tree.carries == Carries::Results) {
+        let part = match parts.last().filter(|_| tree.direction == TreeDirection::Results) {
             Some(partials) => partials.clone(),
             None => cut(tree),
         };
@@ -55,7 +55,7 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
 
 impl Part {
     /// Nothing of it.
-    pub fn none(self) -> Self {
+    pub fn emptied(self) -> Self {
         Self { range: self.range.start..self.range.start, announces: false, ..self }
     }
 
@@ -96,8 +96,8 @@ mod tests {
         ) {
             let tree = |share| Tree {
                 share,
-                carries: Carries::Both,
-                crown: vec![GatewayId(0)],
+                direction: TreeDirection::Both,
+                roots: vec![GatewayId(0)],
                 parents: BTreeMap::new(),
             };
             let plan = Plan {

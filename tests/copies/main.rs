@@ -115,17 +115,17 @@ fn three_regions_copy_what_is_listed() {
 fn of_tree(tree: &Tree) -> f64 {
     let children = |of: GatewayId| tree.parents.values().filter(|parent| **parent == of).count();
     let inputs = |of: GatewayId| {
-        let others = if tree.crown.contains(&of) { tree.crown.len() - 1 } else { 0 };
+        let others = if tree.roots.contains(&of) { tree.roots.len() - 1 } else { 0 };
         children(of) + others
     };
     // One input of the last reduction is added straight out of the packet.
     let lands =
-        |at: GatewayId| if tree.crown.contains(&at) && inputs(at) == 1 { 0.0 } else { LANDING };
-    let gateways = tree.crown.iter().chain(tree.parents.keys()).copied();
+        |at: GatewayId| if tree.roots.contains(&at) && inputs(at) == 1 { 0.0 } else { LANDING };
+    let gateways = tree.roots.iter().chain(tree.parents.keys()).copied();
     let up: f64 = gateways.map(|at| inputs(at) as f64 * (CROSSING + lands(at))).sum();
     let down = tree.parents.len() as f64 * (CROSSING + LANDING);
     let carries = |which: bool| if which { 1.0 } else { 0.0 };
-    carries(tree.carries.partials()) * up + carries(tree.carries.results()) * down
+    carries(tree.direction.has_partials()) * up + carries(tree.direction.has_results()) * down
 }
 
 /// Segments with parity land before they are added.
@@ -137,7 +137,7 @@ fn parity_makes_its_segments_land() {
     let copied = simulate(async { copied(&Lab::start(&shape, 1).await, all_reduce).await });
     let fabric = shape.fabric();
     let plan: Plan = hier_collectives::plan::plan(&fabric).expect("a plan");
-    let tail = plan.repair(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
+    let tail = plan.fec(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
     let landed = tail as f64 / BYTES as f64;
     println!("{tail} of {BYTES} bytes have parity");
     let listed = 2.0 * 2.0 + 2.0 * (CROSSING + landed * LANDING);

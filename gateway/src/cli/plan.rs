@@ -110,7 +110,7 @@ impl ShowArgs {
             report.simulated = Some(simulated);
         }
         if let Some(path) = &self.svg {
-            let picture = svg::draw(fabric, &plan.held_for(operation), &report);
+            let picture = svg::draw(fabric, &plan.rooted_for(operation), &report);
             std::fs::write(path, picture)
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }

@@ -1,7 +1,7 @@
 //! A global batch that all ranks split alike, and anew as their speeds drift.
 
 use super::{ArenaFull, Client, Failure};
-use hier_collectives::batch::{BatchError, Split};
+use hier_collectives::batch::{BatchError, BatchSplit};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use units::Span;
 
@@ -9,7 +9,7 @@ use units::Span;
 /// steps. See [`Client::batch_share`].
 pub struct BatchShare {
     client: Client,
-    split: Split,
+    split: BatchSplit,
     /// This rank's speed when it last had samples, in samples per second; 0 before that.
     speed: f64,
 }
@@ -44,7 +44,7 @@ impl Client {
         if speeds.len() != ranks {
             return Err(BatchError::Limits { limits: speeds.len(), ranks });
         }
-        let split = Split::new(global_batch, speeds, limits)?;
+        let split = BatchSplit::new(global_batch, speeds, limits)?;
         Ok(BatchShare { client: self.clone(), split, speed: 0.0 })
     }
 }

@@ -325,7 +325,7 @@ impl Peers {
     pub fn divide(&self, group: GroupId, plan: &Plan) {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         plans.insert(group, plan.clone());
-        let rates = plan::pair_rates(plans.values(), &self.fabric);
+        let rates = plan::pair_shares(plans.values(), &self.fabric);
         for (id, peer) in &self.peers {
             if let Some(rate) = rates.get(&(self.me, *id)) {
                 peer.link.rate.divide(*rate);

@@ -3,5 +3,5 @@
 mod rebalance;
 mod shares;
 
-pub use rebalance::Split;
+pub use rebalance::BatchSplit;
 pub use shares::{BATCH_MAX, BatchError, batch_shares, batch_shares_within};

@@ -15,7 +15,7 @@ const GAIN: f64 = 0.05;
 /// speeds have the same split. Speeds that breathe change nothing: another split must have been
 /// better in each of the last steps.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Split {
+pub struct BatchSplit {
     global_batch: u64,
     limits: Vec<u64>,
     /// What the first split went by.
@@ -25,7 +25,7 @@ pub struct Split {
     seen: VecDeque<Vec<f64>>,
 }
 
-impl Split {
+impl BatchSplit {
     /// As [`batch_shares_within`] splits it, by speeds that are expected.
     ///
     /// # Errors
@@ -154,12 +154,12 @@ mod tests {
     const BATCH: u64 = 4096;
     const RANKS: usize = 11;
 
-    fn split(speeds: &[f64]) -> Split {
-        Split::new(BATCH, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
+    fn split(speeds: &[f64]) -> BatchSplit {
+        BatchSplit::new(BATCH, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
     }
 
     /// What a split takes, relative to the best.
-    fn excess(split: &Split, speeds: &[f64]) -> f64 {
+    fn excess(split: &BatchSplit, speeds: &[f64]) -> f64 {
         makespan(split.shares(), speeds) / makespan(self::split(speeds).shares(), speeds)
     }
 
@@ -254,7 +254,7 @@ mod tests {
             fixed in 0.0..200.0,
         ) {
             let mut split = split(&[1.0; RANKS]);
-            let took = |split: &Split| -> Vec<f64> {
+            let took = |split: &BatchSplit| -> Vec<f64> {
                 let shares = split.shares().iter().zip(&speeds);
                 shares.map(|(share, speed)| fixed + *share as f64 / speed).collect()
             };
@@ -275,9 +275,9 @@ mod tests {
     }
 
     /// Told of speeds, each of these; whether each was split anew.
-    fn exchange(splits: &mut [Split], speeds: &[f64]) -> Vec<Result<bool, BatchError>> {
-        let agreed: Vec<u64> = splits.iter().map(Split::agreed).collect();
-        let states: Vec<u64> = splits.iter().map(Split::state).collect();
+    fn exchange(splits: &mut [BatchSplit], speeds: &[f64]) -> Vec<Result<bool, BatchError>> {
+        let agreed: Vec<u64> = splits.iter().map(BatchSplit::agreed).collect();
+        let states: Vec<u64> = splits.iter().map(BatchSplit::state).collect();
         splits.iter_mut().map(|s| s.handle_exchange(speeds, &agreed, &states)).collect()
     }
 
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn ranks_that_split_another_batch_are_named() {
         let mut splits = vec![split(&[1.0, 2.0]); 2];
-        splits[1] = Split::new(BATCH, &[1.0, 2.0], &[BATCH, 3 * BATCH]).expect("splits");
+        splits[1] = BatchSplit::new(BATCH, &[1.0, 2.0], &[BATCH, 3 * BATCH]).expect("splits");
         let before = splits.clone();
         let told = exchange(&mut splits, &[1.0, 2.0]);
         assert_eq!(told, vec![Err(BatchError::Unlike { rank: 1 }); 2]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     /// What it is after splitting by these.
-    fn split_as(begun: &Split, speeds: &[f64]) -> Split {
+    fn split_as(begun: &BatchSplit, speeds: &[f64]) -> BatchSplit {
         let mut split = begun.clone();
         split.shares = self::split(speeds).shares;
         split.seen.clear();
@@ -355,7 +355,7 @@ mod tests {
             assert!(split.handle_exchange(&wrong, &agreed, &states).is_err());
             assert_eq!(split, before);
         }
-        let mut nothing = Split::new(0, &[1.0, 1.0], &[5, 5]).expect("splits");
+        let mut nothing = BatchSplit::new(0, &[1.0, 1.0], &[5, 5]).expect("splits");
         for _ in 0..9 {
             assert_eq!(nothing.handle_speeds(&[1.0, 3.0]), Ok(false));
         }

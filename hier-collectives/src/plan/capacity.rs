@@ -9,10 +9,10 @@ use units::BitRate;
 /// lesser counts; what a tree for partials alone takes in, and one for results alone sends, is as
 /// much at each region as it has edges there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PortDirection {
     Both,
-    In,
-    Out,
+    Ingress,
+    Egress,
 }
 
 /// What limits a plan.
@@ -30,15 +30,15 @@ pub(super) struct Capacity {
 
 impl Capacity {
     /// Of all regions of a fabric.
-    pub fn of(fabric: &Fabric, way: Way) -> Self {
+    pub fn of(fabric: &Fabric, direction: PortDirection) -> Self {
         let regions = fabric.regions().len();
         let port = |region: usize| {
             let wans = fabric.regions()[region].gateways.clone().map(GatewayId);
             let wans = wans.filter_map(|id| fabric.gateway(id).wan);
-            let one_way = |wan: WanPort| match way {
-                Way::Both => both_ways(wan),
-                Way::In => wan.ingress,
-                Way::Out => wan.egress,
+            let one_way = |wan: WanPort| match direction {
+                PortDirection::Both => both_ways(wan),
+                PortDirection::Ingress => wan.ingress,
+                PortDirection::Egress => wan.egress,
             };
             let bits = wans.map(|wan| one_way(wan).bits_per_second()).sum();
             payload_rate(BitRate::from_bits_per_second(bits), fabric.mtu())

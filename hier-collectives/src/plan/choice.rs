@@ -1,15 +1,15 @@
 //! The choice among algorithms.
 
-use super::capacity::{Capacity, Way};
+use super::capacity::{Capacity, PortDirection};
 use super::encoding::{bytes_max, plan_bytes};
-use super::pair_rates::PairRates;
+use super::pair_shares::PairShares;
 use super::sizing::segment_bytes;
 use super::tree::{Algorithm, Plan, Tree};
 use super::trees::asymmetric;
 use super::trees::direct::{TIE, owners};
-use super::trees::gateway_tree::{self, Exchange, SHARES};
+use super::trees::gateway_tree::{self, SHARES, TreePair};
 use super::trees::packing::{self, Packing};
-use super::trees::region_tree::{Hanging, Shape};
+use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
 use units::ByteCount;
 
@@ -17,7 +17,7 @@ use units::ByteCount;
 const LARGE: u64 = 1 << 44;
 
 /// An algorithm, its reason, and trees over regions with their rates.
-type Choice = (Algorithm, String, Vec<(Hanging, f64)>);
+type Choice = (Algorithm, String, Vec<(RootedTree, f64)>);
 
 /// The plan for large buffers.
 pub(super) fn choose(fabric: &Fabric) -> Plan {
@@ -30,12 +30,12 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
         };
         return plan((Algorithm::Local, reason), segment, gateway_tree::one_region(fabric));
     }
-    let capacity = Capacity::of(fabric, Way::Both);
+    let capacity = Capacity::of(fabric, PortDirection::Both);
     let (algorithm, reason, trees) = match regions {
         2 => swap(&capacity),
         _ => several(fabric, &capacity),
     };
-    let trees = trees.into_iter().map(|(hanging, rate)| (Exchange::one(hanging), rate)).collect();
+    let trees = trees.into_iter().map(|(rooted, rate)| (TreePair::one(rooted), rate)).collect();
     let one = plan((algorithm, reason), segment, on_gateways(fabric, trees));
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
@@ -46,9 +46,9 @@ pub(super) fn choose(fabric: &Fabric) -> Plan {
 
 /// Trees apart for partials and results, where they are faster than `one` for both.
 fn faster(fabric: &Fabric, one: Plan) -> Plan {
-    let trees = on_gateways(fabric, asymmetric::exchanges(fabric));
+    let trees = on_gateways(fabric, asymmetric::tree_pairs(fabric));
     let apart = plan((Algorithm::Relay, String::new()), one.segment, trees);
-    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE, &PairRates::new());
+    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE, &PairShares::new());
     let (with_one, with_two) = (seconds(&one), seconds(&apart));
     let gateways = fabric.gateways().len();
     // Reason and express tree come on top.
@@ -69,11 +69,11 @@ fn faster(fabric: &Fabric, one: Plan) -> Plan {
     Plan { reason, ..apart }
 }
 
-fn on_gateways(fabric: &Fabric, trees: Vec<(Exchange, f64)>) -> Vec<Tree> {
+fn on_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
     let shares = gateway_tree::whole_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
-    let trees: Vec<_> = trees.map(|((exchange, _), share)| (exchange, share)).collect();
+    let trees: Vec<_> = trees.map(|((pair, _), share)| (pair, share)).collect();
     gateway_tree::spread(fabric, &trees)
 }
 
@@ -84,7 +84,7 @@ fn plan((algorithm, reason): (Algorithm, String), segment: ByteCount, trees: Vec
 fn swap(capacity: &Capacity) -> Choice {
     let reason = "two regions: both send their partial once and both add, which takes S/B and one \
                   one-way delay, the least possible";
-    (Algorithm::Swap, reason.to_owned(), vec![(Hanging::everybody(capacity), SHARES as f64)])
+    (Algorithm::Swap, reason.to_owned(), vec![(RootedTree::everybody(capacity), SHARES as f64)])
 }
 
 fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
@@ -94,7 +94,7 @@ fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
             return by_owners(capacity, packing, capacity.rate_limit());
         }
         let regions = capacity.regions();
-        let pool = (0..regions).map(|center| Shape::star(regions, center)).collect();
+        let pool = (0..regions).map(|center| RegionTree::star(regions, center)).collect();
         direct = Some(packing::pack_these(capacity, pool));
     }
     let relay = packing::pack(capacity);
@@ -114,9 +114,9 @@ fn by_owners(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
         capacity.regions(),
         percent(packing.rate / limit)
     );
-    let held = |(shape, rate): (Shape, f64)| {
-        let owner = shape.center().unwrap_or(0);
-        (shape.held_at(owner, capacity), rate)
+    let held = |(tree, rate): (RegionTree, f64)| {
+        let owner = tree.center().unwrap_or(0);
+        (tree.rooted_at(owner, capacity), rate)
     };
     (Algorithm::Direct, reason, packing.trees.into_iter().map(held).collect())
 }
@@ -128,10 +128,10 @@ fn by_relays(
     relay: Packing,
 ) -> Choice {
     let of_limit = percent(relay.rate / relay.limit);
-    let trees: Vec<(Hanging, f64)> =
-        relay.trees.iter().map(|(shape, rate)| (shape.held(capacity), *rate)).collect();
-    if let [(shape, _)] = &relay.trees[..]
-        && let Some(center) = shape.center()
+    let trees: Vec<(RootedTree, f64)> =
+        relay.trees.iter().map(|(tree, rate)| (tree.rooted_at_center(capacity), *rate)).collect();
+    if let [(tree, _)] = &relay.trees[..]
+        && let Some(center) = tree.center()
     {
         let name = &fabric.regions()[center].name;
         let reason = format!(

@@ -1,6 +1,6 @@
 //! The wire form of a plan, and the hash that names it.
 
-use super::tree::{Algorithm, Carries, Plan, Tree};
+use super::tree::{Algorithm, Plan, Tree, TreeDirection};
 use crate::codec::{DecodeError, Reader, put_text, put_u16, put_u64};
 use crate::ids::GatewayId;
 use crate::wire::MAX_MESSAGE_BYTES;
@@ -34,9 +34,9 @@ pub(crate) fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     put_u16(out, u16::try_from(plan.trees.len()).unwrap_or(u16::MAX));
     for tree in &plan.trees {
         put_u64(out, tree.share);
-        out.push(tree.carries as u8);
-        put_u16(out, u16::try_from(tree.crown.len()).unwrap_or(u16::MAX));
-        tree.crown.iter().for_each(|id| put_u16(out, id.0));
+        out.push(tree.direction as u8);
+        put_u16(out, u16::try_from(tree.roots.len()).unwrap_or(u16::MAX));
+        tree.roots.iter().for_each(|id| put_u16(out, id.0));
         put_u16(out, u16::try_from(tree.parents.len()).unwrap_or(u16::MAX));
         for (child, parent) in &tree.parents {
             put_u16(out, child.0);
@@ -66,10 +66,10 @@ impl Reader<'_> {
     }
     fn tree(&mut self) -> Result<Tree, DecodeError> {
         let share = self.u64()?;
-        let carries = Carries::from_code(self.u8()?).ok_or(DecodeError::Unknown("tree"))?;
-        let crown = usize::from(self.u16()?);
-        let mut fields = Reader(self.take(crown * 2)?);
-        let crown = (0..crown).map(|_| fields.u16().map(GatewayId)).collect::<Result<_, _>>()?;
+        let carries = TreeDirection::from_code(self.u8()?).ok_or(DecodeError::Unknown("tree"))?;
+        let roots = usize::from(self.u16()?);
+        let mut fields = Reader(self.take(roots * 2)?);
+        let roots = (0..roots).map(|_| fields.u16().map(GatewayId)).collect::<Result<_, _>>()?;
         let count = usize::from(self.u16()?);
         let mut fields = Reader(self.take(count * 4)?);
         let mut parents = BTreeMap::new();
@@ -81,6 +81,6 @@ impl Reader<'_> {
             }
             parents.insert(child, parent);
         }
-        Ok(Tree { share, carries, crown, parents })
+        Ok(Tree { share, direction, roots, parents })
     }
 }

@@ -27,8 +27,8 @@ impl Plan {
                     add(*parent, *child);
                 }
             }
-            for one in &tree.crown {
-                tree.crown.iter().filter(|other| *other != one).for_each(|other| add(*one, *other));
+            for one in &tree.roots {
+                tree.roots.iter().filter(|other| *other != one).for_each(|other| add(*one, *other));
             }
         }
         flows

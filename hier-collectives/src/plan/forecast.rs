@@ -1,9 +1,9 @@
 //! What a plan loads, and how long it takes.
 
 use super::flows::Flows;
-use super::pair_rates::PairRates;
-use super::sizing::ahead_bytes;
-use super::tree::{Carries, Plan, Tree};
+use super::pair_shares::PairShares;
+use super::sizing::result_window;
+use super::tree::{Plan, Tree, TreeDirection};
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, Phases};
@@ -54,14 +54,14 @@ pub struct GatewayLoad {
 impl Plan {
     /// What an operation on a buffer of `bytes` bytes loads, and how long it takes.
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
-        let plan = self.held_for(operation);
+        let plan = self.rooted_for(operation);
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let parts = shard::parts(&plan, size);
         let flows = plan.flows(operation, &parts);
         // What pairs are held to fits the trees that share a buffer, held as an all-reduce does.
-        let fits = !self.takes_express(size)
-            && (operation.goes_up() && operation.comes_down() || !self.is_apart());
-        let rates = if fits { PairRates::new() } else { self.pair_rates(fabric) };
+        let fits = !self.uses_express(size)
+            && (operation.goes_up() && operation.comes_down() || !self.has_separate_trees());
+        let rates = if fits { PairShares::new() } else { self.pair_shares(fabric) };
         Forecast {
             predicted: span(plan.time(fabric, operation, (&parts, &flows), &rates)),
             bound: bound::least_time(fabric, operation, ByteCount::new(size)),
@@ -71,7 +71,7 @@ impl Plan {
     }
 
     /// The predicted time of an all-reduce alone, where pairs of gateways are held to `rates`.
-    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, rates: &PairRates) -> f64 {
+    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, rates: &PairShares) -> f64 {
         let parts = shard::parts(self, bytes);
         let flows = self.flows(Operation::AllReduce, &parts);
         self.time(fabric, Operation::AllReduce, (&parts, &flows), rates)
@@ -82,13 +82,13 @@ impl Plan {
         fabric: &Fabric,
         operation: Operation,
         (parts, flows): (&[Part], &Flows),
-        rates: &PairRates,
+        rates: &PairShares,
     ) -> f64 {
         let mut longest = 0.0f64;
         let mut before = 0.0;
         for (tree, part) in self.trees.iter().zip(parts).filter(|(_, part)| part.segments() > 0) {
             let phases = operation.along(tree);
-            let follows = tree.carries == Carries::Results && operation.goes_up();
+            let follows = tree.direction == TreeDirection::Results && operation.goes_up();
             let alone = latency(fabric, (phases, follows), tree, part.segment_bytes());
             before = if follows { before + alone } else { alone };
             longest = longest.max(before);
@@ -109,22 +109,23 @@ impl Plan {
             }
         }
         let mut waiting: BTreeMap<(GatewayId, GatewayId), u64> = BTreeMap::new();
-        let partials = self.trees.iter().zip(parts).filter(|(tree, _)| tree.carries.partials());
+        let partials =
+            self.trees.iter().zip(parts).filter(|(tree, _)| tree.direction.has_partials());
         for (tree, part) in partials {
             let bytes = part.range.end - part.range.start;
             let mut hold = |holder: GatewayId, sender: GatewayId| {
                 *waiting.entry((holder, sender)).or_default() += bytes;
             };
             tree.parents.iter().for_each(|(child, parent)| hold(*parent, *child));
-            for one in &tree.crown {
-                tree.crown
+            for one in &tree.roots {
+                tree.roots
                     .iter()
                     .filter(|other| *other != one)
                     .for_each(|other| hold(*one, *other));
             }
         }
         for ((holder, sender), bytes) in waiting {
-            let window = ahead_bytes(fabric, holder, sender, self).get();
+            let window = result_window(fabric, holder, sender, self).get();
             more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
         }
         loads
@@ -164,7 +165,7 @@ fn carries(link: &Link, rate: BitRate, mtu: u16) -> f64 {
 }
 
 /// The time for which the busiest link or port is full, or pair of gateways of those in `rates`.
-fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
+fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairShares) -> f64 {
     let mtu = fabric.mtu();
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut longest = 0.0f64;
@@ -175,7 +176,7 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
         *ins.entry(*to).or_insert(0u64) += bytes;
         links.entry(ends).or_insert((0u64, link)).0 += bytes;
         if let Some(rate) = rates.get(&(*from, *to)) {
-            longest = longest.max(*bytes as f64 / carries(link, rate.over(link.rate), mtu));
+            longest = longest.max(*bytes as f64 / carries(link, rate.rate_over(link.rate), mtu));
         }
     }
     let seconds = |bytes: u64, rate: BitRate| bytes as f64 / payload_rate(rate, mtu);
@@ -195,9 +196,9 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairRates) -> f64 {
 fn latency(fabric: &Fabric, (phases, follows): (Phases, bool), tree: &Tree, segment: u64) -> f64 {
     let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment)));
     let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
-    // The longest way below each member of the crown: as the first phase, and as a later one.
+    // The longest way below each member of the roots: as the first phase, and as a later one.
     let mut depths: BTreeMap<GatewayId, (f64, f64)> =
-        tree.crown.iter().map(|id| (*id, (0.0, 0.0))).collect();
+        tree.roots.iter().map(|id| (*id, (0.0, 0.0))).collect();
     for id in tree.parents.keys() {
         let (mut at, mut way, mut slowest) = (*id, 0.0, 0.0f64);
         while let Some(parent) = tree.parents.get(&at) {

@@ -1,6 +1,6 @@
 //! What of a gateway's memory a job takes, however large its buffers are.
 
-use super::sizing::{ahead_bytes, early_bytes};
+use super::sizing::{result_window, unsolicited_window};
 use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
 use crate::shard::CUT_BYTES;
@@ -12,7 +12,7 @@ use units::{ByteCount, Span};
 
 /// The most that a job takes at one gateway beside its ranks' own slots, by what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryBound {
     /// Partials of several local ranks.
     pub partials: ByteCount,
     /// What peers send before it is granted, and what may have to be restored from parity.
@@ -23,7 +23,7 @@ pub struct Memory {
     pub relayed: ByteCount,
 }
 
-impl Memory {
+impl MemoryBound {
     /// What its windows take, beside partials.
     pub fn windows(&self) -> ByteCount {
         ByteCount::new(self.total().get() - self.partials.get())
@@ -40,24 +40,24 @@ impl Plan {
     /// What collectives of any operation and size take at a gateway with `partials` of memory for
     /// partials of its ranks, while its peers keep the rules and nothing fails. Windows are
     /// shared by all trees and collectives; each tree may round its part up to a segment.
-    pub fn memory(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> Memory {
+    pub fn memory(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> MemoryBound {
         let segment = self.segment.get().next_multiple_of(CUT_BYTES);
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
             let near = tree.neighbours(me);
             // Results wait for nothing.
-            let rounded = if tree.carries.partials() { segment } else { 0 };
-            relays += u64::from(near.len() > 1 && tree.carries.partials());
+            let rounded = if tree.direction.has_partials() { segment } else { 0 };
+            relays += u64::from(near.len() > 1 && tree.direction.has_partials());
             near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += rounded);
         }
         let several = fabric.gateway(me).ranks.len() > 1;
         let (mut early, mut ahead) = (0, 0);
         for (peer, rounded) in shared {
-            early += early_bytes(fabric, me, peer, self).get();
+            early += unsolicited_window(fabric, me, peer, self).get();
             let link = fabric.link(fabric.gateway(me).region, fabric.gateway(peer).region);
-            let repair = link.map(|link| self.repair(link, fabric.mtu()));
+            let repair = link.map(|link| self.fec(link, fabric.mtu()));
             early += repair.map_or(0, |repair| repair.tail_bytes());
-            ahead += ahead_bytes(fabric, me, peer, self).get() + rounded;
+            ahead += result_window(fabric, me, peer, self).get() + rounded;
         }
         let relayed = match relays {
             0 => 0,
@@ -66,7 +66,7 @@ impl Plan {
                 relay_bytes(fabric, me, self).get() + kept + trees * segment
             }
         };
-        Memory {
+        MemoryBound {
             partials: ByteCount::new(if several {
                 of_partials(partials.get(), segment)
             } else {
@@ -90,7 +90,7 @@ fn of_partials(all: u64, segment: u64) -> u64 {
 /// what its region's ports carry until one comes from the far end of a tree, since it waits for
 /// others there; at least sixteen segments.
 pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
-    let partials = plan.trees.iter().filter(|tree| tree.carries.partials());
+    let partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let relays = partials.filter(|tree| tree.neighbours(me).len() > 1);
     let farthest = relays.map(|tree| tree.farthest(fabric, me)).max().unwrap_or(Span::ZERO);
     let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
@@ -128,7 +128,7 @@ impl Tree {
             for &next in near.get(&at).into_iter().flatten() {
                 let hop = fabric.link(region(at), region(next)).map_or(Span::ZERO, |link| link.rtt);
                 let along = way[&at] + hop;
-                // All others of a crown are next to the first of it that is reached.
+                // All others of a root set are next to the first of it that is reached.
                 if let Entry::Vacant(place) = way.entry(next) {
                     place.insert(along);
                     open.push(next);

@@ -7,7 +7,7 @@ mod flows;
 mod forecast;
 mod memory;
 mod ownership;
-mod pair_rates;
+mod pair_shares;
 mod planner;
 mod proof;
 mod reroot;
@@ -18,13 +18,14 @@ mod trees;
 pub use crate::operation::{Operation, Phases};
 pub(crate) use encoding::put_plan;
 pub use forecast::{Forecast, GatewayLoad, LinkLoad};
-pub use memory::{Memory, relay_bytes};
-pub use pair_rates::{PairRate, PairRates, RATE_RESERVE, pair_rates, payload_limit};
+pub use memory::{MemoryBound, relay_bytes};
+pub use pair_shares::{PairShare, PairShares, RATE_RESERVE, pair_shares, payload_limit};
 pub use planner::{PlanError, REGIONS_MAX, plan};
 pub use proof::PlanFault;
 pub use sizing::{
-    SEGMENT_BYTES_MAX, ahead_bytes, early_bytes, early_over, lanes, segment_bytes, trees_max,
+    SEGMENT_BYTES_MAX, lanes, result_window, segment_bytes, trees_max, unsolicited_window,
+    unsolicited_window_over,
 };
-pub use tree::{Above, Algorithm, Carries, Plan, Role, Tree};
-pub use trees::baseline as control;
+pub use tree::{Algorithm, Plan, Role, Tree, TreeDirection, Upstream};
+pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;

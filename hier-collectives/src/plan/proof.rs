@@ -1,7 +1,7 @@
 //! The proof that a plan is one.
 
 use super::sizing::trees_max;
-use super::tree::{Carries, Plan, Tree};
+use super::tree::{Plan, Tree, TreeDirection};
 use super::trees::express::EXPRESS_MAX;
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
@@ -41,7 +41,7 @@ impl Plan {
         if self.trees.iter().all(Tree::is_express) {
             return fault(0, "no tree has a share".to_owned());
         }
-        let most = self.express().map_or(0, |_| EXPRESS_MAX.get());
+        let most = self.express_limit().map_or(0, |_| EXPRESS_MAX.get());
         if self.express_bytes.get() > most {
             let text = format!("buffers up to {} for an express tree", self.express_bytes);
             return fault(0, format!("{text}, {} at most", ByteCount::new(most)));
@@ -53,8 +53,8 @@ impl Plan {
             }
             before = Some(tree);
         }
-        match before.map(|last| last.carries) {
-            Some(Carries::Partials) => {
+        match before.map(|last| last.direction) {
+            Some(TreeDirection::Partials) => {
                 fault(self.trees.len() - 1, "partials, and no results behind them".to_owned())
             }
             _ => Ok(()),
@@ -88,48 +88,48 @@ impl Tree {
     /// Results have the share and the root of the partials before them, and partials are followed
     /// by their results.
     fn fits_behind(&self, before: Option<&Self>) -> Result<(), String> {
-        let partials = before.filter(|before| before.carries == Carries::Partials);
-        let split = self.carries != Carries::Both;
-        if split && (self.crown.len() != 1 || self.is_express()) {
+        let partials = before.filter(|before| before.direction == TreeDirection::Partials);
+        let split = self.direction != TreeDirection::Both;
+        if split && (self.roots.len() != 1 || self.is_express()) {
             return Err("partials or results alone, and not one root or no share".to_owned());
         }
-        match (partials, self.carries) {
-            (Some(partials), Carries::Results)
-                if (partials.share, &partials.crown) == (self.share, &self.crown) =>
+        match (partials, self.direction) {
+            (Some(partials), TreeDirection::Results)
+                if (partials.share, &partials.roots) == (self.share, &self.roots) =>
             {
                 Ok(())
             }
-            (None, Carries::Both | Carries::Partials) => Ok(()),
+            (None, TreeDirection::Both | TreeDirection::Partials) => Ok(()),
             _ => Err("partials and results that do not belong together".to_owned()),
         }
     }
 
-    /// Follows every contribution up to the crown. Each has one way up (one parent) and the
-    /// crown one exchange, so reaching the crown is reaching every result exactly once.
+    /// Follows every contribution up to the root set. Each has one way up (one parent) and the
+    /// root set one exchange, so reaching the root set is reaching every result exactly once.
     fn prove(&self, gateways: u16) -> Result<(), String> {
-        if self.crown.is_empty() {
-            return Err("an empty crown".to_owned());
+        if self.roots.is_empty() {
+            return Err("an empty root set".to_owned());
         }
-        if !self.crown.windows(2).all(|pair| pair[0] < pair[1]) {
-            return Err("the crown is not in ascending order".to_owned());
+        if !self.roots.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err("the root set is not in ascending order".to_owned());
         }
         let strange = |id: &&GatewayId| id.0 >= gateways;
-        if let Some(id) = self.crown.iter().chain(self.parents.keys()).find(strange) {
+        if let Some(id) = self.roots.iter().chain(self.parents.keys()).find(strange) {
             return Err(format!("gateway {id} is not in the group"));
         }
         for start in (0..gateways).map(GatewayId) {
             let (mut at, mut hops) = (start, 0);
             while let Some(parent) = self.parents.get(&at) {
-                if self.crown.contains(&at) {
-                    return Err(format!("gateway {at} is in the crown and has a parent"));
+                if self.roots.contains(&at) {
+                    return Err(format!("gateway {at} is in the root set and has a parent"));
                 }
                 (at, hops) = (*parent, hops + 1);
                 if hops > gateways {
                     return Err(format!("gateway {start} is on a cycle"));
                 }
             }
-            if !self.crown.contains(&at) {
-                return Err(format!("gateway {start} does not reach the crown"));
+            if !self.roots.contains(&at) {
+                return Err(format!("gateway {start} does not reach the root set"));
             }
         }
         Ok(())
@@ -142,10 +142,10 @@ mod tests {
     use crate::plan::Algorithm;
     use proptest::prelude::*;
 
-    fn tree(crown: &[u16], parents: &[(u16, u16)]) -> Tree {
+    fn tree(roots: &[u16], parents: &[(u16, u16)]) -> Tree {
         let parents = parents.iter().map(|(a, b)| (GatewayId(*a), GatewayId(*b))).collect();
-        let crown = crown.iter().copied().map(GatewayId).collect();
-        Tree { share: 1, carries: Carries::Both, crown, parents }
+        let roots = roots.iter().copied().map(GatewayId).collect();
+        Tree { share: 1, direction: TreeDirection::Both, roots, parents }
     }
 
     fn plan_of(tree: Tree) -> Plan {
@@ -177,14 +177,17 @@ mod tests {
     #[test]
     fn results_stand_behind_their_partials() {
         let of = |carries, root, parents| Tree { carries, ..tree(&[root], parents) };
-        let up = || of(Carries::Partials, 0, &[(1, 0), (2, 0)]);
-        let down = || of(Carries::Results, 0, &[(1, 0), (2, 1)]);
+        let up = || of(TreeDirection::Partials, 0, &[(1, 0), (2, 0)]);
+        let down = || of(TreeDirection::Results, 0, &[(1, 0), (2, 1)]);
         let both = || tree(&[0, 1, 2], &[]);
         let good = |trees| Plan { trees, ..plan_of(both()) }.prove(3).is_ok();
         assert!(good(vec![up(), down()]) && good(vec![both(), up(), down(), both()]));
         assert!(!good(vec![up()]) && !good(vec![down()]) && !good(vec![up(), both(), down()]));
         assert!(!good(vec![down(), up()]) && !good(vec![up(), down(), down()]));
-        assert!(!good(vec![up(), of(Carries::Results, 1, &[(0, 1), (2, 1)])]), "another root");
+        assert!(
+            !good(vec![up(), of(TreeDirection::Results, 1, &[(0, 1), (2, 1)])]),
+            "another root"
+        );
         assert!(!good(vec![up(), Tree { share: 2, ..down() }]), "another share");
         assert!(!good(vec![up(), up(), down()]));
     }
@@ -221,15 +224,15 @@ mod tests {
     }
 
     proptest! {
-        /// An independent check by flooding: up along the parents, across the crown.
+        /// An independent check by flooding: up along the parents, across the root set.
         #[test]
         fn the_proof_agrees_with_counting_paths(
             parents in proptest::collection::vec(0u16..6, 6),
             top in 0u16..64,
         ) {
-            let crown: Vec<u16> = (0..6).filter(|id| top >> id & 1 == 1).collect();
+            let roots: Vec<u16> = (0..6).filter(|id| top >> id & 1 == 1).collect();
             let edges: Vec<(u16, u16)> = (0..6u16)
-                .filter(|id| !crown.contains(id))
+                .filter(|id| !roots.contains(id))
                 .map(|id| (id, parents[usize::from(id)]))
                 .collect();
             let reaches = |start: u16| {
@@ -237,13 +240,13 @@ mod tests {
                 for _ in 0..7 {
                     match edges.iter().find(|(child, _)| *child == at) {
                         Some((_, parent)) => at = *parent,
-                        None => return crown.contains(&at),
+                        None => return roots.contains(&at),
                     }
                 }
                 false
             };
-            let all = !crown.is_empty() && (0..6).all(reaches);
-            prop_assert_eq!(plan_of(tree(&crown, &edges)).prove(6).is_ok(), all);
+            let all = !roots.is_empty() && (0..6).all(reaches);
+            prop_assert_eq!(plan_of(tree(&roots, &edges)).prove(6).is_ok(), all);
         }
     }
 }

@@ -9,8 +9,8 @@ impl Operation {
     /// Which ways it takes along a tree.
     pub fn along(self, tree: &Tree) -> Phases {
         Phases {
-            up: self.goes_up() && tree.carries.partials(),
-            down: self.comes_down() && tree.carries.results(),
+            up: self.goes_up() && tree.direction.has_partials(),
+            down: self.comes_down() && tree.direction.has_results(),
         }
     }
 }
@@ -18,7 +18,7 @@ impl Operation {
 impl Plan {
     /// The plan with its trees held as `operation` needs them. Where they are held does not
     /// change how much an edge carries, only which way, so the shares stay right.
-    pub fn held_for(&self, operation: Operation) -> Self {
+    pub fn rooted_for(&self, operation: Operation) -> Self {
         match operation {
             Operation::AllReduce | Operation::Barrier => self.clone(),
             Operation::Reduce { to: root } | Operation::Broadcast { from: root } => {
@@ -30,7 +30,7 @@ impl Plan {
 }
 
 impl Tree {
-    /// The same tree held at `root`: the edges on its way up turn round. Of a crown the member
+    /// The same tree held at `root`: the edges on its way up turn round. Of a root set the member
     /// nearest to `root` becomes the others' parent.
     pub fn rooted_at(&self, root: GatewayId) -> Self {
         let mut parents = self.parents.clone();
@@ -40,15 +40,15 @@ impl Tree {
             at = above;
         }
         parents.extend(turned);
-        parents.extend(self.crown.iter().filter(|id| **id != at).map(|id| (*id, at)));
-        Self { crown: vec![root], parents, ..*self }
+        parents.extend(self.roots.iter().filter(|id| **id != at).map(|id| (*id, at)));
+        Self { roots: vec![root], parents, ..*self }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Carries;
+    use crate::plan::TreeDirection;
     use proptest::prelude::*;
 
     proptest! {
@@ -59,24 +59,24 @@ mod tests {
             root in 0u16..8,
         ) {
             let first = if pair { 2 } else { 1 };
-            let crown: Vec<_> = (0..first).map(GatewayId).collect();
+            let roots: Vec<_> = (0..first).map(GatewayId).collect();
             let parents: BTreeMap<_, _> = (first..8)
                 .map(|id| (GatewayId(id), GatewayId(above[usize::from(id) - 1] % id)))
                 .collect();
             let tree =
-                Tree { share: 1, carries: Carries::Both, crown: crown.clone(), parents };
+                Tree { share: 1, direction: TreeDirection::Both, roots: roots.clone(), parents };
             let turned = tree.rooted_at(GatewayId(root));
             let edges = |tree: &Tree| {
                 let mut edges: Vec<_> =
                     tree.parents.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
-                if let [a, b] = tree.crown[..] {
+                if let [a, b] = tree.roots[..] {
                     edges.push((a, b));
                 }
                 edges.sort_unstable();
                 edges
             };
             prop_assert_eq!(edges(&turned), edges(&tree));
-            prop_assert_eq!(turned.crown, [GatewayId(root)]);
+            prop_assert_eq!(turned.roots, [GatewayId(root)]);
         }
     }
 }

@@ -17,21 +17,26 @@ pub fn lanes(fabric: &Fabric) -> u16 {
 /// Bytes a gateway may send to a peer beyond its grants, and that the peer keeps room for:
 /// one BDP, so that distance costs nothing when posts are not simultaneous; at least four
 /// segments.
-pub fn early_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
+pub fn unsolicited_window(
+    fabric: &Fabric,
+    one: GatewayId,
+    other: GatewayId,
+    plan: &Plan,
+) -> ByteCount {
     let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
-    early_over(fabric.link(from, to), plan)
+    unsolicited_window_over(fabric.link(from, to), plan)
 }
 
 /// The same, over a link of this kind, or inside a region.
-pub fn early_over(link: Option<&Link>, plan: &Plan) -> ByteCount {
+pub fn unsolicited_window_over(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
     ByteCount::new(window.max(4 * plan.segment.get()))
 }
 
 /// Bytes that a gateway grants a peer ahead of its results, where several come together: two BDP,
 /// since what has arrived from one waits for the others.
-pub fn ahead_bytes(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
-    ByteCount::new(2 * early_bytes(fabric, one, other, plan).get())
+pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
+    ByteCount::new(2 * unsolicited_window(fabric, one, other, plan).get())
 }
 
 /// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
@@ -61,13 +66,13 @@ pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 /// ports that one segment would take it more than 40 ms: it is the last of its tree for as long, at
 /// each hop.
 pub(super) fn segment_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
-    let rates = plan.pair_rates(fabric);
+    let rates = plan.pair_shares(fabric);
     let largest = rates.values().map(|rate| rate.flow).max().unwrap_or(0);
     let shared = rates.iter().filter_map(|((from, to), rate)| {
         let (from, to) = (fabric.gateway(*from), fabric.gateway(*to));
         let link = fabric.link(from.region, to.region)?.rate;
         let alone = link.min(from.wan?.egress).min(to.wan?.ingress);
-        let part = rate.over(link);
+        let part = rate.rate_over(link);
         let counts = rate.flow > 0 && rate.flow >= largest / SLIVER;
         (counts && part < alone).then(|| part.bytes_per_second())
     });

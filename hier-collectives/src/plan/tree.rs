@@ -53,19 +53,19 @@ impl Algorithm {
     }
 }
 
-/// One tree. Partials are reduced on the way up to the crown; the members of the crown
-/// exchange theirs, so that each holds the result; results go down. A crown of one is a
-/// root; a crown of everybody needs the fewest hops. Every gateway of the group is either
-/// in the crown or has a parent.
+/// One tree. Partials are reduced on the way up to the root set; the members of the root set
+/// exchange theirs, so that each holds the result; results go down. A root set of one is a
+/// root; a root set of everybody needs the fewest hops. Every gateway of the group is either
+/// in the root set or has a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// Its part of the buffer, relative to the other trees'. The express tree has none: it
     /// takes buffers of at most [`Plan::express_bytes`], and those whole.
     pub share: u64,
     /// What goes along it.
-    pub carries: Carries,
+    pub direction: TreeDirection,
     /// The gateways at the top, ascending.
-    pub crown: Vec<GatewayId>,
+    pub roots: Vec<GatewayId>,
     /// Everybody else's parent.
     pub parents: BTreeMap<GatewayId, GatewayId>,
 }
@@ -75,7 +75,7 @@ pub struct Tree {
 /// follows from the first, what it sends from the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Carries {
+pub enum TreeDirection {
     /// Partials up and results down.
     Both = 0,
     /// Partials up; the tree behind it has the results.
@@ -84,7 +84,7 @@ pub enum Carries {
     Results = 2,
 }
 
-impl Carries {
+impl TreeDirection {
     /// The name in output.
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,11 +98,11 @@ impl Carries {
         [Self::Both, Self::Partials, Self::Results].into_iter().find(|known| *known as u8 == code)
     }
     /// Whether partials go up.
-    pub fn partials(self) -> bool {
+    pub fn has_partials(self) -> bool {
         self != Self::Results
     }
     /// Whether results come down.
-    pub fn results(self) -> bool {
+    pub fn has_results(self) -> bool {
         self != Self::Partials
     }
 }
@@ -113,15 +113,15 @@ pub struct Role {
     /// Gateways whose partials come up to this one, ascending.
     pub children: Vec<GatewayId>,
     /// Where its own partial goes.
-    pub above: Above,
+    pub upstream: Upstream,
 }
 
 /// Where a partial goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Above {
+pub enum Upstream {
     /// To the parent, from which the result comes down.
     Parent(GatewayId),
-    /// To the others of the crown, of which this gateway is one; ascending.
+    /// To the others of the root set, of which this gateway is one; ascending.
     Crown(Vec<GatewayId>),
 }
 
@@ -132,18 +132,18 @@ impl Plan {
     }
 
     /// Whether partials and results take trees of their own.
-    pub fn is_apart(&self) -> bool {
-        self.trees.iter().any(|tree| tree.carries == Carries::Results)
+    pub fn has_separate_trees(&self) -> bool {
+        self.trees.iter().any(|tree| tree.direction == TreeDirection::Results)
     }
 
     /// The largest buffer that takes the express tree, if there is one.
-    pub fn express(&self) -> Option<ByteCount> {
+    pub fn express_limit(&self) -> Option<ByteCount> {
         self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
     }
 
     /// Whether a buffer of this size takes the express tree.
-    pub fn takes_express(&self, bytes: u64) -> bool {
-        self.express().is_some_and(|most| bytes <= most.get())
+    pub fn uses_express(&self, bytes: u64) -> bool {
+        self.express_limit().is_some_and(|most| bytes <= most.get())
     }
 }
 
@@ -155,19 +155,19 @@ impl Tree {
 
     /// The pairs of gateways that exchange along it.
     pub fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
-        let crown =
-            self.crown.iter().enumerate().flat_map(|(index, one)| {
-                self.crown[index + 1..].iter().map(|other| (*one, *other))
+        let roots =
+            self.roots.iter().enumerate().flat_map(|(index, one)| {
+                self.roots[index + 1..].iter().map(|other| (*one, *other))
             });
-        self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(crown)
+        self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(roots)
     }
 
     /// What `gateway` does in it.
     pub fn role(&self, gateway: GatewayId) -> Role {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
         let above = match self.parents.get(&gateway) {
-            Some(parent) => Above::Parent(*parent),
-            None => Above::Crown(self.crown.clone()),
+            Some(parent) => Upstream::Parent(*parent),
+            None => Upstream::RootSet(self.roots.clone()),
         };
         Role { children: children.map(|(child, _)| *child).collect(), above }
     }

@@ -4,7 +4,7 @@ use super::element::{Bf16, Element, F16, WideF32};
 use super::error::ReduceError;
 #[cfg(target_arch = "x86_64")]
 use super::f16x8::F16x8;
-use super::fold::{self, Job, Max, Min, Prod, Sum};
+use super::fold::{self, Max, Min, Prod, Reduction, Sum};
 use super::number::{Number, Real};
 use super::operand::Operand;
 use crate::descriptor::{Dtype, ReduceOp};
@@ -26,7 +26,7 @@ pub unsafe fn reduce(
     operands: &[Operand],
     elements: usize,
 ) {
-    let job = Job { out, operands, start: 0, elements, wide: fold::wide_vectors() };
+    let job = Reduction { out, operands, start: 0, elements, wide: fold::wide_vectors() };
     // SAFETY: the caller's promise is the job's.
     unsafe { dispatch(op, dtype, job) }
 }
@@ -80,7 +80,7 @@ fn check(
 
 /// # Safety
 /// As [`reduce`].
-pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, job: Job<'_>) {
+pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, job: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on; each element type has the dtype's size.
     unsafe {
         match dtype {
@@ -97,7 +97,7 @@ pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, job: Job<'_>) {
 
 /// # Safety
 /// As [`reduce`].
-unsafe fn half(op: ReduceOp, job: Job<'_>) {
+unsafe fn half(op: ReduceOp, job: Reduction<'_>) {
     #[cfg(target_arch = "x86_64")]
     if job.wide {
         let whole = job.grouped(F16x8::LANES);
@@ -116,7 +116,7 @@ unsafe fn half(op: ReduceOp, job: Job<'_>) {
 ///
 /// # Safety
 /// As [`reduce`].
-unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(op: ReduceOp, job: Job<'_>) {
+unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(op: ReduceOp, job: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
@@ -128,7 +128,7 @@ unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(op: ReduceOp, jo
 
 /// # Safety
 /// As [`reduce`].
-unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, job: Job<'_>) {
+unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, job: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {

@@ -15,7 +15,7 @@ const BLOCK_ELEMENTS_MAX: usize = 512;
 
 /// What [`super::reduce`] was asked for.
 #[derive(Clone, Copy)]
-pub struct Job<'a> {
+pub struct Reduction<'a> {
     pub out: *mut u8,
     pub operands: &'a [Operand],
     /// The first element to reduce.
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub wide: bool,
 }
 
-impl Job<'_> {
+impl Reduction<'_> {
     /// The same job from element `start` on.
     pub fn starting_at(self, start: usize) -> Self {
         Self { start, ..self }
@@ -38,7 +38,7 @@ impl Job<'_> {
 
     /// # Safety
     /// As [`super::reduce`], `E::Raw` being the dtype's form in memory.
-    pub unsafe fn run<E: Element, O: Operation<E::Acc>>(self, operation: O) {
+    pub unsafe fn run<E: Element, O: Combine<E::Acc>>(self, operation: O) {
         let size = match self.operands.len() {
             0..=2 => self.elements.max(1),
             _ => BLOCK_ELEMENTS_MAX.min(BLOCK_BYTES / size_of::<E::Raw>()),
@@ -91,7 +91,7 @@ pub fn wide_vectors() -> bool {
 }
 
 /// How operands are combined.
-pub trait Operation<A>: Copy {
+pub trait Combine<A>: Copy {
     /// What an operand's values are multiplied by.
     type Scale: Copy;
     /// The scale of an operand of this weight; `None` if it takes no part.
@@ -107,7 +107,7 @@ macro_rules! unscaled {
         #[derive(Clone, Copy)]
         pub struct $name;
 
-        impl<A: Number> Operation<A> for $name {
+        impl<A: Number> Combine<A> for $name {
             type Scale = ();
             #[inline(always)]
             fn scale(self, _weight: f64) -> Option<()> {
@@ -138,7 +138,7 @@ struct Mean {
     total: f64,
 }
 
-impl<A: Real> Operation<A> for Mean {
+impl<A: Real> Combine<A> for Mean {
     type Scale = A;
     #[inline(always)]
     fn scale(self, weight: f64) -> Option<A> {
@@ -157,7 +157,7 @@ impl<A: Real> Operation<A> for Mean {
 /// `count` elements of a job, from element `start`.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    job: Job<'a>,
+    job: Reduction<'a>,
     start: usize,
     count: usize,
 }
@@ -168,7 +168,7 @@ struct Block<'a> {
 /// As [`fold`], on a machine with AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn fold_avx2<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
     // SAFETY: the caller's promise is passed on.
     unsafe { fold::<E, O>(block, operation) }
 }
@@ -176,7 +176,7 @@ unsafe fn fold_avx2<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operatio
 /// # Safety
 /// The block lies within its job and `E::Raw` is the job's form in memory.
 #[inline(always)]
-unsafe fn fold<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
     let Block { job, start, count } = block;
     let out = Results::<E>(job.out.cast::<E::Raw>().wrapping_add(start));
     let mut terms = job.operands.iter().filter_map(|operand| {
@@ -234,12 +234,12 @@ unsafe fn fold<E: Element, O: Operation<E::Acc>>(block: Block<'_>, operation: O)
 }
 
 /// One operand of a block.
-struct Terms<E: Element, O: Operation<E::Acc>> {
+struct Terms<E: Element, O: Combine<E::Acc>> {
     values: *const E::Raw,
     scale: O::Scale,
 }
 
-impl<E: Element, O: Operation<E::Acc>> Terms<E, O> {
+impl<E: Element, O: Combine<E::Acc>> Terms<E, O> {
     #[inline(always)]
     fn get(&self, index: usize) -> E::Acc {
         // SAFETY: only the fold that made this calls it, below its `count`.

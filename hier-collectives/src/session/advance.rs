@@ -1,7 +1,7 @@
 //! A segment on its way from partials to result, as far as its inputs let it go.
 
 use super::*;
-use crate::plan::Above;
+use crate::plan::Upstream;
 
 impl Session {
     /// A job is done.
@@ -28,9 +28,9 @@ impl Session {
                 Job::Partial => self.partial_made(key, now),
                 Job::Result => {
                     segment.combining = false;
-                    let peers = match part.role.above {
-                        Above::Parent(parent) => vec![parent],
-                        Above::Crown(_) => part.remote_operands(self.config.me),
+                    let peers = match part.role.upstream {
+                        Upstream::Parent(parent) => vec![parent],
+                        Upstream::RootSet(_) => part.remote_operands(self.config.me),
                     };
                     self.consume_inputs(key, &peers);
                     self.result_in_place(key, now);
@@ -92,11 +92,11 @@ impl Session {
             part.local_prefix += 1;
         }
         let operands = part.remote_operands(me);
-        let from_above = match part.role.above {
-            Above::Parent(parent) => {
+        let from_above = match part.role.upstream {
+            Upstream::Parent(parent) => {
                 collective.incoming.get(&(parent, key.tree, key.segment)).is_some_and(|i| i.landed)
             }
-            Above::Crown(_) => false,
+            Upstream::RootSet(_) => false,
         };
         let streamed = operands.iter().any(|peer| {
             let incoming = collective.incoming.get(&(*peer, key.tree, key.segment));
@@ -104,7 +104,7 @@ impl Session {
         });
         if from_above || streamed {
             self.result_in_place(key, now);
-        } else if !matches!(part.role.above, Above::Parent(_)) {
+        } else if !matches!(part.role.upstream, Upstream::Parent(_)) {
             self.combine(key, Job::Result, &operands);
         }
     }
@@ -115,7 +115,7 @@ impl Session {
         let Some(collective) = self.live.get_mut(&key.sequence) else { return };
         let slot = collective.result_slot(key.sequence);
         let part = &mut collective.parts[usize::from(key.tree.0)];
-        let Above::Parent(parent) = part.role.above else { return };
+        let Upstream::Parent(parent) = part.role.upstream else { return };
         let incoming = collective.incoming.get(&(parent, key.tree, key.segment));
         let Some(from) = incoming.filter(|i| i.landed).and_then(|i| i.landed_in.clone()) else {
             return;

@@ -141,7 +141,8 @@ impl Session {
         let Some(active) = &self.active else { return };
         let before = std::mem::replace(&mut self.links.planned_for, as_found.links().to_vec());
         let Some(mut plan) = plan else { return };
-        plan = Plan { segment: active.plan.segment, ..plan }.within(&self.config.fabric);
+        plan =
+            Plan { segment: active.plan.segment, ..plan }.with_express_limit(&self.config.fabric);
         let seconds = |plan: &Plan| {
             plan.forecast(as_found, plan::Operation::AllReduce, NOMINAL).predicted.as_secs_f64()
         };

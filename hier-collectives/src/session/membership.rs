@@ -38,7 +38,7 @@ impl Session {
     /// A neighbour can be reached: its first lane is up, and with it the way to those behind it.
     /// The next epoch begins once all are up.
     pub fn handle_peer_up(&mut self, peer: GatewayId, now: TimeNs) {
-        for id in self.routes.through(peer) {
+        for id in self.routes.reached_through(peer) {
             if let Some(entry) = self.peers.get_mut(&id) {
                 entry.up = true;
             }
@@ -60,7 +60,7 @@ impl Session {
             self.gateway_name(peer)
         );
         self.end_epoch(Failure::new(FailureCode::RegionLost, text), Some(peer), now);
-        for id in self.routes.through(peer) {
+        for id in self.routes.reached_through(peer) {
             if let Some(entry) = self.peers.get_mut(&id) {
                 *entry = Peer::default();
             }
@@ -71,7 +71,7 @@ impl Session {
     /// repeat everything that it may have taken with it. All of it is facts that only grow, so
     /// repeating is harmless.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
-        let through: Vec<GatewayId> = self.routes.through(peer).collect();
+        let through: Vec<GatewayId> = self.routes.reached_through(peer).collect();
         through.into_iter().for_each(|id| self.repeat_to(id));
         self.ask_to_repeat(peer);
         if self.routes.is_partial() {
@@ -85,7 +85,7 @@ impl Session {
         if !self.routes.is_partial() {
             return;
         }
-        let behind: BTreeSet<GatewayId> = self.routes.through(neighbour).collect();
+        let behind: BTreeSet<GatewayId> = self.routes.reached_through(neighbour).collect();
         for (to, _) in self.peers.iter().filter(|(id, peer)| peer.up && !behind.contains(id)) {
             self.core.actions.push_back(Action::Message { to: *to, message: Message::Repeat });
         }
@@ -198,7 +198,7 @@ impl Session {
         plan.is_near(&self.config.plan, fabric).map_err(PeerError::BadPlan)?;
         let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
         plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
-        let apart = |(one, other): &(GatewayId, GatewayId)| !fabric.joined(*one, *other);
+        let apart = |(one, other): &(GatewayId, GatewayId)| !fabric.connects(*one, *other);
         match plan.trees.iter().flat_map(Tree::edges).find(apart) {
             None => Ok(()),
             Some((one, other)) => Err(PeerError::BadPlan(format!(

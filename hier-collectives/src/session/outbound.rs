@@ -30,7 +30,7 @@ impl Session {
         let ahead = if peer == me {
             active.relayed
         } else {
-            plan::ahead_bytes(&self.config.fabric, me, peer, &active.plan)
+            plan::result_window(&self.config.fabric, me, peer, &active.plan)
         };
         let mut left = ahead.get() / active.plan.segment.get();
         // Smaller classes do not wait behind large ones here; peers keep early room for them.
@@ -178,9 +178,9 @@ impl Session {
 
     fn room_over(&self, link: Option<&Link>) -> Room {
         let Some(Active { plan, .. }) = &self.active else { return Room::default() };
-        let repair = link.map(|link| plan.repair(link, self.config.fabric.mtu()));
+        let repair = link.map(|link| plan.fec(link, self.config.fabric.mtu()));
         let tail = repair.map_or(0, |repair| repair.tail_bytes());
-        Room { early: plan::early_over(link, plan).get(), tail }
+        Room { early: plan::unsolicited_window_over(link, plan).get(), tail }
     }
 
     pub(super) fn link_to(&self, peer: GatewayId) -> Option<&Link> {

@@ -2,7 +2,7 @@
 
 use super::action::{Buffer, Input, LeaseId, View};
 use crate::ids::GatewayId;
-use crate::plan::{Above, Operation, Phases, Role, Tree};
+use crate::plan::{Operation, Phases, Role, Tree, Upstream};
 use crate::shard::Part;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,17 +115,17 @@ impl Segment {
 impl PartState {
     pub fn new(part: Part, role: Role, task: Task, me: GatewayId) -> Self {
         let Task { phases, follows } = task;
-        let part = if phases.up || phases.down { part } else { part.none() };
+        let part = if phases.up || phases.down { part } else { part.emptied() };
         let mut out = BTreeMap::new();
         let mut add = |peer, what| {
             out.insert(peer, Outbound { what, next: 0, due: BTreeSet::new() });
         };
-        match &role.above {
-            Above::Parent(parent) if phases.up => add(*parent, Outgoing::Partial),
-            Above::Crown(crown) if phases.up => {
-                crown.iter().filter(|id| **id != me).for_each(|id| add(*id, Outgoing::Partial));
+        match &role.upstream {
+            Upstream::Parent(parent) if phases.up => add(*parent, Outgoing::Partial),
+            Upstream::RootSet(roots) if phases.up => {
+                roots.iter().filter(|id| **id != me).for_each(|id| add(*id, Outgoing::Partial));
             }
-            Above::Parent(_) | Above::Crown(_) => {}
+            Upstream::Parent(_) | Upstream::RootSet(_) => {}
         }
         if phases.down {
             role.children.iter().for_each(|child| add(*child, Outgoing::Result));
@@ -154,12 +154,12 @@ impl PartState {
 
     /// Whether the result is made here: for its own tree, or for that of the part behind it.
     pub fn is_top(&self) -> bool {
-        matches!(self.role.above, Above::Crown(_))
+        matches!(self.role.upstream, Upstream::RootSet(_))
     }
 
     /// Whether the partial goes up for good: no result comes down for it along this tree.
     pub fn only_hands_up(&self) -> bool {
-        !self.phases.down && matches!(self.role.above, Above::Parent(_))
+        !self.phases.down && matches!(self.role.upstream, Upstream::Parent(_))
     }
 
     pub fn count(&self) -> u32 {
@@ -184,15 +184,15 @@ impl PartState {
     }
 
     /// The peers whose input a segment's own reduction takes: children when it makes the
-    /// partial, crown members when it makes the result.
+    /// partial, root set members when it makes the result.
     pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
-        match &self.role.above {
+        match &self.role.upstream {
             _ if !self.phases.up => vec![],
-            Above::Crown(crown) if crown.len() > 1 => {
-                crown.iter().copied().filter(|id| *id != me).collect()
+            Upstream::RootSet(roots) if roots.len() > 1 => {
+                roots.iter().copied().filter(|id| *id != me).collect()
             }
-            Above::Crown(_) => self.role.children.clone(),
-            Above::Parent(_) => vec![],
+            Upstream::RootSet(_) => self.role.children.clone(),
+            Upstream::Parent(_) => vec![],
         }
     }
 
@@ -207,7 +207,7 @@ impl PartState {
 
     /// Whether the partial is more than the local ranks' and needs a reduction of its own.
     pub fn needs_partial_job(&self) -> bool {
-        let root = matches!(&self.role.above, Above::Crown(crown) if crown.len() == 1);
+        let root = matches!(&self.role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
         self.phases.up && !root && !self.role.children.is_empty()
     }
 
@@ -217,9 +217,9 @@ impl PartState {
     }
 
     pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
-        match &self.role.above {
-            Above::Parent(parent) if *parent == peer => self.phases.down,
-            Above::Crown(crown) if peer != me && crown.contains(&peer) => self.phases.up,
+        match &self.role.upstream {
+            Upstream::Parent(parent) if *parent == peer => self.phases.down,
+            Upstream::RootSet(roots) if peer != me && roots.contains(&peer) => self.phases.up,
             _ => self.phases.up && self.role.children.contains(&peer),
         }
     }
@@ -241,7 +241,7 @@ impl PartState {
     }
 
     pub fn comes_down_from(&self, peer: GatewayId) -> bool {
-        self.phases.down && self.role.above == Above::Parent(peer)
+        self.phases.down && self.role.upstream == Upstream::Parent(peer)
     }
 
     pub fn view(&self, index: u32, buffer: Buffer) -> View {

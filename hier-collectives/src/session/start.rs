@@ -71,7 +71,7 @@ impl Session {
         let operation = operation.unwrap_or(Operation::AllReduce);
         let roles = match operation {
             Operation::AllReduce | Operation::Barrier => roles.to_vec(),
-            rooted => plan.held_for(rooted).roles(me),
+            rooted => plan.rooted_for(rooted).roles(me),
         };
         let tasks = plan.trees.iter().map(|tree| Task::of(operation, tree));
         let parts = parts.zip(tasks).zip(roles);

@@ -108,7 +108,7 @@ impl Fabric {
     }
     /// Whether two gateways have a connection of their own: over the LAN of their region, or
     /// from port to port where their regions have a link.
-    pub fn joined(&self, one: GatewayId, other: GatewayId) -> bool {
+    pub fn connects(&self, one: GatewayId, other: GatewayId) -> bool {
         let (one, other) = (self.gateway(one), self.gateway(other));
         let ports = one.wan.is_some() && other.wan.is_some();
         one.region == other.region || (ports && self.link(one.region, other.region).is_some())

@@ -1,7 +1,7 @@
 //! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
 
 use crate::fabrics::{Dice, simple, wild};
-use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, early_bytes};
+use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, unsolicited_window};
 use hier_collectives::size_class::{MEDIUM_BYTES, SizeClass};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let tree = plan.trees.iter().find(|tree| tree.is_express()).expect("an express tree");
     let region = |id| fabric.gateway(id).region;
     let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
-    let room = |(one, other)| early_bytes(fabric, one, other, plan).get();
+    let room = |(one, other)| unsolicited_window(fabric, one, other, plan).get();
     let least = far.map(room).min().expect("regions");
     SizeClass::Large.room(least).max(SizeClass::Medium.room(least).min(MEDIUM_BYTES))
 }
@@ -31,7 +31,7 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
 /// Sizes next to the choice, and half of it: what is taken is never later, but for rounding.
 fn check(fabric: &Fabric) {
     let plan = plan::plan(fabric).expect("small enough");
-    let Some(most) = plan.express().map(ByteCount::get) else { return };
+    let Some(most) = plan.express_limit().map(ByteCount::get) else { return };
     let allowed = EXPRESS_MAX.get().min(room(fabric, &plan));
     assert!(most <= allowed, "{most}, {allowed} at most: {plan:?}");
     for bytes in [most, most.saturating_sub(1 << 10), most / 2] {
@@ -67,7 +67,7 @@ fn seconds(fabric: &Fabric, plan: &Plan, bytes: u64) -> f64 {
 fn a_mebibyte_over_far_and_wide_links_takes_one_hop() {
     let fabric = simple(&[10_000; 3], 100, |_, _| Some(10_000));
     let plan = plan::plan(&fabric).expect("small");
-    assert_eq!(plan.express(), Some(EXPRESS_MAX), "{}", plan.reason);
+    assert_eq!(plan.express_limit(), Some(EXPRESS_MAX), "{}", plan.reason);
     assert!((0.050..0.053).contains(&seconds(&fabric, &plan, 1 << 20)), "{}", plan.reason);
     assert!(seconds(&fabric, &plan, EXPRESS_MAX.get() + 1) > 0.1);
 }
@@ -78,7 +78,7 @@ fn a_barrier_over_a_thin_mesh_takes_one_hop() {
     // fill each for half of that, and pass on a quarter.
     let fabric = simple(&[1000; 4], 60, |_, _| Some(1));
     let plan = plan::plan(&fabric).expect("small");
-    let most = plan.express().expect("an express tree").get();
+    let most = plan.express_limit().expect("an express tree").get();
     assert!((12 << 10..16 << 10).contains(&most), "{}", plan.reason);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::default());
     assert_eq!(barrier.predicted, barrier.bound, "{}", plan.reason);
@@ -92,7 +92,7 @@ fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
     // little more, since owners also wait for whole segments.
     let fabric = simple(&[300; 4], 60, |_, _| Some(300));
     let plan = plan::plan(&fabric).expect("small");
-    let most = plan.express().expect("an express tree").get() as f64;
+    let most = plan.express_limit().expect("an express tree").get() as f64;
     let third = 300e6 / 8.0 * 0.060 / 3.0;
     assert!((1.0..1.4).contains(&(most / third)), "{most}: {}", plan.reason);
 }
@@ -105,8 +105,8 @@ fn a_pair_that_is_held_to_little_counts_as_slow() {
     for seed in 0..200 {
         let fabric = wild(&mut Dice(seed), 4, 0);
         let plan = plan::plan(&fabric).expect("small");
-        let Some(most) = plan.express() else { continue };
-        let rates = plan.pair_rates(&fabric);
+        let Some(most) = plan.express_limit() else { continue };
+        let rates = plan.pair_shares(&fabric);
         let tree = plan.trees.last().expect("trees");
         for (one, other) in tree.edges() {
             let ends = (fabric.gateway(one).region, fabric.gateway(other).region);

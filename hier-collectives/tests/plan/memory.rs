@@ -3,7 +3,7 @@
 
 use crate::fabrics::Dice;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Carries, Memory, Plan, Role};
+use hier_collectives::plan::{self, MemoryBound, Plan, Role, TreeDirection, Upstream};
 use hier_collectives::shard::{self, CUT_BYTES};
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ struct Seat {
     local: u64,
     partial: u64,
     result: u64,
-    /// What came from children and from others of the crown.
+    /// What came from children and from others of the root set.
     arrived: BTreeMap<GatewayId, u64>,
     /// What those that wait here may send ahead of results, and so may we of subtrees.
     ahead: BTreeMap<GatewayId, u64>,
@@ -52,7 +52,7 @@ struct Play<'a> {
     /// The trees of local reductions, one after the other.
     order: Vec<usize>,
     /// What each gateway may hold.
-    may: Vec<Memory>,
+    may: Vec<MemoryBound>,
     /// How many of them each gateway with several ranks has begun.
     begun: Vec<usize>,
     /// By gateway and tree.
@@ -91,7 +91,7 @@ impl<'a> Play<'a> {
         let parts = shard::parts(plan, SEGMENTS * segment);
         let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segments())).collect();
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
-        let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].carries.partials();
+        let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].direction.has_partials();
         let order = counts.iter().enumerate().filter(partials);
         let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
@@ -129,11 +129,11 @@ impl<'a> Play<'a> {
             let window = if peer == me {
                 plan::relay_bytes(self.fabric, me, self.plan)
             } else {
-                plan::ahead_bytes(self.fabric, me, peer, self.plan)
+                plan::result_window(self.fabric, me, peer, self.plan)
             };
             let window = window.get() / self.plan.segment.get();
             let roles = self.roles[usize::from(me.0)].iter();
-            let partials = |(tree, _): &(usize, _)| self.plan.trees[*tree].carries.partials();
+            let partials = |(tree, _): &(usize, _)| self.plan.trees[*tree].direction.has_partials();
             let trees = roles.enumerate().filter(partials);
             let trees = trees.filter(|(_, role)| waits(role, peer, me));
             let trees: Vec<usize> = trees.map(|(tree, _)| tree).collect();
@@ -155,15 +155,15 @@ impl<'a> Play<'a> {
 
     /// To whom a partial goes.
     fn above(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
-        match &self.roles[usize::from(me.0)][tree].above {
-            Above::Parent(parent) => vec![*parent],
-            Above::Crown(crown) => crown.iter().copied().filter(|id| *id != me).collect(),
+        match &self.roles[usize::from(me.0)][tree].upstream {
+            Upstream::Parent(parent) => vec![*parent],
+            Upstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
         }
     }
 
     /// Segments that hold no memory any more: the result is here, and the partial with all above.
     fn done(&self, me: GatewayId, tree: usize) -> u64 {
-        let with = self.above(me, tree).into_iter().map(|above| self.arrived(above, me, tree));
+        let with = self.upstream(me, tree).into_iter().map(|above| self.arrived(above, me, tree));
         with.fold(self.seat(me, tree).result, u64::min)
     }
 
@@ -177,9 +177,9 @@ impl<'a> Play<'a> {
         loop {
             let mut again = self.begin_locals(me);
             for tree in 0..self.counts.len() {
-                if self.plan.trees[tree].carries.partials() {
+                if self.plan.trees[tree].direction.has_partials() {
                     again |= self.make_partial(me, tree);
-                    for to in self.above(me, tree) {
+                    for to in self.upstream(me, tree) {
                         again |= self.send(me, to, tree);
                     }
                 }
@@ -237,11 +237,11 @@ impl<'a> Play<'a> {
     fn make_result(&mut self, me: GatewayId, tree: usize) -> bool {
         let role = &self.roles[usize::from(me.0)][tree];
         let seat = self.seat(me, tree);
-        let most = match (&role.above, self.plan.trees[tree].carries) {
-            (Above::Parent(parent), Carries::Partials) => self.arrived(*parent, me, tree),
-            (Above::Parent(parent), _) => self.seat(*parent, tree).result,
-            (Above::Crown(_), Carries::Results) => self.seat(me, tree - 1).result,
-            (Above::Crown(_), _) => {
+        let most = match (&role.upstream, self.plan.trees[tree].direction) {
+            (Upstream::Parent(parent), TreeDirection::Partials) => self.arrived(*parent, me, tree),
+            (Upstream::Parent(parent), _) => self.seat(*parent, tree).result,
+            (Upstream::RootSet(_), TreeDirection::Results) => self.seat(me, tree - 1).result,
+            (Upstream::RootSet(_), _) => {
                 let operands = operands(role, me).into_iter();
                 let here = operands.map(|peer| self.arrived(me, peer, tree));
                 here.fold(seat.partial, u64::min)
@@ -253,7 +253,7 @@ impl<'a> Play<'a> {
     }
 
     fn local_held(&self, me: GatewayId) -> u64 {
-        let partials = |tree: &usize| self.plan.trees[*tree].carries.partials();
+        let partials = |tree: &usize| self.plan.trees[*tree].direction.has_partials();
         let trees = (0..self.counts.len()).filter(partials);
         trees.map(|tree| self.seat(me, tree).local - self.done(me, tree)).sum()
     }
@@ -307,18 +307,18 @@ impl<'a> Play<'a> {
 
 /// Whether it adds what comes from below for somebody above.
 fn is_relay(role: &Role) -> bool {
-    let root = matches!(&role.above, Above::Crown(crown) if crown.len() == 1);
+    let root = matches!(&role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
     !root && !role.children.is_empty()
 }
 
 /// Whose partials a result is made of, beside our own.
 fn operands(role: &Role, me: GatewayId) -> Vec<GatewayId> {
-    match &role.above {
-        Above::Crown(crown) if crown.len() > 1 => {
-            crown.iter().copied().filter(|id| *id != me).collect()
+    match &role.upstream {
+        Upstream::RootSet(roots) if roots.len() > 1 => {
+            roots.iter().copied().filter(|id| *id != me).collect()
         }
-        Above::Crown(_) => role.children.clone(),
-        Above::Parent(_) => vec![],
+        Upstream::RootSet(_) => role.children.clone(),
+        Upstream::Parent(_) => vec![],
     }
 }
 

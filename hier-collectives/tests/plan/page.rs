@@ -2,8 +2,8 @@
 
 use crate::fabrics::{simple, unlike};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::control;
-use hier_collectives::plan::{self, Carries, Operation, Plan, Tree};
+use hier_collectives::plan::baseline;
+use hier_collectives::plan::{self, Operation, Plan, Tree, TreeDirection};
 use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
@@ -22,13 +22,13 @@ fn hops_of(tree: &Tree, operation: Operation) -> usize {
         deep.map(|(_, depth)| depth).max().unwrap_or(0)
     };
     if !operation.goes_up() || !operation.comes_down() {
-        return below(&tree.crown[0]);
+        return below(&tree.roots[0]);
     }
     let ready = |top: &GatewayId| {
-        let others = tree.crown.iter().filter(|other| *other != top);
+        let others = tree.roots.iter().filter(|other| *other != top);
         others.map(|other| below(other) + 1).max().unwrap_or(0).max(below(top))
     };
-    tree.crown.iter().map(|top| ready(top) + below(top)).max().unwrap_or(0)
+    tree.roots.iter().map(|top| ready(top) + below(top)).max().unwrap_or(0)
 }
 
 fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String {
@@ -36,18 +36,18 @@ fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String 
 }
 
 fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: u64) -> String {
-    let held = plan.held_for(operation);
+    let held = plan.rooted_for(operation);
     let carried = if operation.has_data() { bytes } else { 0 };
     let used = held.trees.iter().zip(shard::parts(&held, carried));
     let used: Vec<&Tree> =
         used.filter(|(_, part)| part.segments() > 0).map(|(tree, _)| tree).collect();
     let (mut hops, mut before) = (0, 0);
     for tree in &used {
-        before = match tree.carries {
-            Carries::Both => hops_of(tree, operation),
-            Carries::Partials => hops_of(tree, Operation::Reduce { to: tree.crown[0] }),
-            Carries::Results => {
-                before + hops_of(tree, Operation::Broadcast { from: tree.crown[0] })
+        before = match tree.direction {
+            TreeDirection::Both => hops_of(tree, operation),
+            TreeDirection::Partials => hops_of(tree, Operation::Reduce { to: tree.roots[0] }),
+            TreeDirection::Results => {
+                before + hops_of(tree, Operation::Broadcast { from: tree.roots[0] })
             }
         };
         hops = hops.max(before);
@@ -109,16 +109,16 @@ fn the_page_on_algorithms_is_what_plans_do() {
         row("three equal regions", &three, Operation::Broadcast { from: down }, large),
         row("three equal regions", &three, Operation::Barrier, large),
         row("one region", &all(&[500]), Operation::AllReduce, large),
-        control("ports 400, 250, 100, 100: even", &uneven, control::even, large),
-        control("four equal regions: ring", &four, control::ring, large),
-        control("six equal regions: ring", &six, control::ring, large),
+        control("ports 400, 250, 100, 100: even", &uneven, baseline::even, large),
+        control("four equal regions: ring", &four, baseline::ring, large),
+        control("six equal regions: ring", &six, baseline::ring, large),
         control(
             "four equal regions: halving and doubling",
             &four,
-            control::halving_doubling,
+            baseline::halving_doubling,
             large,
         ),
-        control("six equal regions: halving and doubling", &six, control::halving_doubling, large),
+        control("six equal regions: halving and doubling", &six, baseline::halving_doubling, large),
     ];
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/algorithms.md");
     let page = std::fs::read_to_string(path).expect("readable");

@@ -3,7 +3,7 @@
 use crate::fabrics::{Dice, wild};
 use crate::memory::{Used, assert_within_memory};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Above, Operation, Plan, Tree};
+use hier_collectives::plan::{self, Operation, Plan, Tree, Upstream};
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
             let before = partials.len() + results.len();
             for id in 0..gateways {
                 let children = &role(id).children;
-                if carries.partials() && !partials.contains_key(&id) {
+                if direction.has_partials() && !partials.contains_key(&id) {
                     let theirs: Option<Vec<_>> =
                         children.iter().map(|child| partials.get(&child.0)).collect();
                     let Some(theirs) = theirs else { continue };
@@ -34,16 +34,16 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
                     theirs.into_iter().for_each(|partial| add(&mut sum, partial));
                     partials.insert(id, sum);
                 }
-                let result = match &role(id).above {
-                    Above::Parent(_) if !carries.results() => None,
-                    Above::Crown(_) if !carries.partials() => summed.get(&id).cloned(),
-                    Above::Parent(parent) => {
+                let result = match &role(id).upstream {
+                    Upstream::Parent(_) if !direction.has_results() => None,
+                    Upstream::RootSet(_) if !direction.has_partials() => summed.get(&id).cloned(),
+                    Upstream::Parent(parent) => {
                         assert!(role(parent.0).children.contains(&GatewayId(id)));
                         results.get(&parent.0).cloned()
                     }
-                    Above::Crown(crown) => {
+                    Upstream::RootSet(roots) => {
                         let all: Option<Vec<_>> =
-                            crown.iter().map(|member| partials.get(&member.0)).collect();
+                            roots.iter().map(|member| partials.get(&member.0)).collect();
                         all.map(|all| {
                             let mut sum = vec![0; usize::from(gateways)];
                             all.into_iter().for_each(|partial| add(&mut sum, partial));
@@ -59,7 +59,7 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
                 break;
             }
         }
-        let all = if carries.results() { usize::from(gateways) } else { 1 };
+        let all = if direction.has_results() { usize::from(gateways) } else { 1 };
         assert_eq!(results.len(), all, "tree {tree} is stuck");
         for (id, result) in &results {
             assert!(result.iter().all(|count| *count == 1), "tree {tree}, {id}: {result:?}");
@@ -76,8 +76,8 @@ fn add(sum: &mut [u32], partial: &[u32]) {
 /// region's gateways cross with is in proportion to their ports.
 fn assert_possible(fabric: &Fabric, plan: &Plan) {
     let edges = plan.trees.iter().flat_map(|tree| {
-        let crown = tree.crown.iter().flat_map(|one| tree.crown.iter().map(move |two| (one, two)));
-        tree.parents.iter().chain(crown.filter(|(one, two)| one != two))
+        let roots = tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |two| (one, two)));
+        tree.parents.iter().chain(roots.filter(|(one, two)| one != two))
     });
     for (one, other) in edges {
         let (one, other) = (fabric.gateway(*one), fabric.gateway(*other));
@@ -87,8 +87,8 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
         }
     }
     let several = fabric.regions().len() > 1;
-    let apart = plan.is_apart();
-    for (gateway, owned) in fabric.gateways().iter().zip(plan.owned(fabric, u64::MAX)) {
+    let apart = plan.has_separate_trees();
+    for (gateway, owned) in fabric.gateways().iter().zip(plan.owner_fractions(fabric, u64::MAX)) {
         assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
     }
     let forecast = plan.forecast(fabric, Operation::AllReduce, SIZE);
@@ -130,7 +130,7 @@ fn check(fabric: &Fabric) -> Used {
     let used = assert_within_memory(fabric, &plan, &mut Dice(1));
     for root in [GatewayId(0), GatewayId(gateways - 1)] {
         for operation in [Operation::Reduce { to: root }, Operation::Broadcast { from: root }] {
-            plan.held_for(operation).prove(gateways).expect("held elsewhere, as good");
+            plan.rooted_for(operation).prove(gateways).expect("held elsewhere, as good");
             let forecast = plan.forecast(fabric, operation, SIZE);
             let (predicted, bound) = (forecast.predicted, forecast.bound);
             assert!(predicted >= bound, "{operation:?}: {predicted} below {bound}");
@@ -171,7 +171,7 @@ fn when_gateways_stand_still_others_fill_their_memory() {
 fn trees_apart_are_among_those_proved() {
     let apart = |seed: &u64| {
         let plan = plan::plan(&wild(&mut Dice(*seed), 3 + *seed as usize % 6, 20));
-        plan.expect("small").is_apart()
+        plan.expect("small").has_separate_trees()
     };
     let count = (0..40).filter(apart).count();
     println!("{count} of 40");

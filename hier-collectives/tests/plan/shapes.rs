@@ -2,7 +2,7 @@
 
 use crate::fabrics::{Dice, fabric, link, mbit, port, region, simple, unlike};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Algorithm, Carries, Operation, Plan};
+use hier_collectives::plan::{self, Algorithm, Operation, Plan, TreeDirection};
 use hier_collectives::shard;
 use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
@@ -19,9 +19,9 @@ fn two_regions_swap_whatever_their_gateways() {
     // 3:1 on one side, 1:1 on the other: they meet on the union of the cuts, 1/2 and 3/4.
     let shares: Vec<u64> = plan.trees.iter().map(|tree| tree.share).collect();
     assert_eq!(shares, [1 << 19, 1 << 18, 1 << 18]);
-    let crowns: Vec<_> = plan.trees.iter().map(|tree| tree.crown.clone()).collect();
+    let roots: Vec<_> = plan.trees.iter().map(|tree| tree.roots.clone()).collect();
     let pair = |one, other| vec![GatewayId(one), GatewayId(other)];
-    assert_eq!(crowns, [pair(0, 3), pair(0, 4), pair(1, 4)]);
+    assert_eq!(roots, [pair(0, 3), pair(0, 4), pair(1, 4)]);
     let size = ByteCount::new(1 << 30);
     let forecast = plan.forecast(&fabric, Operation::AllReduce, size);
     let seconds = size.get() as f64 / (50e6 * 1433.0 / 1500.0) + 0.04;
@@ -35,7 +35,7 @@ fn a_star_of_links_is_a_hub() {
     let plan = plan::plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Hub);
     assert_eq!(plan.trees.len(), 1);
-    assert_eq!(plan.trees[0].crown, [GatewayId(1)]);
+    assert_eq!(plan.trees[0].roots, [GatewayId(1)]);
     assert!(plan.reason.contains("r001"), "{}", plan.reason);
 }
 
@@ -49,7 +49,7 @@ fn ports_that_carry_more_one_way_get_trees_apart() {
     let fabric = unlike(&[(1000, 100), (1000, 1000), (1000, 1000)], 1000);
     let plan = plan::plan(&fabric).expect("small");
     assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
-    assert!(plan.trees.iter().all(|tree| tree.carries == Carries::Both), "{plan:?}");
+    assert!(plan.trees.iter().all(|tree| tree.direction == TreeDirection::Both), "{plan:?}");
 }
 
 /// Trees apart are up to four times as many.
@@ -108,7 +108,7 @@ fn a_small_buffer_takes_one_hop() {
     let fabric = simple(&[1000, 600, 300], 60, |_, _| Some(1000));
     let plan = plan::plan(&fabric).expect("small");
     let express = plan.trees.last().expect("trees");
-    assert!(express.is_express() && express.crown.len() == 3, "{plan:?}");
+    assert!(express.is_express() && express.roots.len() == 3, "{plan:?}");
     let time = |bytes| {
         let bytes = ByteCount::new(bytes);
         plan.forecast(&fabric, Operation::AllReduce, bytes).predicted.as_secs_f64()
@@ -126,7 +126,7 @@ fn a_small_buffer_takes_one_hop() {
 fn a_chain_is_held_in_its_middle() {
     let fabric = simple(&[100; 4], 20, |a, b| (b == a + 1).then_some(100));
     let plan = plan::plan(&fabric).expect("small");
-    assert_eq!(plan.trees[0].crown, [GatewayId(1), GatewayId(2)]);
+    assert_eq!(plan.trees[0].roots, [GatewayId(1), GatewayId(2)]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn one_region_shares_among_its_gateways() {
     let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
     let plan = plan::plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, Algorithm::Local);
-    assert_eq!(plan.owned(&fabric, u64::MAX), [1.0 / 3.0; 3]);
+    assert_eq!(plan.owner_fractions(&fabric, u64::MAX), [1.0 / 3.0; 3]);
     assert_eq!(plan.prove(3), Ok(()));
 }
 

@@ -107,7 +107,7 @@ fn ports_that_carry_more_one_way_change_no_bit() {
         ..Mesh::of_gateways(out.map(|rate| vec![(2, Some(mbit(rate)))]).to_vec())
     };
     let mesh = small_segments(mesh);
-    assert!(mesh.plan().is_apart(), "{}", mesh.plan().reason);
+    assert!(mesh.plan().has_separate_trees(), "{}", mesh.plan().reason);
     run(&mesh, 7, &every_op());
 }
 
@@ -188,7 +188,7 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
         let posted = client.post(tensor, (pattern, case.op), weight, DEFAULT_TIMEOUT).await;
         operations.push(posted.expect("posted"));
     }
-    let plan = plan.held_for(pattern.over(&fabric).expect("a rank of the fabric"));
+    let plan = plan.rooted_for(pattern.over(&fabric).expect("a rank of the fabric"));
     for (rank, outcome) in (0..).map(RankId).zip(outcomes(&mut operations).await) {
         let result = outcome.unwrap_or_else(|why| panic!("{mesh:?} {pattern} {case:?}: {why}"));
         let right = match pattern {

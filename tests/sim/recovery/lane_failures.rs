@@ -78,7 +78,7 @@ fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held
             let held = 2 * (link.bdp().get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
             assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
             let plan = plan::plan(&lab.fabric).expect("a plan");
-            let room = plan::early_bytes(&lab.fabric, EAST, WEST, &plan).get();
+            let room = plan::unsolicited_window(&lab.fabric, EAST, WEST, &plan).get();
             assert_eq!(trace.check(room, u64::from(shape.mtu)).bytes_again, again);
         });
     }
@@ -192,7 +192,7 @@ fn in_flight_never_exceeds_window_or_grants() {
             }
         });
         let plan = plan::plan(&fabric).expect("a plan");
-        let room = plan::early_bytes(&fabric, EAST, WEST, &plan).get();
+        let room = plan::unsolicited_window(&fabric, EAST, WEST, &plan).get();
         let checked = trace.check(room, u64::from(shape.mtu));
         println!("{checked:?}");
         assert!(checked.packets > 10_000 && checked.segments > 100, "{checked:?}");

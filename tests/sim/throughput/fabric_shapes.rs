@@ -4,7 +4,7 @@ use gateway::simulate::{Deployment, LinkSeen, Post, Simulation};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
-use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::plan::{self, Operation, Plan, baseline};
 use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionSpec, WanPort};
 use scenarios::collectives::baselines::{self, Way};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
@@ -143,7 +143,7 @@ fn a_reduction_or_broadcast_over_trees_apart_takes_what_is_forecast() {
     }
     let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
     let plan = plan::plan(&fabric).expect("a plan");
-    assert!(plan.is_apart(), "{}", plan.reason);
+    assert!(plan.has_separate_trees(), "{}", plan.reason);
     let size = twenty_bdp(500);
     for rank in (0..3).map(RankId) {
         for pattern in [Pattern::Reduce { to: rank }, Pattern::Broadcast { from: rank }] {
@@ -167,7 +167,7 @@ fn unequal_shares_beat_equal_ones() {
     let size = twenty_bdp(100);
     let plan = plan::plan(&fabric).expect("a plan");
     let (uneven, eta) = all_reduce(&fabric, plan, size, 1);
-    let (even, _) = all_reduce(&fabric, control::even(&fabric), size, 1);
+    let (even, _) = all_reduce(&fabric, baseline::even(&fabric), size, 1);
     assert!(even / uneven >= 1.4, "{even} s with equal shares, {uneven} s without");
     assert!(eta >= 0.93, "eta {eta:.4}");
 }
@@ -302,7 +302,7 @@ fn a_mebibyte_far_away_is_sooner_over_one_hop() {
     let far = near.links().iter().map(|link| Link { rtt: Span::from_ms(100), ..link.clone() });
     let fabric = near.with_links(far.collect());
     let (plan, size) = (plan::plan(&fabric).expect("a plan"), ByteCount::new(1 << 20));
-    assert!(plan.takes_express(size.get()), "{}", plan.reason);
+    assert!(plan.uses_express(size.get()), "{}", plan.reason);
     let [express, others] = by_express_or_not(&fabric, &plan, size);
     assert!(express < 0.06 && others > 0.1, "{express} s, {others} s");
 }

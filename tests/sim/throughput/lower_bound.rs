@@ -64,7 +64,7 @@ fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_no_tenth_of_a_
         [near.clone(), Shape { loss: more, true_loss: Some(loss), ..near }].map(|shape| {
             let fabric = shape.fabric();
             let plan = plan::plan(&fabric).expect("a plan");
-            let pays = plan.repair(&fabric.links()[0], fabric.mtu()).pays();
+            let pays = plan.fec(&fabric.links()[0], fabric.mtu()).pays();
             let times = series::alone(&shape, 8 << 20, 100, 1);
             (pays, times.iter().sum::<f64>() / times.len() as f64)
         });

@@ -7,7 +7,7 @@ use gateway::client::DEFAULT_TIMEOUT;
 use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Operation, Plan, control};
+use hier_collectives::plan::{self, Operation, Plan, baseline};
 use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -148,8 +148,8 @@ fn deployment(way: Way, sites: &[u32]) -> Result<(Deployment, Vec<usize>), Simul
             let site_of = (0..sites.len()).collect();
             Ok((Deployment::of(fabric, plan)?, site_of))
         }
-        Way::OneWayRing | Way::Ring => flat(sites, control::ring),
-        Way::HalvingDoubling => flat(sites, control::halving_doubling),
+        Way::OneWayRing | Way::Ring => flat(sites, baseline::ring),
+        Way::HalvingDoubling => flat(sites, baseline::halving_doubling),
     }
 }
 

@@ -121,7 +121,7 @@ impl Mesh {
                 let regions = [one, other].map(|id| fabric.gateway(id).region);
                 if regions[0] == regions[1] {
                     net.connect(lan_address(one).ip(), lan_address(other).ip(), lan, lan, seed);
-                } else if fabric.joined(one, other) {
+                } else if fabric.connects(one, other) {
                     let link = fabric.link(regions[0], regions[1]).expect("joined");
                     let delay = Span::from_ns(link.rtt.ns() / 2);
                     let spec = LinkSpec::new(link.rate, delay).expect("a valid link");
@@ -156,10 +156,10 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let bytes = case.elements * case.dtype.size();
     let mut result = Vec::new();
     let parts = plan.trees.iter().zip(shard::parts(plan, bytes));
-    for (tree, part) in parts.filter(|(tree, _)| tree.carries.partials()) {
+    for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };
-        let crown = &sums.tree.crown;
+        let crown = &sums.tree.roots;
         let (bytes, _) = match crown[..] {
             [root] => sums.partial(root),
             _ => sums.reduced(crown.iter().map(|id| sums.partial(*id)).collect()),

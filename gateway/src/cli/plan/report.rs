@@ -94,7 +94,7 @@ impl Report {
         dtype: Dtype,
     ) -> Self {
         let forecast = plan.forecast(fabric, operation, size);
-        let held = plan.held_for(operation);
+        let held = plan.rooted_for(operation);
         let carried = if operation.has_data() { size.get() } else { 0 };
         let parts = shard::parts(&held, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
@@ -110,12 +110,16 @@ impl Report {
             reason: plan.reason.clone(),
             plan_hash: format!("{:016x}", plan.hash()),
             segment_bytes: plan.segment.get(),
-            express_bytes: plan.express().map(ByteCount::get),
+            express_bytes: plan.express_limit().map(ByteCount::get),
             predicted_seconds: predicted,
             bound_seconds: bound,
             eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
             min_cut_bits_per_second: bound::min_cut(fabric).bits_per_second(),
-            shares: fabric.gateway_ids().map(name).zip(held.owned(fabric, carried)).collect(),
+            shares: fabric
+                .gateway_ids()
+                .map(name)
+                .zip(held.owner_fractions(fabric, carried))
+                .collect(),
             link_bytes: forecast
                 .links
                 .iter()
@@ -150,16 +154,16 @@ impl Report {
 
 fn window(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> u64 {
     let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
-    plan::ahead_bytes(fabric, one, other, plan).get()
+    plan::result_window(fabric, one, other, plan).get()
 }
 
 fn tail_repair(fabric: &Fabric, plan: &Plan, (from, to): (RegionId, RegionId)) -> TailRepair {
-    let repair = fabric.link(from, to).map(|link| plan.repair(link, fabric.mtu()));
+    let repair = fabric.link(from, to).map(|link| plan.fec(link, fabric.mtu()));
     let repair = repair.unwrap_or_default();
     TailRepair {
         bytes: repair.tail_bytes(),
-        saves_seconds: repair.saves.as_secs_f64(),
-        takes_seconds: repair.takes.as_secs_f64(),
+        saves_seconds: repair.expected_saving.as_secs_f64(),
+        takes_seconds: repair.parity_time.as_secs_f64(),
     }
 }
 
@@ -182,8 +186,8 @@ fn row(fabric: &Fabric, tree: &Tree, part: &shard::Part, operation: Operation) -
     TreeRow {
         bytes,
         express: tree.is_express(),
-        carries: tree.carries.name(),
-        crown: tree.crown.iter().map(name).collect(),
+        carries: tree.direction.name(),
+        crown: tree.roots.iter().map(name).collect(),
         parents: tree.parents.iter().map(|(child, up)| (name(child), name(up))).collect(),
     }
 }

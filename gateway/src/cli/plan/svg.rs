@@ -2,7 +2,7 @@
 
 use super::report::{Report, bytes};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{Carries, Plan, Tree};
+use hier_collectives::plan::{Plan, Tree, TreeDirection};
 use hier_collectives::topology::Fabric;
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -112,7 +112,7 @@ fn draw_regions(svg: &mut String, fabric: &Fabric, report: &Report, circle: &Cir
 /// Regions and the edges between them; the top is filled.
 fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle: &Circle) {
     let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
-    let crown = tree.crown.iter().flat_map(|one| tree.crown.iter().map(move |other| (one, other)));
+    let crown = tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |other| (one, other)));
     let edges = tree.parents.iter().chain(crown.filter(|(one, other)| one < other));
     for (one, other) in edges.filter(|(one, other)| region(one) != region(other)) {
         let ((x1, y1), (x2, y2)) = (circle.at(region(one)), circle.at(region(other)));
@@ -124,7 +124,7 @@ fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle
     }
     for index in 0..circle.regions {
         let (x, y) = circle.at(index);
-        let top = tree.crown.iter().any(|id| region(id) == index);
+        let top = tree.roots.iter().any(|id| region(id) == index);
         let fill = if top { "#c40" } else { "white" };
         writeln!(
             svg,
@@ -132,12 +132,12 @@ fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle
         )
         .expect("a string takes it");
     }
-    let tops = plan.trees.iter().filter(|tree| tree.carries.partials());
+    let tops = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let total: u64 = tops.map(|tree| tree.share).sum();
     let part = 100.0 * tree.share as f64 / total as f64;
-    let label = match tree.carries {
+    let label = match tree.direction {
         _ if tree.is_express() => format!("up to {}", bytes(plan.express_bytes.get())),
-        Carries::Both => format!("{part:.1} %"),
+        TreeDirection::Both => format!("{part:.1} %"),
         carries => format!("{part:.1} %, {}", carries.name()),
     };
     let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * SMALL_SIDE);

@@ -6,7 +6,7 @@
 //! while more is tried, until a queue shows: what a link could carry shows only when asked for.
 
 use crate::wan::congestion::delivery_rate::CONGESTION_LOSS;
-use hier_collectives::plan::PairRate;
+use hier_collectives::plan::PairShare;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
 use units::{BitRate, Fraction, Span, TimeNs};
@@ -187,7 +187,7 @@ impl Estimate {
         &mut self,
         now: TimeNs,
         (passed, least): (Passed, Option<Span>),
-        (pair, held): (PairRate, BitRate),
+        (pair, held): (PairShare, BitRate),
     ) {
         if self.is_thin() {
             return;
@@ -210,7 +210,7 @@ impl Estimate {
         }
         let bits = 8.0 * (passed.delivered_bytes - before.delivered_bytes) as f64;
         let Some(rtt) = least.filter(|_| sent >= PACKETS_MIN && bits > 0.0) else { return };
-        if let Some(carried) = pair.of_link(bits / span.as_secs_f64()) {
+        if let Some(carried) = pair.link_rate_for(bits / span.as_secs_f64()) {
             let tick = Tick { sent, lost: passed.lost - before.lost, carried, rtt };
             self.take(&tick, held.bits_per_second() as f64, now);
         }
@@ -406,7 +406,7 @@ mod tests {
                 self.passed.delivered_bytes += through as u64 * PACKET;
                 let rtt = Span::from_ms(if offered > carries { 90 } else { 51 });
                 let held = self.estimate.holds().unwrap_or(HELD);
-                let link = (PairRate::alone(HELD), held);
+                let link = (PairShare::unshared(HELD), held);
                 self.estimate.look(self.now, (self.passed, Some(rtt)), link);
             }
         }
@@ -417,7 +417,7 @@ mod tests {
                 self.now = self.now + Span::from_ms(100);
                 self.passed.sent += packets;
                 self.passed.delivered_bytes += packets * PACKET;
-                let link = (PairRate::alone(HELD), HELD);
+                let link = (PairShare::unshared(HELD), HELD);
                 self.estimate.look(self.now, (self.passed, Some(Span::from_ms(*ms))), link);
             }
         }

@@ -13,7 +13,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
-use hier_collectives::plan::{self, PairRate};
+use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::Link;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -39,13 +39,13 @@ pub struct HeldRate {
     link: Link,
     mtu: u16,
     /// The pair's part, and what the link is held to.
-    part: Mutex<(PairRate, BitRate)>,
+    part: Mutex<(PairShare, BitRate)>,
     limit: LinkRate,
 }
 
 impl HeldRate {
     /// The pair's part of the whole of `link`.
-    pub fn new(host: Arc<dyn Host>, pair: PairRate, link: Link, mtu: u16) -> Self {
+    pub fn new(host: Arc<dyn Host>, pair: PairShare, link: Link, mtu: u16) -> Self {
         let rate = payload_bytes_per_second(&pair, &link, link.rate, mtu);
         let limit = LinkRate::new(host, rate, queue(&link));
         let part = Mutex::new((pair, link.rate));
@@ -58,7 +58,7 @@ impl HeldRate {
     }
 
     /// The pair's part of it.
-    pub fn pair(&self) -> PairRate {
+    pub fn pair(&self) -> PairShare {
         self.part().0
     }
 
@@ -69,12 +69,12 @@ impl HeldRate {
     }
 
     /// Gives the pair another part of what the link is held to.
-    pub fn divide(&self, pair: PairRate) {
+    pub fn divide(&self, pair: PairShare) {
         let rate = self.held_to();
         self.set(pair, rate);
     }
 
-    fn set(&self, pair: PairRate, rate: BitRate) {
+    fn set(&self, pair: PairShare, rate: BitRate) {
         let mut part = self.part();
         if *part != (pair, rate) {
             *part = (pair, rate);
@@ -82,7 +82,7 @@ impl HeldRate {
         }
     }
 
-    fn part(&self) -> MutexGuard<'_, (PairRate, BitRate)> {
+    fn part(&self) -> MutexGuard<'_, (PairShare, BitRate)> {
         self.part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,8 +97,8 @@ fn queue(link: &Link) -> Span {
     link.rtt.max(QUEUE_MIN)
 }
 
-fn payload_bytes_per_second(pair: &PairRate, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
-    plan::payload_limit(pair.over(held_to), link.loss.as_f64(), mtu)
+fn payload_bytes_per_second(pair: &PairShare, link: &Link, held_to: BitRate, mtu: u16) -> f64 {
+    plan::payload_limit(pair.rate_over(held_to), link.loss.as_f64(), mtu)
 }
 
 struct State {
@@ -496,7 +496,7 @@ mod tests {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
                 let limit = payload_bytes_per_second(
-                    &PairRate::alone(rate),
+                    &PairShare::unshared(rate),
                     &fabric.links()[0],
                     rate,
                     fabric.mtu(),

@@ -5,7 +5,7 @@
 
 use crate::ids::GatewayId;
 use crate::plan::sizing::segment_bytes;
-use crate::plan::tree::{Algorithm, Carries, Plan, Tree};
+use crate::plan::tree::{Algorithm, Plan, Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
 
@@ -51,7 +51,7 @@ fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -
 fn tree(fabric: &Fabric, root: GatewayId, parent: impl Fn(GatewayId) -> GatewayId) -> Tree {
     let others = fabric.gateway_ids().filter(|id| *id != root);
     let parents = others.map(|id| (id, parent(id))).collect();
-    Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
+    Tree { share: 1, direction: TreeDirection::Both, roots: vec![root], parents }
 }
 
 fn roots(fabric: &Fabric) -> impl Iterator<Item = GatewayId> + use<> {
@@ -119,7 +119,7 @@ mod tests {
                 while let Some(parent) = tree.parents.get(&at) {
                     (at, hops) = (*parent, hops + 1);
                 }
-                assert_eq!(hops, (start.0 ^ tree.crown[0].0).count_ones());
+                assert_eq!(hops, (start.0 ^ tree.roots[0].0).count_ones());
             }
         }
     }

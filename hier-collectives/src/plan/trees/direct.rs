@@ -2,7 +2,7 @@
 //! result to all.
 
 use super::packing::Packing;
-use super::region_tree::Shape;
+use super::region_tree::RegionTree;
 use crate::plan::capacity::Capacity;
 
 /// Two algorithms whose times differ by less than this part take the same time: then the one
@@ -46,6 +46,6 @@ pub(in crate::plan) fn owners(capacity: &Capacity) -> Option<Packing> {
 fn stars(shares: &[f64], rate: f64) -> Packing {
     let regions = shares.len();
     let owners = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
-    let trees = owners.map(|(owner, share)| (Shape::star(regions, owner), share * rate));
+    let trees = owners.map(|(owner, share)| (RegionTree::star(regions, owner), share * rate));
     Packing { trees: trees.collect(), rate, limit: rate }
 }

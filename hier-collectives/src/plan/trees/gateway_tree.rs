@@ -1,24 +1,24 @@
 //! From trees over regions to trees over gateways.
 
-use super::region_tree::Hanging;
+use super::region_tree::RootedTree;
 use crate::ids::GatewayId;
 use crate::plan::capacity::{both_ways, region_id};
-use crate::plan::tree::{Carries, Tree};
+use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Trees over regions for a part of a buffer: one, or one for partials and one for results that are
 /// held at the same region.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct Exchange {
-    pub partials: Hanging,
-    pub results: Option<Hanging>,
+pub(in crate::plan) struct TreePair {
+    pub partials: RootedTree,
+    pub results: Option<RootedTree>,
 }
 
-impl Exchange {
+impl TreePair {
     /// One tree for both.
-    pub fn one(hanging: Hanging) -> Self {
-        Self { partials: hanging, results: None }
+    pub fn one(rooted: RootedTree) -> Self {
+        Self { partials: rooted, results: None }
     }
 
     /// What a region has to carry, in parts' messages, the more of in and out.
@@ -50,13 +50,13 @@ pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
 /// trees, so that what each carries is in proportion to its port; a tree is cut where, in some
 /// region, one gateway's run ends. The region's other gateways hang below the one that
 /// exchanges.
-pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(Exchange, u64)]) -> Vec<Tree> {
+pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> =
         (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
     let mut spread = Vec::new();
     let mut start = 0;
-    for (Exchange { partials, results }, share) in trees {
+    for (TreePair { partials, results }, share) in trees {
         let end = start + share;
         cuts.extend([start, end]);
         let within: Vec<u64> = cuts.range(start..=end).copied().collect();
@@ -66,11 +66,12 @@ pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(Exchange, u64)]) -> Vec
                 runs[region][before.max(1) - 1].1
             };
             let share = piece[1] - piece[0];
-            let carries = if results.is_some() { Carries::Partials } else { Carries::Both };
-            spread.push(on_gateways(fabric, partials, (share, carries), speaker));
+            let carries =
+                if results.is_some() { TreeDirection::Partials } else { TreeDirection::Both };
+            spread.push(on_gateways(fabric, partials, (share, direction), speaker));
             let results = results.iter();
             let results =
-                results.map(|r| on_gateways(fabric, r, (share, Carries::Results), speaker));
+                results.map(|r| on_gateways(fabric, r, (share, TreeDirection::Results), speaker));
             spread.extend(results);
         }
         start = end;
@@ -79,12 +80,12 @@ pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(Exchange, u64)]) -> Vec
 }
 
 /// A tree for whole buffers: each region's widest port exchanges.
-pub(in crate::plan) fn on_widest(fabric: &Fabric, hanging: &Hanging) -> Tree {
+pub(in crate::plan) fn on_widest(fabric: &Fabric, rooted: &RootedTree) -> Tree {
     let widest = |region: usize| {
         let ports = ports_of(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
-    on_gateways(fabric, hanging, (0, Carries::Both), widest)
+    on_gateways(fabric, rooted, (0, TreeDirection::Both), widest)
 }
 
 /// One region without neighbours: every gateway owns the same share.
@@ -92,7 +93,7 @@ pub(in crate::plan) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
         let parents = others.map(|id| (id, root)).collect();
-        Tree { share: 1, carries: Carries::Both, crown: vec![root], parents }
+        Tree { share: 1, direction: TreeDirection::Both, roots: vec![root], parents }
     };
     fabric.gateway_ids().map(tree).collect()
 }
@@ -105,10 +106,10 @@ fn ports_of(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
 }
 
 /// From which share on which gateway of a region exchanges.
-fn region_runs(fabric: &Fabric, region: usize, trees: &[(Exchange, u64)]) -> Vec<(u64, GatewayId)> {
+fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec<(u64, GatewayId)> {
     let ports = ports_of(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
-    let load = |(exchange, share): &(Exchange, u64)| u128::from(exchange.degree(region) * share);
+    let load = |(pair, share): &(TreePair, u64)| u128::from(pair.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
     let mut runs = Vec::new();
     let (mut tree, mut start, mut loaded, mut before) = (0, 0u64, 0u128, 0u128);
@@ -130,8 +131,8 @@ fn region_runs(fabric: &Fabric, region: usize, trees: &[(Exchange, u64)]) -> Vec
 
 fn on_gateways(
     fabric: &Fabric,
-    hanging: &Hanging,
-    (share, carries): (u64, Carries),
+    rooted: &RootedTree,
+    (share, direction): (u64, TreeDirection),
     speaker: impl Fn(usize) -> GatewayId,
 ) -> Tree {
     let mut parents = BTreeMap::new();
@@ -139,10 +140,10 @@ fn on_gateways(
         let speaks = speaker(region);
         let others = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
         parents.extend(others.filter(|id| *id != speaks).map(|id| (id, speaks)));
-        if let Some(above) = hanging.parents[region] {
+        if let Some(above) = rooted.parents[region] {
             parents.insert(speaks, speaker(above));
         }
     }
-    let crown = hanging.crown.iter().map(|region| speaker(*region)).collect();
-    Tree { share, carries, crown, parents }
+    let roots = rooted.roots.iter().map(|region| speaker(*region)).collect();
+    Tree { share, direction, roots, parents }
 }

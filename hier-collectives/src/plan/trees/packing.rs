@@ -5,7 +5,7 @@
 //! a minimum spanning tree. So trees are found by pricing, until the prices prove that no
 //! others carry noticeably more.
 
-use super::region_tree::{Shape, grow};
+use super::region_tree::{RegionTree, grow};
 use crate::plan::capacity::Capacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct Packing {
     /// The trees and their rates, in payload bytes per second.
-    pub trees: Vec<(Shape, f64)>,
+    pub trees: Vec<(RegionTree, f64)>,
     /// The sum of their rates.
     pub rate: f64,
     /// What no packing exceeds.
@@ -33,7 +33,7 @@ const ROUNDS_MAX: usize = 400;
 /// Trees taken from one round of pricing.
 const TREES_PER_ROUND: usize = 16;
 
-/// Limits above which pricing takes seconds: then trees are spread by load instead.
+/// Constraints above which pricing takes seconds: then trees are spread by load instead.
 const PRICED_LIMITS_MAX: usize = 160;
 
 /// Trees of a packing that is spread by load.
@@ -41,7 +41,7 @@ pub(in crate::plan) const SPREAD_TREES: usize = 256;
 
 /// Packs trees of any shape.
 pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
-    let limits = Limits::of(capacity);
+    let limits = Constraints::of(capacity);
     let (pool, limit) = if limits.count() > PRICED_LIMITS_MAX {
         (limits.spread(), limits.unit)
     } else {
@@ -51,14 +51,14 @@ pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
 }
 
 /// Packs these trees only.
-pub(in crate::plan) fn pack_these(capacity: &Capacity, pool: Vec<Shape>) -> Packing {
-    let limits = Limits::of(capacity);
+pub(in crate::plan) fn pack_these(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
+    let limits = Constraints::of(capacity);
     let limit = limits.unit;
     limits.weigh(pool, limit)
 }
 
 /// What can be full, in units of a rate that nothing exceeds.
-struct Limits<'a> {
+struct Constraints<'a> {
     capacity: &'a Capacity,
     unit: f64,
     ports: Vec<usize>,
@@ -72,7 +72,7 @@ struct Prices {
     pairs: Vec<f64>,
 }
 
-impl<'a> Limits<'a> {
+impl<'a> Constraints<'a> {
     fn of(capacity: &'a Capacity) -> Self {
         let (ports, pairs) = (capacity.narrow_ports(), capacity.narrow_pairs());
         Self { capacity, unit: capacity.rate_limit(), ports, pairs }
@@ -91,9 +91,9 @@ impl<'a> Limits<'a> {
     }
 
     /// The rates of these trees that add up to the most, shallow trees first.
-    fn weigh(&self, pool: Vec<Shape>, limit: f64) -> Packing {
+    fn weigh(&self, pool: Vec<RegionTree>, limit: f64) -> Packing {
         let latencies: Vec<u64> =
-            pool.iter().map(|shape| shape.held(self.capacity).latency_ns).collect();
+            pool.iter().map(|tree| tree.rooted_at_center(self.capacity).latency_ns).collect();
         let longest = latencies.iter().copied().max().unwrap_or(0).max(1) as f64;
         let mut problem = Problem::new(OptimizationDirection::Maximize);
         let gain = |latency: &u64| 1.0 - BIAS * (*latency as f64 / longest);
@@ -101,7 +101,7 @@ impl<'a> Limits<'a> {
             .iter()
             .map(|latency| problem.add_var(gain(latency), (0.0, f64::INFINITY)))
             .collect();
-        let degrees: Vec<Vec<u32>> = pool.iter().map(Shape::degrees).collect();
+        let degrees: Vec<Vec<u32>> = pool.iter().map(RegionTree::degrees).collect();
         for &region in &self.ports {
             let load = weights.iter().zip(&degrees);
             let load: Vec<_> = load.map(|(w, degree)| (*w, f64::from(degree[region]))).collect();
@@ -109,22 +109,22 @@ impl<'a> Limits<'a> {
         }
         for pair in &self.pairs {
             let through = weights.iter().zip(&pool);
-            let through = through.filter(|(_, shape)| shape.edges().binary_search(pair).is_ok());
+            let through = through.filter(|(_, tree)| tree.edges().binary_search(pair).is_ok());
             let load: Vec<_> = through.map(|(weight, _)| (*weight, 1.0)).collect();
             if !load.is_empty() {
                 problem.add_constraint(load, ComparisonOp::Le, self.pair(*pair));
             }
         }
         let solution = solve(&problem);
-        let value = |(weight, shape): (&Variable, Shape)| {
-            (shape, solution.as_ref().map_or(0.0, |solution| solution.var_value(*weight)))
+        let value = |(weight, tree): (&Variable, RegionTree)| {
+            (tree, solution.as_ref().map_or(0.0, |solution| solution.var_value(*weight)))
         };
-        let trees: Vec<(Shape, f64)> = weights.iter().zip(pool).map(value).collect();
+        let trees: Vec<(RegionTree, f64)> = weights.iter().zip(pool).map(value).collect();
         self.scaled(trees, limit)
     }
 
     /// Leaves out what carries next to nothing, and scales the rest to what the limits allow.
-    fn scaled(&self, mut trees: Vec<(Shape, f64)>, limit: f64) -> Packing {
+    fn scaled(&self, mut trees: Vec<(RegionTree, f64)>, limit: f64) -> Packing {
         if trees.iter().all(|(_, weight)| *weight <= 1e-9) {
             // The solver gave up: one tree alone is right, if slow.
             trees.truncate(1);
@@ -132,7 +132,7 @@ impl<'a> Limits<'a> {
         }
         let total: f64 = trees.iter().map(|(_, weight)| weight).sum();
         trees.retain(|(_, weight)| *weight > 1e-5 * total);
-        let (ports, pairs) = self.loads(trees.iter().map(|(shape, weight)| (shape, *weight)));
+        let (ports, pairs) = self.loads(trees.iter().map(|(tree, weight)| (tree, *weight)));
         let ports = self.ports.iter().map(|region| self.port(*region) / ports[*region]);
         let pairs = self.pairs.iter().zip(pairs).map(|(pair, load)| self.pair(*pair) / load);
         let scale = self.unit * ports.chain(pairs).fold(f64::INFINITY, f64::min);
@@ -142,11 +142,14 @@ impl<'a> Limits<'a> {
     }
 
     /// What trees of these weights load: ports by region, pairs in our order.
-    fn loads<'b>(&self, trees: impl Iterator<Item = (&'b Shape, f64)>) -> (Vec<f64>, Vec<f64>) {
+    fn loads<'b>(
+        &self,
+        trees: impl Iterator<Item = (&'b RegionTree, f64)>,
+    ) -> (Vec<f64>, Vec<f64>) {
         let regions = self.capacity.regions();
         let (mut ports, mut all) = (vec![0.0; regions], vec![0.0; regions * regions]);
-        for (shape, weight) in trees {
-            for (a, b) in shape.edges() {
+        for (tree, weight) in trees {
+            for (a, b) in tree.edges() {
                 ports[*a] += weight;
                 ports[*b] += weight;
                 all[a * regions + b] += weight;
@@ -156,8 +159,8 @@ impl<'a> Limits<'a> {
     }
 
     /// Trees found by pricing, and what no trees exceed.
-    fn price(&self) -> (Vec<Shape>, f64) {
-        let mut pool: BTreeSet<Shape> = BTreeSet::new();
+    fn price(&self) -> (Vec<RegionTree>, f64) {
+        let mut pool: BTreeSet<RegionTree> = BTreeSet::new();
         let mut limit = 1.0f64;
         let mut current = self.first_prices();
         let mut best: Option<(f64, Prices)> = None;
@@ -176,7 +179,7 @@ impl<'a> Limits<'a> {
             }
             let before = pool.len();
             let first = pool.is_empty();
-            let new = |shape: &Shape| first || self.price_of(shape, &current) < 1.0 - 1e-7;
+            let new = |tree: &RegionTree| first || self.price_of(tree, &current) < 1.0 - 1e-7;
             pool.extend(found.into_iter().filter(new));
             if pool.len() == before {
                 if pull == 0.0 {
@@ -197,37 +200,37 @@ impl<'a> Limits<'a> {
     }
 
     /// Cheap trees at these prices, the cheapest first, and what the cheapest of all costs.
-    fn cheap_trees(&self, prices: &Prices) -> (Vec<Shape>, f64) {
+    fn cheap_trees(&self, prices: &Prices) -> (Vec<RegionTree>, f64) {
         let matrix = self.matrix(prices);
         let regions = self.capacity.regions();
         let price = |a: usize, b: usize| matrix[a * regions + b];
-        let cost = |shape: &Shape| shape.edges().iter().map(|(a, b)| price(*a, *b)).sum::<f64>();
+        let cost = |tree: &RegionTree| tree.edges().iter().map(|(a, b)| price(*a, *b)).sum::<f64>();
         let cheapest = grow(self.capacity, 0, price, 0.0);
         let least = cost(&cheapest);
         let slowest = self.capacity.all_pairs().map(|(a, b)| self.capacity.delay_ns(a, b)).max();
         let depth = slowest.unwrap_or(0).max(1) as f64 * regions as f64 * 2.0;
         let grown = (0..regions).map(|root| grow(self.capacity, root, price, BIAS * least / depth));
-        let mut found: Vec<(f64, Shape)> = grown.map(|shape| (cost(&shape), shape)).collect();
+        let mut found: Vec<(f64, RegionTree)> = grown.map(|tree| (cost(&tree), tree)).collect();
         found.push((least, cheapest));
         found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
         found.dedup();
-        (found.into_iter().map(|(_, shape)| shape).take(TREES_PER_ROUND).collect(), least)
+        (found.into_iter().map(|(_, tree)| tree).take(TREES_PER_ROUND).collect(), least)
     }
 
     /// Prices at which all trees of the pool cost at least one, and what all limits cost: the
     /// rate that the pool reaches.
-    fn best_prices(&self, pool: &BTreeSet<Shape>) -> Option<(f64, Prices)> {
+    fn best_prices(&self, pool: &BTreeSet<RegionTree>) -> Option<(f64, Prices)> {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let mut add = |cost: f64| problem.add_var(cost, (0.0, f64::INFINITY));
         let ports: Vec<Variable> =
             self.ports.iter().map(|region| add(self.port(*region))).collect();
         let pairs: Vec<Variable> = self.pairs.iter().map(|pair| add(self.pair(*pair))).collect();
-        for shape in pool {
-            let degrees = shape.degrees();
+        for tree in pool {
+            let degrees = tree.degrees();
             let at_ports = self.ports.iter().zip(&ports);
             let at_ports = at_ports.map(|(region, price)| (*price, f64::from(degrees[*region])));
             let at_pairs = self.pairs.iter().zip(&pairs);
-            let at_pairs = at_pairs.filter(|(pair, _)| shape.edges().binary_search(pair).is_ok());
+            let at_pairs = at_pairs.filter(|(pair, _)| tree.edges().binary_search(pair).is_ok());
             let terms: Vec<_> = at_ports.chain(at_pairs.map(|(_, price)| (*price, 1.0))).collect();
             problem.add_constraint(terms, ComparisonOp::Ge, 1.0);
         }
@@ -240,18 +243,18 @@ impl<'a> Limits<'a> {
     }
 
     /// Trees that each avoid what the earlier ones loaded most. Nothing is proved.
-    fn spread(&self) -> Vec<Shape> {
+    fn spread(&self) -> Vec<RegionTree> {
         let mut pool = BTreeSet::new();
-        let mut trees: Vec<Shape> = Vec::new();
+        let mut trees: Vec<RegionTree> = Vec::new();
         let mut prices = self.first_prices();
         for round in 0..SPREAD_TREES {
             let matrix = self.matrix(&prices);
             let regions = self.capacity.regions();
             let root = round % regions;
-            let shape = grow(self.capacity, root, |a, b| matrix[a * regions + b], 0.0);
-            trees.push(shape.clone());
-            pool.insert(shape);
-            let (ports, pairs) = self.loads(trees.iter().map(|shape| (shape, 1.0)));
+            let tree = grow(self.capacity, root, |a, b| matrix[a * regions + b], 0.0);
+            trees.push(tree.clone());
+            pool.insert(tree);
+            let (ports, pairs) = self.loads(trees.iter().map(|tree| (tree, 1.0)));
             let ports: Vec<f64> =
                 self.ports.iter().map(|region| ports[*region] / self.port(*region)).collect();
             let pairs: Vec<f64> =
@@ -284,12 +287,12 @@ impl<'a> Limits<'a> {
     }
 
     /// What a tree costs.
-    fn price_of(&self, shape: &Shape, prices: &Prices) -> f64 {
-        let degrees = shape.degrees();
+    fn price_of(&self, tree: &RegionTree, prices: &Prices) -> f64 {
+        let degrees = tree.degrees();
         let ports = self.ports.iter().zip(&prices.ports);
         let ports = ports.map(|(region, price)| f64::from(degrees[*region]) * price);
         let pairs = self.pairs.iter().zip(&prices.pairs);
-        let pairs = pairs.filter(|(pair, _)| shape.edges().binary_search(pair).is_ok());
+        let pairs = pairs.filter(|(pair, _)| tree.edges().binary_search(pair).is_ok());
         ports.chain(pairs.map(|(_, price)| *price)).sum()
     }
 

@@ -5,20 +5,20 @@ use crate::plan::capacity::Capacity;
 /// An undirected spanning tree: its edges, each lower region first, ascending. Partials go
 /// one way and results the other, so where it is held does not change what a link carries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::plan) struct Shape(Vec<(usize, usize)>);
+pub(in crate::plan) struct RegionTree(Vec<(usize, usize)>);
 
 /// A tree with its top.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::plan) struct Hanging {
+pub(in crate::plan) struct RootedTree {
     /// The regions at the top, ascending.
-    pub crown: Vec<usize>,
-    /// Each region's parent; `None` for the crown.
+    pub roots: Vec<usize>,
+    /// Each region's parent; `None` for the root set.
     pub parents: Vec<Option<usize>>,
     /// From the last post until the last result, for a byte that meets no queue.
     pub latency_ns: u64,
 }
 
-impl Shape {
+impl RegionTree {
     /// Every region joined to `center`.
     pub fn star(regions: usize, center: usize) -> Self {
         let others = (0..regions).filter(|region| *region != center);
@@ -54,15 +54,15 @@ impl Shape {
     }
 
     /// Held at one region.
-    pub fn held_at(&self, top: usize, capacity: &Capacity) -> Hanging {
+    pub fn rooted_at(&self, top: usize, capacity: &Capacity) -> RootedTree {
         let (parents, depths) = self.walk(top, capacity);
         let deepest = depths.into_iter().max().unwrap_or(0);
-        Hanging { crown: vec![top], parents, latency_ns: 2 * deepest }
+        RootedTree { roots: vec![top], parents, latency_ns: 2 * deepest }
     }
 
     /// Held where results come soonest: at the middle of its longest path, which is a region
     /// or, where that saves a tenth, two that swap.
-    pub fn held(&self, capacity: &Capacity) -> Hanging {
+    pub fn rooted_at_center(&self, capacity: &Capacity) -> RootedTree {
         let farthest = |from: usize| {
             let (parents, depths) = self.walk(from, capacity);
             let end = (0..depths.len()).max_by_key(|region| depths[*region]).unwrap_or(from);
@@ -76,16 +76,16 @@ impl Shape {
             at = next;
         }
         let middle = parents[at].filter(|next| depths[at] + depths[*next] > length).unwrap_or(at);
-        let root = self.held_at(middle, capacity);
+        let root = self.rooted_at(middle, capacity);
         let Some(other) = parents[at].filter(|_| 2 * depths[at] > length) else { return root };
         if root.latency_ns * 9 <= length * 10 {
             return root;
         }
-        let mut crown = self.held_at(at, capacity);
-        crown.parents[other] = None;
-        crown.crown = vec![at.min(other), at.max(other)];
-        crown.latency_ns = length;
-        crown
+        let mut swap = self.rooted_at(at, capacity);
+        swap.parents[other] = None;
+        swap.roots = vec![at.min(other), at.max(other)];
+        swap.latency_ns = length;
+        swap
     }
 
     /// Each region's parent and delay, seen from `top`.
@@ -117,7 +117,7 @@ pub(in crate::plan) fn grow(
     root: usize,
     price: impl Fn(usize, usize) -> f64,
     bias: f64,
-) -> Shape {
+) -> RegionTree {
     let regions = capacity.regions();
     let mut inside = vec![false; regions];
     let mut depths = vec![0.0; regions];
@@ -144,16 +144,16 @@ pub(in crate::plan) fn grow(
         inside[next] = true;
         last = next;
     }
-    Shape::new(edges)
+    RegionTree::new(edges)
 }
 
-impl Hanging {
+impl RootedTree {
     /// All regions swap.
     pub fn everybody(capacity: &Capacity) -> Self {
         let regions = capacity.regions();
         let delays = capacity.all_pairs().map(|(a, b)| capacity.delay_ns(a, b));
         Self {
-            crown: (0..regions).collect(),
+            roots: (0..regions).collect(),
             parents: vec![None; regions],
             latency_ns: delays.max().unwrap_or(0),
         }
@@ -162,7 +162,7 @@ impl Hanging {
     /// Regions that a region exchanges with.
     pub fn degree(&self, region: usize) -> u64 {
         let children = self.parents.iter().filter(|parent| **parent == Some(region)).count();
-        let above = if self.parents[region].is_some() { 1 } else { self.crown.len() - 1 };
+        let above = if self.parents[region].is_some() { 1 } else { self.roots.len() - 1 };
         u64::try_from(children + above).unwrap_or(u64::MAX)
     }
 }

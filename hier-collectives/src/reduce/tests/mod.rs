@@ -1,6 +1,6 @@
 use super::dispatch::dispatch;
 use super::element::{Bf16, Element, F16};
-use super::fold::{Job, wide_vectors};
+use super::fold::{Reduction, wide_vectors};
 use super::*;
 use crate::descriptor::{Dtype, ReduceOp};
 use half::{bf16, f16};
@@ -85,7 +85,7 @@ impl Case {
         let offset = self.offsets[operands.len()];
         let bytes = range.len() * size;
         let mut out = vec![0x5a; offset + bytes + 16];
-        let job = Job {
+        let job = Reduction {
             out: out[offset..].as_mut_ptr(),
             operands: &operands,
             start: 0,

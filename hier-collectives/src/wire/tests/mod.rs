@@ -7,7 +7,7 @@ use crate::fec::parity_max;
 use crate::ids::{
     BootId, Epoch, GatewayId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use crate::plan::{Algorithm, Carries, Plan, Tree};
+use crate::plan::{Algorithm, Plan, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
 use crate::topology::LinkState;
 use proptest::prelude::*;
@@ -16,10 +16,10 @@ use units::{BitRate, ByteCount, Fraction, Span};
 fn plans() -> impl Strategy<Value = Plan> {
     let tree =
         (1u64..100, 0u8..3, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
-            .prop_map(|(share, carries, crown, parents)| Tree {
+            .prop_map(|(share, direction, roots, parents)| Tree {
                 share,
-                carries: Carries::from_code(carries).expect("known"),
-                crown: (0..crown).map(GatewayId).collect(),
+                direction: TreeDirection::from_code(carries).expect("known"),
+                roots: (0..roots).map(GatewayId).collect(),
                 parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
             });
     let (segment, express) = (any::<u64>(), any::<u64>());
@@ -222,7 +222,8 @@ fn a_weight_that_is_no_weight_is_refused() {
 #[test]
 fn a_plan_has_one_wire_form() {
     let parents = [(GatewayId(1), GatewayId(0)), (GatewayId(2), GatewayId(0))].into();
-    let tree = Tree { share: 1, carries: Carries::Results, crown: vec![GatewayId(0)], parents };
+    let tree =
+        Tree { share: 1, direction: TreeDirection::Results, roots: vec![GatewayId(0)], parents };
     let plan = Plan {
         algorithm: Algorithm::Swap,
         reason: String::new(),

@@ -17,7 +17,7 @@ use gateway::local::listener::InProcessConnector;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use gateway::simulate::gateway_spec;
-use hier_collectives::fec::Repair;
+use hier_collectives::fec::Fec;
 use hier_collectives::ids::{Epoch, GatewayId, RankId};
 use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
@@ -275,7 +275,7 @@ impl World {
         let segment = load.segment.get();
         let link = &self.fabric.links()[0];
         let early = link.bdp().get().max(4 * segment);
-        let tail = Repair::of(link, shape.mtu, segment).tail_bytes();
+        let tail = Fec::of(link, shape.mtu, segment).tail_bytes();
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
         let limit = partials + 2 * (early + tail);
         for (name, seat) in GATEWAYS.iter().zip(lock(&self.seats).iter()) {

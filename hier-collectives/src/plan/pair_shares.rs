@@ -12,7 +12,7 @@ use units::BitRate;
 
 /// What one pair may send, one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PairRate {
+pub struct PairShare {
     /// Its part of both ports, in IP bytes.
     ports: BitRate,
     /// What the plan sends over it,
@@ -24,17 +24,17 @@ pub struct PairRate {
 }
 
 /// What each pair may send.
-pub type PairRates = BTreeMap<(GatewayId, GatewayId), PairRate>;
+pub type PairShares = BTreeMap<(GatewayId, GatewayId), PairShare>;
 
-impl PairRate {
+impl PairShare {
     /// Of a pair that shares neither port nor link.
-    pub const fn alone(rate: BitRate) -> Self {
+    pub const fn unshared(rate: BitRate) -> Self {
         Self { ports: rate, flow: 1, of_link: 1, part: (1, 1) }
     }
 
     /// In IP bytes, over a link that is held to a rate: its part of that, unless the ports have
     /// less.
-    pub fn over(&self, link: BitRate) -> BitRate {
+    pub fn rate_over(&self, link: BitRate) -> BitRate {
         self.ports.min(part(link, self.part.0, Some(&self.part.1)))
     }
 
@@ -54,7 +54,7 @@ impl PairRate {
 
     /// What the link carries for this pair to have `carried` bits per second as its part; `None`
     /// of a pair without bulk, which has no part.
-    pub fn of_link(&self, carried: f64) -> Option<f64> {
+    pub fn link_rate_for(&self, carried: f64) -> Option<f64> {
         (self.flow > 0).then(|| carried * self.of_link as f64 / self.flow as f64)
     }
 }
@@ -65,18 +65,18 @@ impl Plan {
     /// sender cannot see the others at the receiver's port, so the parts are fixed; all that is
     /// to pass a full port or link then ends together. A pair that the plan gives no bulk, which
     /// may still have small buffers, is held to what it alone could fill.
-    pub fn pair_rates(&self, fabric: &Fabric) -> PairRates {
-        pair_rates(std::iter::once(self), fabric)
+    pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
+        pair_shares(std::iter::once(self), fabric)
     }
 }
 
-/// As [`Plan::pair_rates`], where several plans are followed at once, each as much as another.
-pub fn pair_rates<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairRates {
+/// As [`Plan::pair_shares`], where several plans are followed at once, each as much as another.
+pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let mut flows = Flows::new();
     let mut apart = false;
     for plan in plans {
-        apart |= plan.is_apart();
+        apart |= plan.has_separate_trees();
         for (pair, flow) in plan.flows(Operation::AllReduce, &shard::parts(plan, NOMINAL_BYTES)) {
             *flows.entry(pair).or_insert(0) += flow;
         }
@@ -101,7 +101,7 @@ pub fn pair_rates<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) ->
 const FAR_LESS: u64 = 4;
 
 /// Each pair's part of ports and links that these flows pass.
-fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
+fn parts_of(flows: &Flows, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for ((from, to), flow) in flows {
@@ -109,7 +109,7 @@ fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
         *ins.entry(*to).or_insert(0) += flow;
         *links.entry((region(*from), region(*to))).or_insert(0) += flow;
     }
-    let mut rates = PairRates::new();
+    let mut rates = PairShares::new();
     for from in fabric.gateway_ids() {
         for to in fabric.gateway_ids().filter(|to| region(*to) != region(from)) {
             let ports = (fabric.gateway(from).wan, fabric.gateway(to).wan);
@@ -120,7 +120,7 @@ fn parts_of(flows: &Flows, fabric: &Fabric) -> PairRates {
             let of_in = part(inward.ingress, flow, ins.get(&to));
             let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
             let part = (flow, of_link);
-            let rate = PairRate { ports: of_out.min(of_in), flow, of_link, part };
+            let rate = PairShare { ports: of_out.min(of_in), flow, of_link, part };
             rates.insert((from, to), rate);
         }
     }
@@ -183,20 +183,20 @@ mod tests {
         let mut other = plan.clone();
         other.trees.truncate(1);
         let [one, two] =
-            [[&plan, &other], [&other, &plan]].map(|plans| pair_rates(plans.into_iter(), &fabric));
+            [[&plan, &other], [&other, &plan]].map(|plans| pair_shares(plans.into_iter(), &fabric));
         assert_eq!(one, two);
-        assert_ne!(one, plan.pair_rates(&fabric));
-        assert_ne!(one, other.pair_rates(&fabric));
-        let same = pair_rates([&plan, &plan].into_iter(), &fabric);
-        let over = |rates: &PairRates| -> Vec<BitRate> {
-            rates.values().map(|rate| rate.over(mbit(100))).collect()
+        assert_ne!(one, plan.pair_shares(&fabric));
+        assert_ne!(one, other.pair_shares(&fabric));
+        let same = pair_shares([&plan, &plan].into_iter(), &fabric);
+        let over = |rates: &PairShares| -> Vec<BitRate> {
+            rates.values().map(|rate| rate.rate_over(mbit(100))).collect()
         };
-        assert_eq!(over(&same), over(&plan.pair_rates(&fabric)));
+        assert_eq!(over(&same), over(&plan.pair_shares(&fabric)));
     }
 
     #[test]
     fn no_pair_has_less_for_what_is_turned_round_and_most_have_what_an_all_reduce_gives_them() {
-        let rate = |ports, flow, of_link| PairRate {
+        let rate = |ports, flow, of_link| PairShare {
             ports: mbit(ports),
             flow,
             of_link,
@@ -205,28 +205,29 @@ mod tests {
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
         let turned = rate(250, 1, 2);
         assert_eq!([bulk.or(turned), bulk.or(none)], [bulk, bulk]);
-        assert_eq!(sliver.or(turned), PairRate { ports: mbit(250), part: (1, 2), ..sliver });
-        assert_eq!(none.or(turned).over(mbit(1000)), mbit(250));
+        assert_eq!(sliver.or(turned), PairShare { ports: mbit(250), part: (1, 2), ..sliver });
+        assert_eq!(none.or(turned).rate_over(mbit(1000)), mbit(250));
         // Of the link it had more.
         let wide = rate(10, 3, 4);
-        assert_eq!(wide.or(turned), PairRate { ports: mbit(250), ..wide });
-        assert_eq!(sliver.or(turned).of_link(20.0), sliver.of_link(20.0));
+        assert_eq!(wide.or(turned), PairShare { ports: mbit(250), ..wide });
+        assert_eq!(sliver.or(turned).link_rate_for(20.0), sliver.link_rate_for(20.0));
     }
 
     #[test]
     fn pairs_of_a_link_share_what_it_is_held_to() {
         let fabric = fabric();
-        let rates = plan::plan(&fabric).expect("a plan").pair_rates(&fabric);
+        let rates = plan::plan(&fabric).expect("a plan").pair_shares(&fabric);
         let west = |id: GatewayId| fabric.gateway(id).region.0 == 1;
         let out = rates.iter().filter(|((_, to), rate)| west(*to) && rate.flow > 0);
-        let out: Vec<&PairRate> = out.map(|(_, rate)| rate).collect();
+        let out: Vec<&PairShare> = out.map(|(_, rate)| rate).collect();
         assert!(out.len() > 1, "{rates:?}");
         for held in [1000, 400, 30] {
-            let sum: u64 = out.iter().map(|rate| rate.over(mbit(held)).bits_per_second()).sum();
+            let sum: u64 =
+                out.iter().map(|rate| rate.rate_over(mbit(held)).bits_per_second()).sum();
             let whole = mbit(held).bits_per_second();
             assert!(sum <= whole && sum > whole - 4, "{sum} bit/s of {held} Mbit/s: {out:?}");
         }
-        let alone = PairRate::alone(mbit(50));
-        assert_eq!([alone.over(mbit(1000)), alone.over(mbit(20))], [mbit(50), mbit(20)]);
+        let alone = PairShare::unshared(mbit(50));
+        assert_eq!([alone.rate_over(mbit(1000)), alone.rate_over(mbit(20))], [mbit(50), mbit(20)]);
     }
 }
