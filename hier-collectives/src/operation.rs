@@ -1,23 +1,25 @@
-//! Operations as the phases of a tree.
+//! Operations as a plan sees them: by gateways, and as phases along a tree.
+//!
+//! [`crate::descriptor::Pattern`] names the same operations by ranks.
 
 use crate::ids::GatewayId;
 
-/// What a collective does with the trees of a plan.
+/// A collective operation over the gateways of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Partials up, results down.
+    /// Partials go up and results come down.
     AllReduce,
-    /// Partials up, to one gateway.
+    /// Partials go up to one gateway.
     Reduce {
-        /// Whose ranks get the result.
+        /// Gateway of the rank that gets the result.
         to: GatewayId,
     },
-    /// Results down, from one gateway.
+    /// Data come down from one gateway.
     Broadcast {
-        /// Whose rank has the data.
+        /// Gateway of the rank that has the data.
         from: GatewayId,
     },
-    /// Up and down without data: nobody is done before all have begun.
+    /// Both phases without data: no rank is done before all ranks have begun.
     Barrier,
 }
 
@@ -32,7 +34,7 @@ impl Operation {
         !matches!(self, Self::Reduce { .. })
     }
 
-    /// Whether it carries data.
+    /// Whether the operation carries data.
     pub fn has_data(self) -> bool {
         self != Self::Barrier
     }
@@ -48,7 +50,7 @@ impl Operation {
     }
 }
 
-/// The ways that an operation takes along a tree; none along one that carries nothing of it.
+/// The phases of an operation along one tree; a tree may have neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
     /// Partials go up.

@@ -629,8 +629,11 @@ fn assert_within_windows((session, memory): (&Session, &BTreeMap<Buffer, Vec<i64
     assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
     let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
     let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();
-    let most =
-        plans().map(memory_of).map(|due| due.total().get() + due.early.get()).max().unwrap_or(0);
+    let most = plans()
+        .map(memory_of)
+        .map(|due| due.total().get() + due.unsolicited.get())
+        .max()
+        .unwrap_or(0);
     assert!(held <= most, "{me} holds {held} bytes, above {most}");
 }
 

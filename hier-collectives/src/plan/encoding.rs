@@ -1,31 +1,29 @@
 //! The wire form of a plan, and the hash that names it.
 
 use super::tree::{Algorithm, Plan, Tree, TreeDirection};
-use crate::codec::{DecodeError, Reader, put_text, put_u16, put_u64};
+use crate::codec::{DecodeError, Reader, fnv1a, put_text, put_u16, put_u64};
 use crate::ids::GatewayId;
 use crate::wire::MAX_MESSAGE_BYTES;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// The longest plan that fits a message, with a boot id for each gateway.
+/// Largest encoded plan in bytes that fits a message beside one boot id for each gateway.
 pub(super) fn bytes_max(gateways: usize) -> usize {
-    MAX_MESSAGE_BYTES - ROOM_BESIDE_PLAN - 8 * gateways
+    MAX_MESSAGE_BYTES - OTHER_FIELDS_BYTES - 8 * gateways
 }
 
-/// Bytes of the message that brings a plan, beside the plan and a boot id for each gateway.
-const ROOM_BESIDE_PLAN: usize = 64;
+/// 64 bytes for the other fields of the message that carries a plan.
+const OTHER_FIELDS_BYTES: usize = 64;
 
 impl Plan {
-    /// FNV-1a of the plan's wire form without its reason, since that says why and not what: equal
-    /// hashes give equal bits, run after run.
+    /// FNV-1a of the plan's wire form without its reason. Plans of equal hashes give equal bits,
+    /// run after run.
     pub fn hash(&self) -> u64 {
-        let unsaid = Self { reason: String::new(), ..self.clone() };
-        plan_bytes(&unsaid).into_iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        fnv1a(&plan_bytes(&Self { reason: String::new(), ..self.clone() }))
     }
 }
 
+/// Appends a plan: algorithm, segment, express limit, reason, trees.
 pub(crate) fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     out.push(plan.algorithm as u8);
     put_u64(out, plan.segment.get());
@@ -45,7 +43,7 @@ pub(crate) fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     }
 }
 
-/// The wire form of a plan, for its hash.
+/// The wire form of a plan.
 pub(super) fn plan_bytes(plan: &Plan) -> Vec<u8> {
     let mut out = Vec::new();
     put_plan(&mut out, plan);
@@ -53,7 +51,7 @@ pub(super) fn plan_bytes(plan: &Plan) -> Vec<u8> {
 }
 
 impl Reader<'_> {
-    /// A plan.
+    /// Reads a plan.
     pub(crate) fn plan(&mut self) -> Result<Plan, DecodeError> {
         let algorithm =
             Algorithm::from_code(self.u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
@@ -66,7 +64,7 @@ impl Reader<'_> {
     }
     fn tree(&mut self) -> Result<Tree, DecodeError> {
         let share = self.u64()?;
-        let carries = TreeDirection::from_code(self.u8()?).ok_or(DecodeError::Unknown("tree"))?;
+        let direction = TreeDirection::from_code(self.u8()?).ok_or(DecodeError::Unknown("tree"))?;
         let roots = usize::from(self.u16()?);
         let mut fields = Reader(self.take(roots * 2)?);
         let roots = (0..roots).map(|_| fields.u16().map(GatewayId)).collect::<Result<_, _>>()?;

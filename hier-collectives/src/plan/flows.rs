@@ -1,4 +1,4 @@
-//! Payload that a plan sends between gateways.
+//! Payload that a plan sends between gateways, in bytes.
 
 use super::tree::Plan;
 use crate::ids::GatewayId;
@@ -6,11 +6,11 @@ use crate::operation::Operation;
 use crate::shard::Part;
 use std::collections::BTreeMap;
 
-/// Payload between gateways, by (from, to).
+/// Payload bytes between gateways, keyed by (sender, receiver).
 pub(super) type Flows = BTreeMap<(GatewayId, GatewayId), u64>;
 
 impl Plan {
-    /// The payload of an operation on a buffer of these parts.
+    /// Payload of `operation` on a buffer that is cut into `parts`, one for each tree.
     pub(super) fn flows(&self, operation: Operation, parts: &[Part]) -> Flows {
         let mut flows = Flows::new();
         for (tree, part) in self.trees.iter().zip(parts) {

@@ -1,4 +1,6 @@
-//! What a plan loads, and how long it takes.
+//! Forecast of a plan: its load on links and ports, and its time for one buffer.
+//!
+//! The choice of a plan compares forecasts, and `landbridge plan` prints them.
 
 use super::flows::Flows;
 use super::pair_shares::PairShares;
@@ -12,90 +14,113 @@ use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
 
-/// What a plan does with a buffer.
+/// The forecast of one operation on one buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
-    /// From the last post to the last result.
+    /// Time from the last post to the last result.
     pub predicted: Span,
-    /// The least time that any algorithm needs.
+    /// The lower bound T*: the least time that any algorithm needs.
     pub bound: Span,
-    /// Payload over each link, each direction by itself, by region numbers.
+    /// Load of each direction of each link, by region numbers.
     pub links: Vec<LinkLoad>,
-    /// Payload of each gateway, in gateway order.
+    /// Load of each gateway, in gateway order.
     pub gateways: Vec<GatewayLoad>,
 }
 
-/// One direction of a link.
+/// The load of one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkLoad {
-    /// From this region
+    /// The sending region.
     pub from: RegionId,
-    /// to this one.
+    /// The receiving region.
     pub to: RegionId,
-    /// First-sent payload.
+    /// First-sent payload bytes.
     pub bytes: ByteCount,
-    /// How long the link alone takes for it.
+    /// Time in which the link alone carries the payload.
     pub time: Span,
 }
 
-/// One gateway.
+/// The load of one gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GatewayLoad {
-    /// Payload out of its long-haul port.
+    /// Payload bytes out of the long-haul port.
     pub wan_out: ByteCount,
-    /// Payload into its long-haul port.
+    /// Payload bytes into the long-haul port.
     pub wan_in: ByteCount,
-    /// Payload to gateways of its own region.
+    /// Payload bytes to gateways of the same region.
     pub lan_out: ByteCount,
-    /// The most bytes of other gateways' partials that it holds at once.
+    /// The most bytes of other gateways' partials that are held at once.
     pub held: ByteCount,
 }
 
+/// An operation on a buffer: the parts of the buffer and the payload between gateways.
+#[derive(Debug, Clone, Copy)]
+struct Load<'a> {
+    operation: Operation,
+    parts: &'a [Part],
+    flows: &'a Flows,
+}
+
+/// One tree as an operation uses it.
+#[derive(Debug, Clone, Copy)]
+struct TreeRun<'a> {
+    tree: &'a Tree,
+    phases: Phases,
+    /// Whether the results wait for the partials of the tree before.
+    follows_partials: bool,
+    segment_bytes: u64,
+}
+
 impl Plan {
-    /// What an operation on a buffer of `bytes` bytes loads, and how long it takes.
+    /// The forecast of `operation` on a buffer of `bytes` bytes.
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
         let plan = self.rooted_for(operation);
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let parts = shard::parts(&plan, size);
         let flows = plan.flows(operation, &parts);
-        // What pairs are held to fits the trees that share a buffer, held as an all-reduce does.
+        // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
         let fits = !self.uses_express(size)
             && (operation.goes_up() && operation.comes_down() || !self.has_separate_trees());
-        let rates = if fits { PairShares::new() } else { self.pair_shares(fabric) };
+        let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
+        let load = Load { operation, parts: &parts, flows: &flows };
         Forecast {
-            predicted: span(plan.time(fabric, operation, (&parts, &flows), &rates)),
+            predicted: span(plan.time(fabric, load, &shares)),
             bound: bound::least_time(fabric, operation, ByteCount::new(size)),
             links: links(fabric, &flows),
             gateways: plan.gateways(fabric, &parts, &flows),
         }
     }
 
-    /// The predicted time of an all-reduce alone, where pairs of gateways are held to `rates`.
-    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, rates: &PairShares) -> f64 {
+    /// The predicted seconds of an all-reduce, where pairs of gateways are limited to `shares`.
+    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, shares: &PairShares) -> f64 {
         let parts = shard::parts(self, bytes);
         let flows = self.flows(Operation::AllReduce, &parts);
-        self.time(fabric, Operation::AllReduce, (&parts, &flows), rates)
+        let load = Load { operation: Operation::AllReduce, parts: &parts, flows: &flows };
+        self.time(fabric, load, shares)
     }
 
-    fn time(
-        &self,
-        fabric: &Fabric,
-        operation: Operation,
-        (parts, flows): (&[Part], &Flows),
-        rates: &PairShares,
-    ) -> f64 {
+    /// Predicted seconds: the longest load time and the longest latency of a tree.
+    fn time(&self, fabric: &Fabric, load: Load<'_>, shares: &PairShares) -> f64 {
         let mut longest = 0.0f64;
-        let mut before = 0.0;
-        for (tree, part) in self.trees.iter().zip(parts).filter(|(_, part)| part.segments() > 0) {
-            let phases = operation.along(tree);
-            let follows = tree.direction == TreeDirection::Results && operation.goes_up();
-            let alone = latency(fabric, (phases, follows), tree, part.segment_bytes());
-            before = if follows { before + alone } else { alone };
-            longest = longest.max(before);
+        let mut partials_latency = 0.0;
+        let parts = self.trees.iter().zip(load.parts);
+        for (tree, part) in parts.filter(|(_, part)| part.segments() > 0) {
+            let follows_partials =
+                tree.direction == TreeDirection::Results && load.operation.goes_up();
+            let run = TreeRun {
+                tree,
+                phases: load.operation.along(tree),
+                follows_partials,
+                segment_bytes: part.segment_bytes(),
+            };
+            let alone = run.latency(fabric);
+            partials_latency = if follows_partials { partials_latency + alone } else { alone };
+            longest = longest.max(partials_latency);
         }
-        busiest(fabric, flows, rates) + longest
+        longest_load(fabric, load.flows, shares) + longest
     }
 
+    /// The load of each gateway.
     fn gateways(&self, fabric: &Fabric, parts: &[Part], flows: &Flows) -> Vec<GatewayLoad> {
         let mut loads = vec![GatewayLoad::default(); fabric.gateways().len()];
         let more = |count: &mut ByteCount, bytes| *count = ByteCount::new(count.get() + bytes);
@@ -132,6 +157,7 @@ impl Plan {
     }
 }
 
+/// The load of each direction of each link.
 fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     let mut bytes: BTreeMap<(RegionId, RegionId), u64> = BTreeMap::new();
     for link in fabric.links() {
@@ -146,7 +172,7 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     }
     let mut rates = BTreeMap::new();
     for link in fabric.links() {
-        let rate = carries(link, link.rate, fabric.mtu());
+        let rate = delivered_rate(link, link.rate, fabric.mtu());
         rates.insert((link.a, link.b), rate);
         rates.insert((link.b, link.a), rate);
     }
@@ -159,13 +185,13 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     bytes.iter().map(load).collect()
 }
 
-/// Payload bytes per second that get through a link at a rate.
-fn carries(link: &Link, rate: BitRate, mtu: u16) -> f64 {
+/// Payload bytes per second that pass `link` at `rate`, without what is lost.
+fn delivered_rate(link: &Link, rate: BitRate, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - link.loss.as_f64())
 }
 
-/// The time for which the busiest link or port is full, or pair of gateways of those in `rates`.
-fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairShares) -> f64 {
+/// Seconds for which the busiest link, port, or pair of those in `shares` is full.
+fn longest_load(fabric: &Fabric, flows: &Flows, shares: &PairShares) -> f64 {
     let mtu = fabric.mtu();
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut longest = 0.0f64;
@@ -175,8 +201,9 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairShares) -> f64 {
         *outs.entry(*from).or_insert(0u64) += bytes;
         *ins.entry(*to).or_insert(0u64) += bytes;
         links.entry(ends).or_insert((0u64, link)).0 += bytes;
-        if let Some(rate) = rates.get(&(*from, *to)) {
-            longest = longest.max(*bytes as f64 / carries(link, rate.rate_over(link.rate), mtu));
+        if let Some(share) = shares.get(&(*from, *to)) {
+            longest =
+                longest.max(*bytes as f64 / delivered_rate(link, share.rate_over(link.rate), mtu));
         }
     }
     let seconds = |bytes: u64, rate: BitRate| bytes as f64 / payload_rate(rate, mtu);
@@ -184,56 +211,61 @@ fn busiest(fabric: &Fabric, flows: &Flows, rates: &PairShares) -> f64 {
         |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.egress));
     let inward =
         |(id, bytes): (&GatewayId, &u64)| Some(seconds(*bytes, fabric.gateway(*id).wan?.ingress));
-    let links = links.values().map(|(bytes, link)| *bytes as f64 / carries(link, link.rate, mtu));
+    let links =
+        links.values().map(|(bytes, link)| *bytes as f64 / delivered_rate(link, link.rate, mtu));
     let ports = outs.iter().filter_map(out).chain(ins.iter().filter_map(inward));
     ports.chain(links).fold(longest, f64::max)
 }
 
-/// From the last post until the last result of a segment that meets no queue, in seconds:
-/// delays, and at each relay the time until the segment is whole. Of the first phase's hops the
-/// slowest is left out: its time is part of what fills the links. Results that follow partials of
-/// another tree are no first phase.
-fn latency(fabric: &Fabric, (phases, follows): (Phases, bool), tree: &Tree, segment: u64) -> f64 {
-    let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment)));
-    let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
-    // The longest way below each member of the roots: as the first phase, and as a later one.
-    let mut depths: BTreeMap<GatewayId, (f64, f64)> =
-        tree.roots.iter().map(|id| (*id, (0.0, 0.0))).collect();
-    for id in tree.parents.keys() {
-        let (mut at, mut way, mut slowest) = (*id, 0.0, 0.0f64);
-        while let Some(parent) = tree.parents.get(&at) {
-            let (delay, whole) = hops[&at];
-            (way, slowest) = (way + delay + whole, slowest.max(whole));
-            at = *parent;
+impl TreeRun<'_> {
+    /// Seconds from the last post to the last result of a segment that meets no queue.
+    ///
+    /// latency = sum of delays + time at each relay until the segment is whole. The slowest hop of the
+    /// first phase is left out, since its time is part of the load. Results that follow the partials of
+    /// another tree are not a first phase.
+    fn latency(&self, fabric: &Fabric) -> f64 {
+        let Self { tree, phases, follows_partials, segment_bytes } = *self;
+        let hops = tree.parents.iter().map(|(id, up)| (*id, hop(fabric, *id, *up, segment_bytes)));
+        let hops: BTreeMap<GatewayId, (f64, f64)> = hops.collect();
+        // Seconds of the longest path below each root: as the first phase, and as a later one.
+        let mut depths: BTreeMap<GatewayId, (f64, f64)> =
+            tree.roots.iter().map(|id| (*id, (0.0, 0.0))).collect();
+        for id in tree.parents.keys() {
+            let (mut at, mut way, mut slowest) = (*id, 0.0, 0.0f64);
+            while let Some(parent) = tree.parents.get(&at) {
+                let (delay, whole) = hops[&at];
+                (way, slowest) = (way + delay + whole, slowest.max(whole));
+                at = *parent;
+            }
+            let depth = depths.entry(at).or_default();
+            *depth = (depth.0.max(way - slowest), depth.1.max(way));
         }
-        let depth = depths.entry(at).or_default();
-        *depth = (depth.0.max(way - slowest), depth.1.max(way));
-    }
-    let mut last = 0.0f64;
-    for (top, (first, later)) in &depths {
-        let mut ready = if phases.up { *first } else { 0.0 };
-        for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
-            let (delay, whole) = hop(fabric, *other, *top, segment);
-            let whole = if *theirs > 0.0 { whole } else { 0.0 };
-            ready = ready.max(theirs + delay + whole);
+        let mut last = 0.0f64;
+        for (top, (first, later)) in &depths {
+            let mut ready = if phases.up { *first } else { 0.0 };
+            for (other, (theirs, _)) in depths.iter().filter(|(other, _)| *other != top) {
+                let (delay, whole) = hop(fabric, *other, *top, segment_bytes);
+                let whole = if *theirs > 0.0 { whole } else { 0.0 };
+                ready = ready.max(theirs + delay + whole);
+            }
+            let down = match (phases.up || follows_partials, phases.down) {
+                (true, true) => *later,
+                (false, true) => *first,
+                (_, false) => 0.0,
+            };
+            last = last.max(ready + down);
         }
-        let down = match (phases.up || follows, phases.down) {
-            (true, true) => *later,
-            (false, true) => *first,
-            (_, false) => 0.0,
-        };
-        last = last.max(ready + down);
+        last
     }
-    last
 }
 
-/// A hop's delay, and the time of a whole segment on it; nothing inside a region.
-fn hop(fabric: &Fabric, from: GatewayId, to: GatewayId, segment: u64) -> (f64, f64) {
+/// Seconds of a hop: its delay, and the time of a whole segment on it. Both are 0 inside a region.
+fn hop(fabric: &Fabric, from: GatewayId, to: GatewayId, segment_bytes: u64) -> (f64, f64) {
     let (one, other) = (fabric.gateway(from), fabric.gateway(to));
     let Some(link) = fabric.link(one.region, other.region) else { return (0.0, 0.0) };
     let rates = [one.wan, other.wan].into_iter().flatten().map(|w| w.egress.min(w.ingress));
     let narrowest = rates.fold(link.rate, BitRate::min);
-    let whole = segment as f64 / payload_rate(narrowest, fabric.mtu());
+    let whole = segment_bytes as f64 / payload_rate(narrowest, fabric.mtu());
     (link.rtt.as_secs_f64() / 2.0, whole)
 }
 

@@ -1,4 +1,6 @@
-//! What of a gateway's memory a job takes, however large its buffers are.
+//! Bound of the memory that a job takes at a gateway, whatever the size of its buffers.
+//!
+//! The daemon checks it against the configured memory, and `landbridge plan` prints it.
 
 use super::sizing::{result_window, unsolicited_window};
 use super::tree::{Plan, Tree};
@@ -10,54 +12,63 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
-/// The most that a job takes at one gateway beside its ranks' own slots, by what it is for.
+/// A relay holds what it passed on for at most four round trips to the far end of a tree.
+/// Tested by `relays_hold_no_more_than_their_window_of_what_is_slow_above`.
+const RELAY_ROUND_TRIPS: f64 = 4.0;
+
+/// A relay may hold at least 16 segments, so that short paths keep their pipeline.
+const RELAY_SEGMENTS_MIN: u64 = 16;
+
+/// The most bytes that a job takes at one gateway beside its ranks' own slots, by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryBound {
-    /// Partials of several local ranks.
+    /// Partials of the gateway's own ranks, where it serves several.
     pub partials: ByteCount,
-    /// What peers send before it is granted, and what may have to be restored from parity.
-    pub early: ByteCount,
-    /// Peers' partials that wait for those of others.
-    pub ahead: ByteCount,
-    /// Partials of subtrees on their way up, until their results are here.
+    /// Segments that peers send before they are granted, and tails that FEC may have to restore.
+    pub unsolicited: ByteCount,
+    /// Peers' partials that wait for the partials of other peers.
+    pub result_windows: ByteCount,
+    /// Partials of subtrees that a relay sent up, until their results arrive.
     pub relayed: ByteCount,
 }
 
 impl MemoryBound {
-    /// What its windows take, beside partials.
+    /// Bytes of all windows: everything except the partials of own ranks.
     pub fn windows(&self) -> ByteCount {
         ByteCount::new(self.total().get() - self.partials.get())
     }
 
-    /// All of it.
+    /// The sum of all purposes.
     pub fn total(&self) -> ByteCount {
-        let all = [self.partials, self.early, self.ahead, self.relayed];
+        let all = [self.partials, self.unsolicited, self.result_windows, self.relayed];
         ByteCount::new(all.into_iter().map(ByteCount::get).sum())
     }
 }
 
 impl Plan {
-    /// What collectives of any operation and size take at a gateway with `partials` of memory for
-    /// partials of its ranks, while its peers keep the rules and nothing fails. Windows are
-    /// shared by all trees and collectives; each tree may round its part up to a segment.
+    /// Bound of the memory at gateway `me`, which has `partials` bytes for partials of its ranks.
+    ///
+    /// It holds for collectives of any operation and size, while peers keep to their windows and
+    /// nothing fails. All trees and collectives share the windows; each tree may round its part up
+    /// to a segment.
     pub fn memory(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> MemoryBound {
         let segment = self.segment.get().next_multiple_of(CUT_BYTES);
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
             let near = tree.neighbours(me);
-            // Results wait for nothing.
+            // Results are placed at once.
             let rounded = if tree.direction.has_partials() { segment } else { 0 };
             relays += u64::from(near.len() > 1 && tree.direction.has_partials());
             near.into_iter().for_each(|peer| *shared.entry(peer).or_insert(0) += rounded);
         }
         let several = fabric.gateway(me).ranks.len() > 1;
-        let (mut early, mut ahead) = (0, 0);
+        let (mut unsolicited, mut result_windows) = (0, 0);
         for (peer, rounded) in shared {
-            early += unsolicited_window(fabric, me, peer, self).get();
+            unsolicited += unsolicited_window(fabric, me, peer, self).get();
             let link = fabric.link(fabric.gateway(me).region, fabric.gateway(peer).region);
-            let repair = link.map(|link| self.fec(link, fabric.mtu()));
-            early += repair.map_or(0, |repair| repair.tail_bytes());
-            ahead += result_window(fabric, me, peer, self).get() + rounded;
+            let fec = link.map(|link| self.fec(link, fabric.mtu()));
+            unsolicited += fec.map_or(0, |fec| fec.tail_bytes());
+            result_windows += result_window(fabric, me, peer, self).get() + rounded;
         }
         let relayed = match relays {
             0 => 0,
@@ -68,27 +79,28 @@ impl Plan {
         };
         MemoryBound {
             partials: ByteCount::new(if several {
-                of_partials(partials.get(), segment)
+                partials_bound(partials.get(), segment)
             } else {
                 0
             }),
-            early: ByteCount::new(early),
-            ahead: ByteCount::new(ahead),
+            unsolicited: ByteCount::new(unsolicited),
+            result_windows: ByteCount::new(result_windows),
             relayed: ByteCount::new(relayed),
         }
     }
 }
 
-/// What operations of all classes take of memory for partials: each class at least a segment.
-fn of_partials(all: u64, segment: u64) -> u64 {
+/// Bytes that operations of all size classes take for partials: each class at least a segment.
+fn partials_bound(all: u64, segment: u64) -> u64 {
     let longest = [(SizeClass::Small, SMALL_BYTES), (SizeClass::Medium, MEDIUM_BYTES)];
     let longest = longest.into_iter().chain([(SizeClass::Large, u64::MAX)]);
     longest.map(|(class, most)| class.partials(all).max(segment.min(most))).sum()
 }
 
-/// Bytes of partials of subtrees that a gateway holds for results that have not come: four times
-/// what its region's ports carry until one comes from the far end of a tree, since it waits for
-/// others there; at least sixteen segments.
+/// Bytes of subtrees' partials that gateway `me` may hold while their results are outstanding.
+///
+/// relay bytes = max([`RELAY_ROUND_TRIPS`] x port rate of the region x round trip to the far end of
+/// a tree, [`RELAY_SEGMENTS_MIN`] segments).
 pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
     let partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let relays = partials.filter(|tree| tree.neighbours(me).len() > 1);
@@ -96,17 +108,12 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
     let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
     let ports = gateways.filter_map(|id| fabric.gateway(id).wan);
     let rate: f64 = ports.map(|wan| wan.egress.min(wan.ingress).bytes_per_second()).sum();
-    let bytes = RELAY_ROUNDS * rate * farthest.as_secs_f64();
+    let bytes = RELAY_ROUND_TRIPS * rate * farthest.as_secs_f64();
     ByteCount::new((bytes as u64).max(RELAY_SEGMENTS_MIN * plan.segment.get()))
 }
 
-/// Round trips to the far end of a tree for which a relay holds what it passed on,
-const RELAY_ROUNDS: f64 = 4.0;
-/// and segments at least.
-const RELAY_SEGMENTS_MIN: u64 = 16;
-
 impl Tree {
-    /// The gateways that one exchanges with along it.
+    /// The gateways with which `of` exchanges data along the tree.
     pub fn neighbours(&self, of: GatewayId) -> Vec<GatewayId> {
         let other = |(one, other): (GatewayId, GatewayId)| {
             if one == of { Some(other) } else { (other == of).then_some(one) }
@@ -114,7 +121,7 @@ impl Tree {
         self.edges().filter_map(other).collect()
     }
 
-    /// The round trip over links to the gateway that is farthest along it.
+    /// The longest round trip from `from` over links to another gateway along the tree.
     fn farthest(&self, fabric: &Fabric, from: GatewayId) -> Span {
         let mut near: BTreeMap<GatewayId, Vec<GatewayId>> = BTreeMap::new();
         for (one, other) in self.edges() {
@@ -122,19 +129,19 @@ impl Tree {
             near.entry(other).or_default().push(one);
         }
         let region = |id: GatewayId| fabric.gateway(id).region;
-        let mut way = BTreeMap::from([(from, Span::ZERO)]);
+        let mut trips = BTreeMap::from([(from, Span::ZERO)]);
         let mut open = vec![from];
         while let Some(at) = open.pop() {
             for &next in near.get(&at).into_iter().flatten() {
                 let hop = fabric.link(region(at), region(next)).map_or(Span::ZERO, |link| link.rtt);
-                let along = way[&at] + hop;
-                // All others of a root set are next to the first of it that is reached.
-                if let Entry::Vacant(place) = way.entry(next) {
-                    place.insert(along);
+                let along = trips[&at] + hop;
+                // The members of a root set are neighbours of its first member reached.
+                if let Entry::Vacant(entry) = trips.entry(next) {
+                    entry.insert(along);
                     open.push(next);
                 }
             }
         }
-        way.into_values().max().unwrap_or(Span::ZERO)
+        trips.into_values().max().unwrap_or(Span::ZERO)
     }
 }

@@ -1,21 +1,23 @@
-//! The part of a buffer that each gateway reduces.
+//! The fraction of a buffer that each gateway owns, for reports and pictures of a plan.
 
 use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 
 impl Plan {
-    /// The part of a buffer of this size at whose top each gateway stands, in gateway order; a
-    /// root set divides its tree's share.
+    /// Fraction of a buffer of `bytes` bytes that each gateway owns, in gateway order.
+    ///
+    /// A gateway owns the share of each tree of which it is the root. A root set divides its tree's
+    /// share evenly.
     pub fn owner_fractions(&self, fabric: &Fabric, bytes: u64) -> Vec<f64> {
         let express = self.uses_express(bytes);
         let share = |tree: &Tree| {
             if express { f64::from(u8::from(tree.is_express())) } else { tree.share as f64 }
         };
-        let tops = || self.trees.iter().filter(|tree| tree.direction.has_partials());
-        let total: f64 = tops().map(share).sum();
+        let reducing = || self.trees.iter().filter(|tree| tree.direction.has_partials());
+        let total: f64 = reducing().map(share).sum();
         let mut owned = vec![0.0; fabric.gateways().len()];
-        for tree in tops() {
+        for tree in reducing() {
             for GatewayId(id) in &tree.roots {
                 owned[usize::from(*id)] += share(tree) / total / tree.roots.len() as f64;
             }

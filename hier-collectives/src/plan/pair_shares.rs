@@ -1,4 +1,7 @@
-//! How fast each gateway may send to each other one, so that no port and no link is overrun.
+//! The share of each pair of gateways in the ports and links that it uses.
+//!
+//! A sender does not see who else sends to its receiver, so the shares are fixed by the plan. The
+//! gateway's pacers take their rates from here, and so do the forecast and the segment size.
 
 use super::flows::Flows;
 use super::tree::Plan;
@@ -10,98 +13,129 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// What one pair may send, one way.
+/// 2 % of the payload rate is left to acknowledgements, and so that a queue drains.
+/// Tested by `a_clean_link_is_filled`.
+pub const RATE_RESERVE: f64 = 0.02;
+
+/// A share below a quarter of the rerooted one is too small for a reduction or a broadcast.
+const SMALL_SHARE_DIVISOR: u64 = 4;
+
+/// 1 TiB: large enough that no part of a nominal buffer is rounded to nothing.
+const NOMINAL_BYTES: u64 = 1 << 40;
+
+/// Share of one sender and one receiver in their ports and in the link between their regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairShare {
-    /// Its part of both ports, in IP bytes.
+    /// Rate that both ports leave the pair, in IP bytes.
     ports: BitRate,
-    /// What the plan sends over it,
+    /// Payload that the plan sends over the pair; 0 for a pair without bulk.
     pub(super) flow: u64,
-    /// and over all pairs of its link that way.
-    of_link: u64,
-    /// The part of the link that it is held to: so many of so many.
-    part: (u64, u64),
+    /// Payload that the plan sends over all pairs of the link in this direction.
+    link_flow: u64,
+    /// Part of the link's rate that the pair may take.
+    link_part: Ratio,
 }
 
-/// What each pair may send.
+/// A part of a whole; a part of 0 stands for all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ratio {
+    part: u64,
+    whole: u64,
+}
+
+/// Shares keyed by (sender, receiver).
 pub type PairShares = BTreeMap<(GatewayId, GatewayId), PairShare>;
 
+impl Ratio {
+    /// This part of `rate`, and at least 1 bit/s.
+    fn of(self, rate: BitRate) -> BitRate {
+        if self.part == 0 {
+            return rate;
+        }
+        let bits =
+            u128::from(rate.bits_per_second()) * u128::from(self.part) / u128::from(self.whole);
+        BitRate::from_bits_per_second(u64::try_from(bits.max(1)).unwrap_or(u64::MAX))
+    }
+
+    /// Whether this is a smaller part than `other`.
+    fn is_less_than(self, other: Self) -> bool {
+        u128::from(self.part) * u128::from(other.whole)
+            < u128::from(other.part) * u128::from(self.whole)
+    }
+}
+
 impl PairShare {
-    /// Of a pair that shares neither port nor link.
+    /// The share of a pair that shares neither port nor link: all of `rate`.
     pub const fn unshared(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, of_link: 1, part: (1, 1) }
+        Self { ports: rate, flow: 1, link_flow: 1, link_part: Ratio { part: 1, whole: 1 } }
     }
 
-    /// In IP bytes, over a link that is held to a rate: its part of that, unless the ports have
-    /// less.
+    /// Rate of the pair in IP bytes over a link that is limited to `link`: its part of the link,
+    /// or less where the ports leave less.
     pub fn rate_over(&self, link: BitRate) -> BitRate {
-        self.ports.min(part(link, self.part.0, Some(&self.part.1)))
+        self.ports.min(self.link_part.of(link))
     }
 
-    /// At least `turned`, where this is far less.
-    fn or(self, turned: Self) -> Self {
-        let far_less = self.ports.bits_per_second() < turned.ports.bits_per_second() / FAR_LESS;
-        if turned.flow == 0 || self.flow > 0 && !far_less {
+    /// Rate of the link, in bits per second, at which the pair's part is `carried` bits per second;
+    /// `None` for a pair without bulk, which has no part.
+    pub fn link_rate_for(&self, carried: f64) -> Option<f64> {
+        (self.flow > 0).then(|| carried * self.link_flow as f64 / self.flow as f64)
+    }
+
+    /// This share, or that of the rerooted trees where this one is far smaller.
+    fn or_rerooted(self, rerooted: Self) -> Self {
+        let least = rerooted.ports.bits_per_second() / SMALL_SHARE_DIVISOR;
+        let is_small = self.ports.bits_per_second() < least;
+        if rerooted.flow == 0 || self.flow > 0 && !is_small {
             return self;
         }
-        let [mine, theirs] = [self.part, turned.part];
-        let less = |one: (u64, u64), other: (u64, u64)| {
-            u128::from(one.0) * u128::from(other.1) < u128::from(other.0) * u128::from(one.1)
-        };
-        let part = if self.flow == 0 || less(mine, theirs) { theirs } else { mine };
-        Self { ports: turned.ports, part, ..self }
-    }
-
-    /// What the link carries for this pair to have `carried` bits per second as its part; `None`
-    /// of a pair without bulk, which has no part.
-    pub fn link_rate_for(&self, carried: f64) -> Option<f64> {
-        (self.flow > 0).then(|| carried * self.of_link as f64 / self.flow as f64)
+        let grows = self.flow == 0 || self.link_part.is_less_than(rerooted.link_part);
+        let link_part = if grows { rerooted.link_part } else { self.link_part };
+        Self { ports: rerooted.ports, link_part, ..self }
     }
 }
 
 impl Plan {
-    /// Each pair's part of what it shares with others, in proportion to what the plan sends over
-    /// it: of the sender's port, of the receiver's, and of the link between their regions. A
-    /// sender cannot see the others at the receiver's port, so the parts are fixed; all that is
-    /// to pass a full port or link then ends together. A pair that the plan gives no bulk, which
-    /// may still have small buffers, is held to what it alone could fill.
+    /// Shares of all pairs, in proportion to what the plan sends over each.
+    ///
+    /// A pair shares the sender's port, the receiver's port and the link between their regions. All
+    /// that passes a full port or link then ends together. A pair without bulk may still have small
+    /// buffers; its limit is the rate that it alone could fill.
     pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
         pair_shares(std::iter::once(self), fabric)
     }
 }
 
-/// As [`Plan::pair_shares`], where several plans are followed at once, each as much as another.
+/// Shares of all pairs, as [`Plan::pair_shares`] gives them, while several plans are followed at
+/// once. Every plan counts alike.
 pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let mut flows = Flows::new();
-    let mut apart = false;
+    let mut separate = false;
     for plan in plans {
-        apart |= plan.has_separate_trees();
+        separate |= plan.has_separate_trees();
         for (pair, flow) in plan.flows(Operation::AllReduce, &shard::parts(plan, NOMINAL_BYTES)) {
             *flows.entry(pair).or_insert(0) += flow;
         }
     }
     flows.retain(|(from, to), _| region(*from) != region(*to));
-    let rates = parts_of(&flows, fabric);
-    if !apart {
-        return rates;
+    let shares = shares_of(&flows, fabric);
+    if !separate {
+        return shares;
     }
-    // Held elsewhere, for a reduction or a broadcast, a tree for partials or results alone loads the
-    // other direction of some of its edges. A pair that has next to nothing in an all-reduce is held
-    // to its part of that, about, and overruns nothing for the little that it has otherwise.
+    // A reduction or a broadcast reroots the trees. A tree for partials or results alone then loads
+    // the other direction of some edges. A pair with next to nothing in an all-reduce gets the
+    // rerooted share instead; the little that it sends otherwise overloads nothing.
     let both = flows.iter().map(|((from, to), flow)| {
         let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
         [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
     });
-    let turned = parts_of(&both.flatten().collect(), fabric);
-    rates.into_iter().map(|(pair, rate)| (pair, rate.or(turned[&pair]))).collect()
+    let rerooted = shares_of(&both.flatten().collect(), fabric);
+    shares.into_iter().map(|(pair, share)| (pair, share.or_rerooted(rerooted[&pair]))).collect()
 }
 
-/// A pair has far less than it needs when it has less than one part in so many.
-const FAR_LESS: u64 = 4;
-
-/// Each pair's part of ports and links that these flows pass.
-fn parts_of(flows: &Flows, fabric: &Fabric) -> PairShares {
+/// Shares of all pairs in the ports and links that `flows` pass.
+fn shares_of(flows: &Flows, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for ((from, to), flow) in flows {
@@ -109,42 +143,31 @@ fn parts_of(flows: &Flows, fabric: &Fabric) -> PairShares {
         *ins.entry(*to).or_insert(0) += flow;
         *links.entry((region(*from), region(*to))).or_insert(0) += flow;
     }
-    let mut rates = PairShares::new();
+    let mut shares = PairShares::new();
     for from in fabric.gateway_ids() {
         for to in fabric.gateway_ids().filter(|to| region(*to) != region(from)) {
             let ports = (fabric.gateway(from).wan, fabric.gateway(to).wan);
             let linked = fabric.link(region(from), region(to)).is_some();
-            let ((Some(out), Some(inward)), true) = (ports, linked) else { continue };
+            let ((Some(sender), Some(receiver)), true) = (ports, linked) else { continue };
             let flow = flows.get(&(from, to)).copied().unwrap_or(0);
-            let of_out = part(out.egress, flow, outs.get(&from));
-            let of_in = part(inward.ingress, flow, ins.get(&to));
-            let of_link = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-            let part = (flow, of_link);
-            let rate = PairShare { ports: of_out.min(of_in), flow, of_link, part };
-            rates.insert((from, to), rate);
+            let part_of =
+                |all: Option<&u64>| Ratio { part: flow, whole: all.map_or(1, |all| *all) };
+            let egress = part_of(outs.get(&from)).of(sender.egress);
+            let ingress = part_of(ins.get(&to)).of(receiver.ingress);
+            let link_flow = links.get(&(region(from), region(to))).copied().unwrap_or(0);
+            let link_part = Ratio { part: flow, whole: link_flow };
+            let share = PairShare { ports: egress.min(ingress), flow, link_flow, link_part };
+            shares.insert((from, to), share);
         }
     }
-    rates
+    shares
 }
 
-/// First-sent payload bytes per second that a pair may send: what its rate carries beside what
-/// is lost, less [`RATE_RESERVE`].
+/// First-sent payload bytes per second that a pair may send at `rate`: the payload rate without
+/// what is lost, less [`RATE_RESERVE`].
 pub fn payload_limit(rate: BitRate, loss: f64, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE)
 }
-
-/// The part of a rate that first-sent payload leaves to acknowledgements, and to what a queue
-/// needs in order not to grow.
-pub const RATE_RESERVE: f64 = 0.02;
-
-fn part(of: BitRate, flow: u64, all: Option<&u64>) -> BitRate {
-    let Some(all) = all.filter(|_| flow > 0) else { return of };
-    let bits = u128::from(of.bits_per_second()) * u128::from(flow) / u128::from(*all);
-    BitRate::from_bits_per_second(u64::try_from(bits.max(1)).unwrap_or(u64::MAX))
-}
-
-/// Large enough that no part of it is rounded to nothing.
-const NOMINAL_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {
@@ -174,10 +197,9 @@ mod tests {
         Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
     }
 
-    /// One job goes on by the fabric's plan, another by one that has half of a pair's bytes take
-    /// other ways: neither alone says what pairs get.
+    /// One job follows the fabric's plan, another a plan that sends half of a pair's bytes elsewhere.
     #[test]
-    fn plans_that_are_followed_at_once_count_alike() {
+    fn plans_followed_at_once_count_alike() {
         let fabric = fabric();
         let plan = plan::plan(&fabric).expect("a plan");
         let mut other = plan.clone();
@@ -195,26 +217,29 @@ mod tests {
     }
 
     #[test]
-    fn no_pair_has_less_for_what_is_turned_round_and_most_have_what_an_all_reduce_gives_them() {
-        let rate = |ports, flow, of_link| PairShare {
+    fn a_far_smaller_share_gives_way_to_the_rerooted_one() {
+        let rate = |ports, flow, link_flow| PairShare {
             ports: mbit(ports),
             flow,
-            of_link,
-            part: (flow, of_link),
+            link_flow,
+            link_part: Ratio { part: flow, whole: link_flow },
         };
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
-        let turned = rate(250, 1, 2);
-        assert_eq!([bulk.or(turned), bulk.or(none)], [bulk, bulk]);
-        assert_eq!(sliver.or(turned), PairShare { ports: mbit(250), part: (1, 2), ..sliver });
-        assert_eq!(none.or(turned).rate_over(mbit(1000)), mbit(250));
-        // Of the link it had more.
+        let rerooted = rate(250, 1, 2);
+        assert_eq!([bulk.or_rerooted(rerooted), bulk.or_rerooted(none)], [bulk, bulk]);
+        assert_eq!(
+            sliver.or_rerooted(rerooted),
+            PairShare { ports: mbit(250), link_part: Ratio { part: 1, whole: 2 }, ..sliver }
+        );
+        assert_eq!(none.or_rerooted(rerooted).rate_over(mbit(1000)), mbit(250));
+        // The wide pair had the larger part of the link.
         let wide = rate(10, 3, 4);
-        assert_eq!(wide.or(turned), PairShare { ports: mbit(250), ..wide });
-        assert_eq!(sliver.or(turned).link_rate_for(20.0), sliver.link_rate_for(20.0));
+        assert_eq!(wide.or_rerooted(rerooted), PairShare { ports: mbit(250), ..wide });
+        assert_eq!(sliver.or_rerooted(rerooted).link_rate_for(20.0), sliver.link_rate_for(20.0));
     }
 
     #[test]
-    fn pairs_of_a_link_share_what_it_is_held_to() {
+    fn pairs_of_a_link_share_its_rate_limit() {
         let fabric = fabric();
         let rates = plan::plan(&fabric).expect("a plan").pair_shares(&fabric);
         let west = |id: GatewayId| fabric.gateway(id).region.0 == 1;

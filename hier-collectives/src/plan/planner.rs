@@ -1,4 +1,7 @@
 //! Makes the plan of a fabric.
+//!
+//! The daemon, the session (after a change of link rates) and `landbridge plan` call it. It calls
+//! the choice of an algorithm, the express tree and the segment size, all of them pure functions.
 
 use super::choice;
 use super::encoding::{bytes_max, plan_bytes};
@@ -7,19 +10,21 @@ use super::tree::Plan;
 use super::trees::express;
 use crate::topology::Fabric;
 
-/// Regions above which there is no plan: pricing trees takes time with their square.
+/// 256 regions at most: planning time grows with their square.
 pub const REGIONS_MAX: usize = 256;
 
-/// Why there is no plan.
+/// Why a fabric has no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A fabric of more regions than can be planned for.
-    #[error("the fabric has {regions} regions, {REGIONS_MAX} at most can be planned for")]
+    /// The fabric has more regions than can be planned for.
+    #[error(
+        "the fabric has {regions} regions, more than the {REGIONS_MAX} that can be planned for: use fewer regions"
+    )]
     TooManyRegions {
         /// Regions in the fabric.
         regions: usize,
     },
-    /// A plan that no message holds.
+    /// The plan does not fit one message.
     #[error(
         "a plan of {trees} trees over {gateways} gateways takes {bytes} bytes, more than one \
          message between gateways holds: use fewer gateways"
@@ -29,14 +34,16 @@ pub enum PlanError {
         trees: usize,
         /// Gateways in the fabric.
         gateways: usize,
-        /// Encoded length.
+        /// Encoded length of the plan in bytes.
         bytes: usize,
     },
 }
 
-/// Chooses the plan for a fabric: that of the least time for a large buffer, the simpler one
-/// of two that are within half a percent, and an express tree for buffers up to a size where that
-/// is sooner. The same fabric always gives the same plan.
+/// Chooses the plan for a fabric.
+///
+/// The plan has the least time for a large buffer; of two within 0.5 % it is the simpler one. An
+/// express tree is added for buffers up to the size at which it is sooner. The same fabric always
+/// gives the same plan.
 ///
 /// # Errors
 /// [`PlanError`] when the fabric is too large.
@@ -48,7 +55,7 @@ pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     let mut plan = choice::choose(fabric);
     plan.segment = segment_for_pairs(fabric, &plan);
     express::add(fabric, &mut plan);
-    debug_assert!(plan.trees.len() <= trees_max(fabric), "others would refuse it");
+    debug_assert!(plan.trees.len() <= trees_max(fabric), "peers would refuse the plan");
     let (bytes, most) = (plan_bytes(&plan).len(), bytes_max(gateways));
     if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });

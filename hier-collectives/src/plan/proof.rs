@@ -1,4 +1,4 @@
-//! The proof that a plan is one.
+//! The proof that a plan is valid, and the check that a peer's plan is near our own.
 
 use super::sizing::trees_max;
 use super::tree::{Plan, Tree, TreeDirection};
@@ -7,13 +7,24 @@ use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// A plan that is none: some contribution would not reach every result exactly once.
+/// A segment has at least 64 bytes, one cache line.
+/// Tested by `plans_with_segments_out_of_range_are_refused`.
+const SEGMENT_BYTES_MIN: u64 = 64;
+
+/// A peer's plan may have segments of up to 64 MiB, so that later versions can grow them.
+const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Segments of a peer's plan may be 16 times shorter or longer than ours: fabric files may differ.
+/// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
+const SEGMENTS_APART: u64 = 16;
+
+/// Why a plan is invalid: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tree {tree}: {text}")]
 pub struct PlanFault {
-    /// The tree.
+    /// Index of the tree.
     pub tree: usize,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub text: String,
 }
 
@@ -21,18 +32,19 @@ impl Plan {
     /// Proves that in every tree each gateway's contribution reaches every gateway's result
     /// exactly once, for a group of `gateways` gateways.
     ///
-    /// That is also the proof that no wait closes a cycle: a gateway waits for its children's
-    /// partials and then for its parent's result, segments of all trees start in one order
-    /// everywhere, and what a tree needs of memory is its own.
+    /// The same proof excludes deadlocks. A gateway waits for its children's partials and then for
+    /// its parent's result. Segments of all trees start in one order everywhere, and each tree has
+    /// memory of its own.
     ///
     /// # Errors
-    /// [`PlanFault`] naming the tree and the gateway.
+    /// [`PlanFault`] that names the tree and the gateway.
     pub fn prove(&self, gateways: u16) -> Result<(), PlanFault> {
         let fault = |tree, text: String| Err(PlanFault { tree, text });
-        if self.trees.is_empty() || self.segment.get() < 64 {
-            return fault(0, "no tree, or segments below 64 bytes".to_owned());
+        if self.trees.is_empty() || self.segment.get() < SEGMENT_BYTES_MIN {
+            let text = format!("no tree, or segments below {SEGMENT_BYTES_MIN} bytes");
+            return fault(0, text);
         }
-        if self.trees.len() > usize::from(u16::MAX) || self.segment.get() > 64 << 20 {
+        if self.trees.len() > usize::from(u16::MAX) || self.segment.get() > PEER_SEGMENT_BYTES_MAX {
             return fault(0, "too many trees, or segments above 64 MiB".to_owned());
         }
         if self.trees.iter().filter(|tree| tree.is_express()).count() > 1 {
@@ -43,8 +55,8 @@ impl Plan {
         }
         let most = self.express_limit().map_or(0, |_| EXPRESS_MAX.get());
         if self.express_bytes.get() > most {
-            let text = format!("buffers up to {} for an express tree", self.express_bytes);
-            return fault(0, format!("{text}, {} at most", ByteCount::new(most)));
+            let (given, most) = (self.express_bytes, ByteCount::new(most));
+            return fault(0, format!("an express tree for buffers up to {given}, {most} at most"));
         }
         let mut before = None;
         for (index, tree) in self.trees.iter().enumerate() {
@@ -54,44 +66,44 @@ impl Plan {
             before = Some(tree);
         }
         match before.map(|last| last.direction) {
-            Some(TreeDirection::Partials) => {
-                fault(self.trees.len() - 1, "partials, and no results behind them".to_owned())
-            }
+            Some(TreeDirection::Partials) => fault(
+                self.trees.len() - 1,
+                "a tree for partials without a tree for results behind it".to_owned(),
+            ),
             _ => Ok(()),
         }
     }
 
-    /// Whether a plan made elsewhere asks for about as much memory and time as `own`, made here
-    /// for the same fabric: rates may differ between fabric files, and change. What is wrong, if
-    /// not.
+    /// Whether a peer's plan asks for about as much memory and time as `own`, which was made here.
+    ///
+    /// Rates may differ between fabric files, and change. The error says what is too far apart.
     pub(crate) fn is_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
         let (theirs, ours) = (self.segment.get(), own.segment.get());
         if theirs < ours / SEGMENTS_APART || theirs > ours.saturating_mul(SEGMENTS_APART) {
             return Err(format!(
-                "segments of {}, where ours would have {}; the rates in the fabric files are too \
-                 far apart",
+                "segments of {}, where our own plan has {}: bring the rates in the fabric files \
+                 closer together",
                 self.segment, own.segment
             ));
         }
         let (trees, most) = (self.trees.len(), own.trees.len().max(trees_max(fabric)));
         if trees > most {
-            return Err(format!("{trees} trees, {most} at most are planned for this fabric"));
+            return Err(format!("{trees} trees, more than the {most} that this fabric can need"));
         }
         Ok(())
     }
 }
 
-/// How many times longer or shorter segments may be than our own plan's.
-const SEGMENTS_APART: u64 = 16;
-
 impl Tree {
-    /// Results have the share and the root of the partials before them, and partials are followed
-    /// by their results.
+    /// Checks the order of trees: a tree for results has the share and the root of the tree for
+    /// partials directly before it.
     fn fits_behind(&self, before: Option<&Self>) -> Result<(), String> {
         let partials = before.filter(|before| before.direction == TreeDirection::Partials);
         let split = self.direction != TreeDirection::Both;
         if split && (self.roots.len() != 1 || self.is_express()) {
-            return Err("partials or results alone, and not one root or no share".to_owned());
+            return Err(
+                "a tree for partials or results alone needs one root and a share".to_owned()
+            );
         }
         match (partials, self.direction) {
             (Some(partials), TreeDirection::Results)
@@ -100,12 +112,16 @@ impl Tree {
                 Ok(())
             }
             (None, TreeDirection::Both | TreeDirection::Partials) => Ok(()),
-            _ => Err("partials and results that do not belong together".to_owned()),
+            _ => {
+                Err("a tree for results does not match the tree for partials before it".to_owned())
+            }
         }
     }
 
-    /// Follows every contribution up to the root set. Each has one way up (one parent) and the
-    /// root set one exchange, so reaching the root set is reaching every result exactly once.
+    /// Follows every contribution up to the root set.
+    ///
+    /// A gateway has one parent, and the root set exchanges once. So a contribution that reaches the
+    /// root set reaches every result exactly once.
     fn prove(&self, gateways: u16) -> Result<(), String> {
         if self.roots.is_empty() {
             return Err("an empty root set".to_owned());
@@ -113,9 +129,9 @@ impl Tree {
         if !self.roots.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err("the root set is not in ascending order".to_owned());
         }
-        let strange = |id: &&GatewayId| id.0 >= gateways;
-        if let Some(id) = self.roots.iter().chain(self.parents.keys()).find(strange) {
-            return Err(format!("gateway {id} is not in the group"));
+        let is_unknown = |id: &&GatewayId| id.0 >= gateways;
+        if let Some(id) = self.roots.iter().chain(self.parents.keys()).find(is_unknown) {
+            return Err(format!("gateway {id} is not in the job"));
         }
         for start in (0..gateways).map(GatewayId) {
             let (mut at, mut hops) = (start, 0);
@@ -159,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_in_a_tree_is_found() {
+    fn an_invalid_tree_is_refused() {
         assert_eq!(plan_of(tree(&[0, 1], &[])).prove(2), Ok(()));
         assert_eq!(plan_of(tree(&[0], &[(1, 0), (2, 1)])).prove(3), Ok(()));
         for bad in [
@@ -175,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_behind_their_partials() {
-        let of = |carries, root, parents| Tree { carries, ..tree(&[root], parents) };
+    fn results_follow_their_partials() {
+        let of = |direction, root, parents| Tree { direction, ..tree(&[root], parents) };
         let up = || of(TreeDirection::Partials, 0, &[(1, 0), (2, 0)]);
         let down = || of(TreeDirection::Results, 0, &[(1, 0), (2, 1)]);
         let both = || tree(&[0, 1, 2], &[]);
@@ -193,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_no_use_are_refused() {
+    fn plans_with_segments_out_of_range_are_refused() {
         for (bytes, good) in
             [(0, false), (63, false), (64, true), (64 << 20, true), ((64 << 20) + 1, false)]
         {
@@ -203,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tree_at_most_is_for_small_buffers_and_never_alone() {
+    fn a_plan_has_one_express_tree_at_most_and_never_alone() {
         let express = Tree { share: 0, ..tree(&[0, 1], &[]) };
         let mut plan = plan_of(tree(&[0, 1], &[]));
         plan.trees.push(express.clone());

@@ -1,4 +1,4 @@
-//! Operations as the phases of a tree, and trees held elsewhere for them.
+//! Trees rerooted for an operation: a reduction ends, and a broadcast begins, at one gateway.
 
 use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
@@ -6,7 +6,7 @@ use crate::operation::{Operation, Phases};
 use std::collections::BTreeMap;
 
 impl Operation {
-    /// Which ways it takes along a tree.
+    /// The phases that the operation has along `tree`.
     pub fn along(self, tree: &Tree) -> Phases {
         Phases {
             up: self.goes_up() && tree.direction.has_partials(),
@@ -16,8 +16,9 @@ impl Operation {
 }
 
 impl Plan {
-    /// The plan with its trees held as `operation` needs them. Where they are held does not
-    /// change how much an edge carries, only which way, so the shares stay right.
+    /// The plan with its trees rooted as `operation` needs them.
+    ///
+    /// The root changes the direction of an edge's load and not its size, so the shares stay right.
     pub fn rooted_for(&self, operation: Operation) -> Self {
         match operation {
             Operation::AllReduce | Operation::Barrier => self.clone(),
@@ -30,16 +31,16 @@ impl Plan {
 }
 
 impl Tree {
-    /// The same tree held at `root`: the edges on its way up turn round. Of a root set the member
-    /// nearest to `root` becomes the others' parent.
+    /// The same tree rooted at `root`: the edges on the way up from `root` are reversed. The member
+    /// of the root set nearest to `root` becomes the parent of the others.
     pub fn rooted_at(&self, root: GatewayId) -> Self {
         let mut parents = self.parents.clone();
-        let (mut at, mut turned) = (root, BTreeMap::new());
-        while let Some(above) = parents.remove(&at) {
-            turned.insert(above, at);
-            at = above;
+        let (mut at, mut reversed) = (root, BTreeMap::new());
+        while let Some(parent) = parents.remove(&at) {
+            reversed.insert(parent, at);
+            at = parent;
         }
-        parents.extend(turned);
+        parents.extend(reversed);
         parents.extend(self.roots.iter().filter(|id| **id != at).map(|id| (*id, at)));
         Self { roots: vec![root], parents, ..*self }
     }
@@ -53,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tree_held_elsewhere_has_the_same_edges(
+        fn a_rerooted_tree_has_the_same_edges(
             above in proptest::collection::vec(0u16..8, 7),
             pair: bool,
             root in 0u16..8,

@@ -1,35 +1,37 @@
-//! The data of a plan.
+//! The data of a plan: its trees, their shares, and the role of a gateway in a tree.
+//!
+//! The planner makes it, the session follows it, and the wire carries it. It calls nothing.
 
 use crate::ids::GatewayId;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// The plan of an epoch.
+/// The plan of an epoch: the trees over which every collective of the epoch runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The algorithm chosen.
     pub algorithm: Algorithm,
-    /// Why, in words.
+    /// The reason for the choice, for people; no part of [`Plan::hash`].
     pub reason: String,
-    /// The unit of pipelining.
+    /// Bytes of a segment, the unit of pipelining.
     pub segment: ByteCount,
     /// The largest buffer that takes the express tree; 0 where there is none.
     pub express_bytes: ByteCount,
-    /// The trees: those with a share carry a buffer together; one without is the express tree.
+    /// The trees. Those with a share divide a buffer; one without is the express tree.
     pub trees: Vec<Tree>,
 }
 
-/// How regions exchange.
+/// The algorithm by which regions exchange partials and results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// One region: nothing crosses the long haul.
+    /// One region; nothing crosses the long haul.
     Local = 1,
-    /// Two regions: both send their partial, both add.
+    /// Two regions; both send their partial, and both add.
     Swap = 2,
-    /// Each region owns a share, reduces it and sends it to all others.
+    /// Each region owns a share, reduces it and sends the result to all others.
     Direct = 3,
-    /// Several trees, in which regions pass on what others have no good link for.
+    /// Several trees, in which some regions relay for pairs without a good link.
     Relay = 4,
     /// One region reduces for all.
     Hub = 5,
@@ -53,34 +55,38 @@ impl Algorithm {
     }
 }
 
-/// One tree. Partials are reduced on the way up to the root set; the members of the root set
-/// exchange theirs, so that each holds the result; results go down. A root set of one is a
-/// root; a root set of everybody needs the fewest hops. Every gateway of the group is either
-/// in the root set or has a parent.
+/// One tree over all gateways of a job.
+///
+/// Partials are reduced on the way up to the root set. Its members exchange their partials, so
+/// that each holds the result. Results go down the same edges. A root set of one gateway is an
+/// ordinary root; a root set of all gateways needs the fewest hops. Every gateway is either in the
+/// root set or has a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
-    /// Its part of the buffer, relative to the other trees'. The express tree has none: it
-    /// takes buffers of at most [`Plan::express_bytes`], and those whole.
+    /// Part of the buffer, relative to the other trees' shares. The express tree has share 0: it
+    /// takes whole buffers of at most [`Plan::express_bytes`].
     pub share: u64,
-    /// What goes along it.
+    /// Directions in which data flow along the tree.
     pub direction: TreeDirection,
-    /// The gateways at the top, ascending.
+    /// The root set: the gateways at the top, ascending.
     pub roots: Vec<GatewayId>,
-    /// Everybody else's parent.
+    /// Parent of every gateway outside the root set.
     pub parents: BTreeMap<GatewayId, GatewayId>,
 }
 
-/// What goes along a tree. Where ports carry more one way than the other, partials take one tree and
-/// results the next one of the plan, which has the same share and the same root: what a port takes in
-/// follows from the first, what it sends from the second.
+/// Directions in which data flow along a tree.
+///
+/// Where ports have unequal rates in and out, partials take one tree and results the next tree of
+/// the plan. Both have the same share and the same root. The first fits the ports' ingress, the
+/// second their egress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum TreeDirection {
-    /// Partials up and results down.
+    /// Partials go up and results come down.
     Both = 0,
-    /// Partials up; the tree behind it has the results.
+    /// Partials go up; results take the next tree of the plan.
     Partials = 1,
-    /// Results down, of the tree before it.
+    /// Results come down; their partials took the tree before it.
     Results = 2,
 }
 
@@ -93,7 +99,7 @@ impl TreeDirection {
             Self::Results => "results",
         }
     }
-    /// What has wire code `code`.
+    /// The direction with wire code `code`.
     pub fn from_code(code: u8) -> Option<Self> {
         [Self::Both, Self::Partials, Self::Results].into_iter().find(|known| *known as u8 == code)
     }
@@ -107,36 +113,36 @@ impl TreeDirection {
     }
 }
 
-/// What one gateway does in one tree.
+/// The place of one gateway in one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
     /// Gateways whose partials come up to this one, ascending.
     pub children: Vec<GatewayId>,
-    /// Where its own partial goes.
+    /// Destination of the gateway's own partial.
     pub upstream: Upstream,
 }
 
-/// Where a partial goes.
+/// Destination of a gateway's partial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upstream {
-    /// To the parent, from which the result comes down.
+    /// The parent, from which the result comes down.
     Parent(GatewayId),
-    /// To the others of the root set, of which this gateway is one; ascending.
-    Crown(Vec<GatewayId>),
+    /// The root set, ascending; this gateway is a member and sends to the others.
+    RootSet(Vec<GatewayId>),
 }
 
 impl Plan {
-    /// What `gateway` does in each tree.
+    /// The role of `gateway` in each tree.
     pub fn roles(&self, gateway: GatewayId) -> Vec<Role> {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()
     }
 
-    /// Whether partials and results take trees of their own.
+    /// Whether some partials and results take separate trees.
     pub fn has_separate_trees(&self) -> bool {
         self.trees.iter().any(|tree| tree.direction == TreeDirection::Results)
     }
 
-    /// The largest buffer that takes the express tree, if there is one.
+    /// The largest buffer that takes the express tree; `None` without an express tree.
     pub fn express_limit(&self) -> Option<ByteCount> {
         self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
     }
@@ -148,12 +154,12 @@ impl Plan {
 }
 
 impl Tree {
-    /// Whether it takes small buffers, whole.
+    /// Whether this is the express tree, which takes small buffers whole.
     pub fn is_express(&self) -> bool {
         self.share == 0
     }
 
-    /// The pairs of gateways that exchange along it.
+    /// The pairs of gateways that exchange data along the tree.
     pub fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
         let roots =
             self.roots.iter().enumerate().flat_map(|(index, one)| {
@@ -162,13 +168,13 @@ impl Tree {
         self.parents.iter().map(|(child, parent)| (*child, *parent)).chain(roots)
     }
 
-    /// What `gateway` does in it.
+    /// The role of `gateway` in the tree.
     pub fn role(&self, gateway: GatewayId) -> Role {
         let children = self.parents.iter().filter(|(_, parent)| **parent == gateway);
-        let above = match self.parents.get(&gateway) {
+        let upstream = match self.parents.get(&gateway) {
             Some(parent) => Upstream::Parent(*parent),
             None => Upstream::RootSet(self.roots.clone()),
         };
-        Role { children: children.map(|(child, _)| *child).collect(), above }
+        Role { children: children.map(|(child, _)| *child).collect(), upstream }
     }
 }

@@ -111,7 +111,7 @@ fn a_pair_that_is_held_to_little_counts_as_slow() {
         for (one, other) in tree.edges() {
             let ends = (fabric.gateway(one).region, fabric.gateway(other).region);
             let Some(link) = fabric.link(ends.0, ends.1) else { continue };
-            let held = rates[&(one, other)].over(link.rate);
+            let held = rates[&(one, other)].rate_over(link.rate);
             let alone = most.get() as f64 / held.bytes_per_second();
             assert!(seconds(&fabric, &plan, most.get()) >= alone, "seed {seed}");
             found += 1;

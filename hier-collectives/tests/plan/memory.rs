@@ -154,7 +154,7 @@ impl<'a> Play<'a> {
     }
 
     /// To whom a partial goes.
-    fn above(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
+    fn upstream(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
         match &self.roles[usize::from(me.0)][tree].upstream {
             Upstream::Parent(parent) => vec![*parent],
             Upstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
@@ -163,7 +163,7 @@ impl<'a> Play<'a> {
 
     /// Segments that hold no memory any more: the result is here, and the partial with all above.
     fn done(&self, me: GatewayId, tree: usize) -> u64 {
-        let with = self.upstream(me, tree).into_iter().map(|above| self.arrived(above, me, tree));
+        let with = self.upstream(me, tree).into_iter().map(|to| self.arrived(to, me, tree));
         with.fold(self.seat(me, tree).result, u64::min)
     }
 
@@ -272,7 +272,7 @@ impl<'a> Play<'a> {
             };
             Used {
                 partials: part(partials, may.partials, "of partials"),
-                ahead: part(ahead, may.ahead, "that wait"),
+                ahead: part(ahead, may.result_windows, "that wait"),
                 relayed: part(relayed, may.relayed, "of subtrees"),
             }
         };

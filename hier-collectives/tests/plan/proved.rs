@@ -16,7 +16,7 @@ const SIZE: ByteCount = ByteCount::new(1 << 32);
 fn assert_exactly_once(plan: &Plan, gateways: u16) {
     let roles: Vec<_> = (0..gateways).map(|id| plan.roles(GatewayId(id))).collect();
     let mut summed: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
-    for (tree, Tree { carries, .. }) in plan.trees.iter().enumerate() {
+    for (tree, Tree { direction, .. }) in plan.trees.iter().enumerate() {
         let role = |id: u16| &roles[usize::from(id)][tree];
         let mut partials: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
         let mut results: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
@@ -116,7 +116,7 @@ fn assert_bounded(fabric: &Fabric, plan: &Plan) {
     let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(SIZE.get() << 10));
     for (id, load) in fabric.gateway_ids().zip(&forecast.gateways) {
         let memory = plan.memory(fabric, id, ByteCount::new(0));
-        assert!(load.held <= memory.ahead, "{id} holds {} of {memory:?}", load.held);
+        assert!(load.held <= memory.result_windows, "{id} holds {} of {memory:?}", load.held);
     }
 }
 

@@ -66,7 +66,7 @@ pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec
                 runs[region][before.max(1) - 1].1
             };
             let share = piece[1] - piece[0];
-            let carries =
+            let direction =
                 if results.is_some() { TreeDirection::Partials } else { TreeDirection::Both };
             spread.push(on_gateways(fabric, partials, (share, direction), speaker));
             let results = results.iter();

@@ -18,7 +18,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         (1u64..100, 0u8..3, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
             .prop_map(|(share, direction, roots, parents)| Tree {
                 share,
-                direction: TreeDirection::from_code(carries).expect("known"),
+                direction: TreeDirection::from_code(direction).expect("known"),
                 roots: (0..roots).map(GatewayId).collect(),
                 parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
             });
