@@ -308,7 +308,7 @@ mod tests {
     use crate::config::FabricFile;
     use std::os::unix::fs::PermissionsExt;
 
-    const FABRIC: &str = include_str!("../../configs/two-region/fabric.toml");
+    const FABRIC: &str = include_str!("../../../configs/two-region/fabric.toml");
 
     fn fabric(text: &str) -> Fabric {
         FabricFile::parse(Path::new("fabric.toml"), text).expect("valid").fabric().clone()

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::path::PathBuf;
 
-const FABRIC: &str = include_str!("../../../configs/two-region/fabric.toml");
+const FABRIC: &str = include_str!("../../../../configs/two-region/fabric.toml");
 
 fn fabric(text: &str) -> Result<FabricFile, Faults> {
     FabricFile::parse(Path::new("fabric.toml"), text)
@@ -29,7 +29,7 @@ fn region_in(directory: &Path, text: &str) -> Result<RegionFile, Faults> {
     RegionFile::load(&east)
 }
 
-const EAST: &str = include_str!("../../../configs/two-region/east.toml");
+const EAST: &str = include_str!("../../../../configs/two-region/east.toml");
 
 #[test]
 fn the_example_fabric_is_read_exactly() {
