@@ -9,7 +9,7 @@ from training import torch
 
 SAMPLES, BATCH, STEPS, RATE, BUCKET_MB = 1500, 64, 80, 0.1, 0.05
 LABEL = "accuracy on images not trained on"
-FILE = Path(__file__).parents[1] / "gateway/data/digits.csv.gz"
+FILE = Path(__file__).parents[1] / "landbridge/data/digits.csv.gz"
 
 
 def model(seed):

@@ -6,20 +6,17 @@
 //! it together.
 
 mod admission;
-pub mod bench;
 pub mod certs;
-pub mod cli;
 pub mod client;
 pub mod config;
 pub mod daemon;
-pub mod doctor;
 pub mod engine;
 pub mod host;
 pub mod local;
 mod log_throttle;
+pub mod loopback;
 pub mod memory;
 pub mod observe;
-pub mod quickstart;
 pub mod simulate;
 mod sync;
 pub mod wan;

@@ -213,12 +213,12 @@ fn golden() -> Vec<Value> {
 }
 
 #[test]
-fn the_bytes_written_down_are_those_of_the_protocol() {
+fn the_protocol_encodes_the_golden_bytes() {
     written::hold(FILE, &golden());
 }
 
 #[test]
-fn the_bytes_written_down_are_read_back() {
+fn the_golden_bytes_are_decoded() {
     for request in requests() {
         assert_eq!(Request::decode(&request.encode()), Ok(request));
     }

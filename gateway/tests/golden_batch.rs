@@ -160,7 +160,7 @@ fn step(
 }
 
 #[test]
-fn the_splits_written_down_are_those_of_this_side() {
+fn batches_split_as_in_the_golden_file() {
     let mut numbers = Numbers(1);
     let mut lines = cases(&mut numbers);
     lines.extend((0..SEQUENCES).map(|_| sequence(&mut numbers)));

@@ -1,8 +1,8 @@
 //! Two gateways, a relay and three ranks, each a process, in a folder of their own.
 
 use super::fault::{EAST_RANKS, RANKS, Victim};
+use gateway::loopback::ports;
 use gateway::observe::server::fetch_status;
-use gateway::quickstart::ports;
 use rustix::process::{Pid, Signal, kill_process};
 use scenarios::faults::Direction;
 use std::fs::File;

@@ -75,7 +75,7 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
         })
     };
     let is_file = |path: &str| {
-        let roots = ["", "gateway/src", "hier-collectives/src", "wan-sim/src"];
+        let roots = ["", "gateway/src", "landbridge/src", "hier-collectives/src", "wan-sim/src"];
         roots.iter().any(|folder| root().join(folder).join(path).is_file())
     };
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("readable");

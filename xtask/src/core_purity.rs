@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Crates that no core may depend on, whatever stands between. The cores do not know each
 /// other or the shell either.
-const FORBIDDEN: [&str; 10] = [
+const FORBIDDEN: [&str; 11] = [
     "tokio",
     "mio",
     "quinn",
@@ -15,6 +15,7 @@ const FORBIDDEN: [&str; 10] = [
     "socket2",
     "rustix",
     "gateway",
+    "landbridge",
     "scenarios",
 ];
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// The command that strikes, with `arguments`; everything it needs is built first.
 pub fn line(root: &Path, arguments: &[&str]) -> Result<CommandLine, Failure> {
-    let built = ["build", "--package", "gateway", "--package", "scenarios", "--bins"];
+    let built = ["build", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).pass(root)?;
     let beside = std::env::current_exe().expect("the system knows who runs");
     let program =

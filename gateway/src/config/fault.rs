@@ -48,7 +48,7 @@ impl Faults {
     }
 
     /// A fabric that nobody can plan for.
-    pub(crate) fn no_plan(path: &Path, error: &PlanError) -> Self {
+    pub fn no_plan(path: &Path, error: &PlanError) -> Self {
         Self(vec![Fault {
             file: path.to_owned(),
             line: None,

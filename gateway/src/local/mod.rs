@@ -6,3 +6,4 @@ pub mod listener;
 pub mod operator;
 pub mod protocol;
 pub mod server;
+pub mod token_file;

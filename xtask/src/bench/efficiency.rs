@@ -18,7 +18,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         "-q",
         "--release",
         "--package",
-        "gateway",
+        "landbridge",
         "--bin",
         "landbridge",
     ]);

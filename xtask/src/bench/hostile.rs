@@ -17,7 +17,7 @@ const ONLY_TOLD: &str = "memory given back during the exchange";
 
 /// Measures an honest job beside each attack.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    let words = ["test", "--release", "-p", "gateway", "--test", "hostile"];
+    let words = ["test", "--release", "-p", "landbridge", "--test", "hostile"];
     let line =
         CommandLine::cargo(&[&words[..], &["--", "--nocapture", "--test-threads=1"]].concat());
     let line = line.with(MEASURE, "1");

@@ -26,7 +26,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
          payload, east and west | lost packets | accuracy | off the reference by |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
-    CommandLine::cargo(&["build", "--release", "--package", "gateway"]).pass(root)?;
+    CommandLine::cargo(&["build", "--release", "--package", "landbridge"]).pass(root)?;
     for row in ROWS {
         let shown = if row.is_empty() { "its defaults".to_owned() } else { row.join(" ") };
         eprintln!("quickstart {shown}");

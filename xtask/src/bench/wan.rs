@@ -62,7 +62,8 @@ pub fn show(root: &Path, flags: &[&str]) -> Result<ExitCode, Failure> {
 
 fn line(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
     // Speed is what is measured.
-    let built = ["build", "--release", "--package", "gateway", "--package", "scenarios", "--bins"];
+    let built =
+        ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).pass(root)?;
     let release = crate::test::target_folder().join("release");
     let landbridge = release.join("landbridge").display().to_string();

@@ -1,0 +1,57 @@
+//! A job's token in a file: 64 hexadecimal digits. Trainers, the daemon and the doctor read it.
+
+use super::protocol::{TOKEN_BYTES, Token};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file holds something else.
+    #[error("{}: not a job token: 64 hexadecimal digits; make one with `landbridge certs`", .0.display())]
+    Malformed(PathBuf),
+}
+
+/// Reads the token in the file at `path`.
+///
+/// # Errors
+/// [`TokenFileError`].
+pub fn load(path: &Path) -> Result<Token, TokenFileError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| TokenFileError::Read { path: path.to_owned(), source })?;
+    parse(text.trim()).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
+}
+
+fn parse(text: &str) -> Option<Token> {
+    let mut token = [0; TOKEN_BYTES];
+    // `from_str_radix` takes a sign as well.
+    if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (index, byte) in token.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(Token(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_64_hexadecimal_digits() {
+        assert_eq!(parse(&"0f".repeat(32)), Some(Token([15; 32])));
+        for bad in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32), &"+f".repeat(32)]
+        {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,5 +1,0 @@
-//! The `landbridge` command.
-
-fn main() -> gateway::cli::Exit {
-    gateway::cli::main()
-}

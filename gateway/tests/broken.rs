@@ -1,0 +1,175 @@
+//! A gateway of which a part dies of a bug.
+
+use gateway::certs::{self, Order, Validity};
+use gateway::client::{Attach, Client, Way};
+use gateway::daemon::{Gateway, GatewaySpec, Listen};
+use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
+use gateway::local::job::JobSpec;
+use gateway::local::listener;
+use gateway::local::protocol::Token;
+use gateway::observe::metrics::Metrics;
+use gateway::observe::status::StatusDoor;
+use gateway::wan::connect::tls::Credentials;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
+use hier_collectives::post::FailureCode;
+use hier_collectives::topology::{Fabric, RegionSpec};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use units::{ByteCount, TimeNs};
+
+/// A host whose compute, once it is cursed, brings down whoever asks for it, or the work.
+struct Cursed {
+    whom: Victim,
+    cursed: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Asker,
+    Work,
+}
+
+fn bug() {
+    panic!("a bug, for this test");
+}
+
+impl Host for Cursed {
+    fn now(&self) -> TimeNs {
+        RealHost.now()
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        RealHost.unix_seconds()
+    }
+
+    fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
+        RealHost.sleep_until(at)
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        RealHost.spawn(task);
+    }
+
+    fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
+        RealHost.spawn_lane(thread, start)
+    }
+
+    fn compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {
+        let cursed = self.cursed.load(Ordering::Relaxed);
+        if cursed && self.whom == Victim::Asker {
+            bug();
+        }
+        RealHost.compute(if cursed { Box::new(bug) } else { work })
+    }
+
+    fn run_blocking(&self, job: Work) -> BoxFuture<Result<(), TaskPanicked>> {
+        RealHost.run_blocking(job)
+    }
+
+    fn bind(
+        &self,
+        address: SocketAddr,
+        buffer_bytes: usize,
+    ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
+        RealHost.bind(address, buffer_bytes)
+    }
+
+    fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
+        RealHost.mtu_towards(from, to)
+    }
+
+    fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
+        RealHost.quic_runtime()
+    }
+
+    fn random(&self) -> [u8; 32] {
+        RealHost.random()
+    }
+}
+
+/// One gateway of two ranks, alone.
+fn spec() -> GatewaySpec {
+    let region = RegionSpec {
+        name: "one".to_owned(),
+        speeds: vec![1.0; 2],
+        gateways: vec![("one-0".to_owned(), 2, None)],
+    };
+    let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
+    let keys = tempfile::tempdir().expect("a folder");
+    let order = Order { validity: Validity::days(1), jobs: &[], force: false };
+    certs::make(&fabric, keys.path(), &order).expect("keys");
+    let file = |name: &str| keys.path().join(name);
+    let credentials =
+        Credentials::load(&file("one-0.pem"), &file("one-0.key"), &file("ca.pem")).expect("keys");
+    let job = JobSpec {
+        name: "train".to_owned(),
+        token: Token([1; 32]),
+        memory: ByteCount::new(1 << 30),
+        weight: NonZeroU32::MIN,
+    };
+    GatewaySpec {
+        plan: plan::plan(&fabric).expect("a plan"),
+        fabric: Arc::new(fabric),
+        identity: [0; 32],
+        me: GatewayId(0),
+        listen: Listen::default(),
+        mtu_pinned: true,
+        addresses: BTreeMap::new(),
+        lan_addresses: BTreeMap::new(),
+        credentials,
+        jobs: vec![job],
+        memory: ByteCount::new(1 << 24),
+        policies: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn a_panicking_engine_ends_the_gateway() {
+    a_gateway_breaks(Victim::Asker);
+}
+
+/// Nobody takes what a reduction left behind for a result.
+#[test]
+fn a_panicking_reduction_ends_the_gateway() {
+    a_gateway_breaks(Victim::Work);
+}
+
+fn a_gateway_breaks(whom: Victim) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let host = Arc::new(Cursed { whom, cursed: AtomicBool::new(false) });
+        let (door, knocker) = listener::in_process();
+        let (_status, questions) = StatusDoor::new();
+        let observed = (Arc::new(Metrics::new()), questions);
+        let as_host: Arc<dyn Host> = Arc::<Cursed>::clone(&host);
+        let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
+        let gateway = gateway.await.expect("starts");
+        let way = Way::InProcess(knocker);
+        let mut operations = Vec::new();
+        let mut clients = Vec::new();
+        for rank in 0..2 {
+            let attach = Attach::new("train", [1; 32], rank, 1 << 20);
+            clients.push(Client::attach(&way, attach).await.expect("attaches"));
+        }
+        host.cursed.store(true, Ordering::Relaxed);
+        for client in &clients {
+            // More than the engine reduces by itself.
+            let tensor = client.allocate(Dtype::F32, 1 << 15).expect("room");
+            operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
+        }
+        let broken = tokio::time::timeout(Duration::from_secs(60), gateway.broken());
+        broken.await.expect("no hang");
+        for mut operation in operations {
+            let failure = operation.ready().await.expect_err("nobody reduces");
+            assert_eq!(failure.code, FailureCode::GatewayLost);
+        }
+        gateway.shut_down().await;
+    });
+}

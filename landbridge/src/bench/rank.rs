@@ -1,0 +1,251 @@
+//! One rank of a benchmark: it posts collectives, times them and checks the last result.
+//!
+//! Every rank computes the contributions of all ranks, so each one checks by itself.
+
+use super::reference::{ReferenceElement, encode, epsilon, weight_of};
+use aws_lc_rs::digest;
+use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, PostError, Way};
+use gateway::host::{Host, RealHost};
+use gateway::local::protocol::Token;
+use hier_collectives::bound;
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
+use hier_collectives::post::Failure;
+use hier_collectives::topology::Fabric;
+use serde::Serialize;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use units::{ByteCount, Span};
+
+/// The work of one rank of a benchmark.
+#[derive(Debug)]
+pub(crate) struct RankBench {
+    /// Connection to the gateway.
+    pub way: Way,
+    /// Name of the job.
+    pub job: String,
+    /// Token of the job.
+    pub token: Token,
+    /// Number of the rank.
+    pub rank: RankId,
+    /// Fabric of the deployment.
+    pub fabric: Arc<Fabric>,
+    /// Number of elements of the buffer.
+    pub elements: u64,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Pattern of the collective, with its root if it has one.
+    pub pattern: Pattern,
+    /// Reduction of the elements.
+    pub op: ReduceOp,
+    /// Number of iterations.
+    pub iterations: NonZeroU32,
+}
+
+/// Measurements of one rank. The field names are the keys of the JSON output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Measurement {
+    /// Number of the rank.
+    pub rank: u32,
+    /// Name of the collective.
+    pub operation: &'static str,
+    /// Name of the reduction.
+    pub op: &'static str,
+    /// Name of the element type.
+    pub dtype: &'static str,
+    /// Size of the buffer.
+    pub bytes: u64,
+    /// Time from the rank's post to its result, of each iteration. All ranks start an iteration
+    /// within a one-way delay.
+    pub seconds: Vec<f64>,
+    /// Time of the rank's post, of each iteration, on the monotonic clock of its host.
+    pub posted_ns: Vec<u64>,
+    /// Time at which the rank had its result, of each iteration, on the same clock.
+    pub ready_ns: Vec<u64>,
+    /// Efficiency of each iteration: lower bound over time, 0 to 1.
+    pub eta: Vec<f64>,
+    /// SHA-256 of the bytes of the last result, in hexadecimal.
+    pub digest: String,
+    /// Largest difference of any element of the last result from the reference.
+    pub max_abs_error: f64,
+    /// Largest difference that passes.
+    pub tolerance: f64,
+}
+
+/// Why a benchmark failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// The rank could not attach.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The arena is full.
+    #[error(transparent)]
+    Full(#[from] gateway::client::ArenaFull),
+    /// A collective could not be posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// A collective failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl RankBench {
+    /// Attaches, runs all iterations and checks the last result.
+    ///
+    /// # Errors
+    /// [`BenchError`].
+    pub(crate) async fn run(self) -> Result<Measurement, BenchError> {
+        let bytes = self.elements * self.dtype.size();
+        let arena = 2 * (bytes + 128) + 4096;
+        let attach = Attach {
+            // Fail at once if no gateway runs.
+            gateway_patience: Span::ZERO,
+            ..Attach::new(&self.job, self.token, self.rank.0, arena)
+        };
+        let client = Client::attach(&self.way, attach).await?;
+        let mut tensor = client.allocate(self.dtype, self.elements)?;
+        tensor.write(&self.contribution(self.rank.0));
+        let clock = RealHost;
+        let weight = weight_of(self.rank.0);
+        let (mut posted_at, mut ready_at, mut result) = (Vec::new(), Vec::new(), Vec::new());
+        for left in (0..self.iterations.get()).rev() {
+            synchronize(&client).await?;
+            posted_at.push(clock.now());
+            let what = (self.pattern, self.op);
+            let posted = client.post(tensor, what, weight, DEFAULT_TIMEOUT).await;
+            let mut operation = posted?;
+            operation.ready().await?;
+            ready_at.push(clock.now());
+            // Copy the last result only: a copy of each would delay the next iteration.
+            if left == 0 {
+                result = operation.result();
+            }
+            tensor = operation.reclaim().await?;
+        }
+        if matches!(self.pattern, Pattern::Reduce { to } if to != self.rank) {
+            result.clear();
+        }
+        let operation = self.pattern.over(&self.fabric);
+        let operation = operation.expect("it was carried out");
+        let seconds: Vec<f64> = posted_at
+            .iter()
+            .zip(&ready_at)
+            .map(|(posted, ready)| ready.since(*posted).as_secs_f64())
+            .collect();
+        let bound = bound::least_time(&self.fabric, operation, ByteCount::new(bytes));
+        let bound = bound.as_secs_f64();
+        let (max_abs_error, tolerance) = self.check(&result);
+        Ok(Measurement {
+            rank: self.rank.0,
+            operation: self.pattern.name(),
+            op: self.op.name(),
+            dtype: self.dtype.name(),
+            bytes,
+            eta: seconds.iter().map(|seconds| bound / seconds).collect(),
+            seconds,
+            posted_ns: posted_at.iter().map(|at| at.ns()).collect(),
+            ready_ns: ready_at.iter().map(|at| at.ns()).collect(),
+            digest: sha256(&result),
+            max_abs_error,
+            tolerance,
+        })
+    }
+
+    /// Returns the contribution of a rank.
+    fn contribution(&self, rank: u32) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity((self.elements * self.dtype.size()) as usize);
+        for index in 0..self.elements {
+            encode(self.dtype, rank, index, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Returns the largest error of a result, and the largest that passes.
+    fn check(&self, result: &[u8]) -> (f64, f64) {
+        let ranks = match self.pattern {
+            Pattern::Broadcast { from } => from.0..from.0 + 1,
+            _ => 0..self.fabric.world_size(),
+        };
+        let size = self.dtype.size() as usize;
+        let total: f64 = ranks.clone().map(weight_of).sum();
+        let (mut worst, mut scale) = (0.0f64, 0.0f64);
+        let mut element = Vec::with_capacity(8);
+        for (index, bytes) in (0u64..).zip(result.chunks_exact(size)) {
+            let mut exact: Option<ReferenceElement> = None;
+            for rank in ranks.clone() {
+                element.clear();
+                encode(self.dtype, rank, index, &mut element);
+                let next = ReferenceElement::read(self.dtype, &element, weight_of(rank) / total);
+                exact = Some(exact.map_or(next.first(self.op), |sum| sum.and(self.op, next)));
+            }
+            let Some(exact) = exact else { continue };
+            let got = ReferenceElement::read(self.dtype, bytes, 1.0);
+            worst = worst.max(exact.distance(&got));
+            scale = scale.max(exact.magnitude());
+        }
+        (worst, scale * ranks.len() as f64 * epsilon(self.dtype))
+    }
+}
+
+/// Waits for all ranks: an all-reduce of one element.
+pub(crate) async fn synchronize(client: &Client) -> Result<(), BenchError> {
+    let tensor = client.allocate(Dtype::U8, 1)?;
+    let mut operation = client.all_reduce(tensor, ReduceOp::Max).await?;
+    operation.ready().await?;
+    operation.reclaim().await?;
+    Ok(())
+}
+
+/// Returns the SHA-256 in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::reduce::reduce_slices;
+    use hier_collectives::topology::RegionSpec;
+
+    fn bench(dtype: Dtype, op: ReduceOp) -> RankBench {
+        let region = RegionSpec {
+            name: "one".to_owned(),
+            speeds: vec![1.0; 4],
+            gateways: vec![("one-0".to_owned(), 4, None)],
+        };
+        let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
+        RankBench {
+            pattern: Pattern::AllReduce,
+            way: Way::Socket("/nowhere".into()),
+            job: "b".to_owned(),
+            token: Token([0; 32]),
+            rank: RankId(0),
+            fabric: Arc::new(fabric),
+            elements: 5000,
+            dtype,
+            op,
+            iterations: NonZeroU32::MIN,
+        }
+    }
+
+    #[test]
+    fn kernels_pass_and_a_changed_element_fails() {
+        for dtype in Dtype::ALL {
+            for op in ReduceOp::ALL.into_iter().filter(|op| op.accepts(dtype)) {
+                let bench = bench(dtype, op);
+                let inputs: Vec<Vec<u8>> = (0..4).map(|rank| bench.contribution(rank)).collect();
+                let operands: Vec<(&[u8], f64)> =
+                    (0..).zip(&inputs).map(|(rank, x)| (x.as_slice(), weight_of(rank))).collect();
+                let mut result = vec![0; inputs[0].len()];
+                reduce_slices(op, dtype, &mut result, &operands).expect("fits");
+                let (error, tolerance) = bench.check(&result);
+                assert!(error <= tolerance, "{dtype} {op}: {error:e} > {tolerance:e}");
+                let last = result.len() - 1;
+                result[last] ^= 0x10;
+                let (error, tolerance) = bench.check(&result);
+                assert!(error > tolerance, "{dtype} {op}: {error:e} <= {tolerance:e}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Contributions of a benchmark that every rank can compute, and the reference reduction: f64 for
+//! floats, wrapping integers of the same type otherwise.
+
+use half::{bf16, f16};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+
+/// Returns the weight of a rank in an average, 1 to 4: unequal, so that an unweighted average fails
+/// the check.
+pub(super) fn weight_of(rank: u32) -> f64 {
+    f64::from(rank % 4 + 1)
+}
+
+/// Appends an element of a rank's contribution: a float with a magnitude from 0.5 to 1.5, or any
+/// integer.
+pub(super) fn encode(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
+    let mut z = (index ^ (u64::from(rank) << 40)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    let magnitude = 0.5 + (z >> 12) as f64 / (1u64 << 52) as f64;
+    let float = if z & 1 == 0 { magnitude } else { -magnitude };
+    match dtype {
+        Dtype::F32 => out.extend((float as f32).to_le_bytes()),
+        Dtype::F64 => out.extend(float.to_le_bytes()),
+        Dtype::F16 => out.extend(f16::from_f64(float).to_le_bytes()),
+        Dtype::Bf16 => out.extend(bf16::from_f64(float).to_le_bytes()),
+        _ => out.extend(&z.to_le_bytes()[..dtype.size() as usize]),
+    }
+}
+
+/// Returns twice the unit roundoff: a region rounds its sum, and so does the sum over regions.
+pub(super) fn epsilon(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F32 => 2f64.powi(-23),
+        Dtype::F64 => 2f64.powi(-52),
+        Dtype::F16 => 2f64.powi(-10),
+        Dtype::Bf16 => 2f64.powi(-7),
+        Dtype::I32 | Dtype::I64 | Dtype::U8 => 0.0,
+    }
+}
+
+/// An element in the arithmetic of the reference.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ReferenceElement {
+    /// Value, and its fraction of the weights of an average.
+    Float(f64, f64),
+    /// Value, and the type that it wraps around in.
+    Integer(i64, Dtype),
+}
+
+impl ReferenceElement {
+    /// Decodes an element that has the fraction `share` of the weights of an average.
+    pub(super) fn read(dtype: Dtype, bytes: &[u8], share: f64) -> Self {
+        let mut wide = [0; 8];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_le_bytes(wide);
+        match dtype {
+            Dtype::F32 => Self::Float(f64::from(f32::from_bits(bits as u32)), share),
+            Dtype::F64 => Self::Float(f64::from_bits(bits), share),
+            Dtype::F16 => Self::Float(f16::from_bits(bits as u16).to_f64(), share),
+            Dtype::Bf16 => Self::Float(bf16::from_bits(bits as u16).to_f64(), share),
+            Dtype::I32 => Self::Integer(i64::from(bits as i32), dtype),
+            Dtype::I64 => Self::Integer(bits as i64, dtype),
+            Dtype::U8 => Self::Integer(bits as i64, dtype),
+        }
+    }
+
+    /// Starts a reduction with this element.
+    pub(super) fn first(self, op: ReduceOp) -> Self {
+        match self {
+            Self::Float(value, share) if op == ReduceOp::Avg => Self::Float(value * share, share),
+            other => other,
+        }
+    }
+
+    /// Continues a reduction with another element.
+    pub(super) fn and(self, op: ReduceOp, next: Self) -> Self {
+        match (self, next) {
+            (Self::Float(a, share), Self::Float(b, next_share)) => {
+                let value = match op {
+                    ReduceOp::Sum => a + b,
+                    ReduceOp::Avg => a + b * next_share,
+                    ReduceOp::Min => a.min(b),
+                    ReduceOp::Max => a.max(b),
+                    ReduceOp::Prod => a * b,
+                };
+                Self::Float(value, share)
+            }
+            (Self::Integer(a, dtype), Self::Integer(b, _)) => {
+                let value = match op {
+                    ReduceOp::Sum | ReduceOp::Avg => a.wrapping_add(b),
+                    ReduceOp::Min => a.min(b),
+                    ReduceOp::Max => a.max(b),
+                    ReduceOp::Prod => a.wrapping_mul(b),
+                };
+                let value = match dtype {
+                    Dtype::I32 => i64::from(value as i32),
+                    Dtype::U8 => i64::from(value as u8),
+                    _ => value,
+                };
+                Self::Integer(value, dtype)
+            }
+            (same, _) => same,
+        }
+    }
+
+    /// Returns the absolute difference; infinite where it is not a number.
+    pub(super) fn distance(&self, other: &Self) -> f64 {
+        match (self, other) {
+            (Self::Float(a, _), Self::Float(b, _)) => {
+                let distance = (a - b).abs();
+                if distance.is_nan() { f64::INFINITY } else { distance }
+            }
+            (Self::Integer(a, _), Self::Integer(b, _)) => (a.abs_diff(*b)) as f64,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Returns the magnitude of a float, and 0 of an integer, which has no tolerance.
+    pub(super) fn magnitude(&self) -> f64 {
+        match self {
+            Self::Float(value, _) => value.abs(),
+            Self::Integer(..) => 0.0,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `landbridge bench`: one rank of a benchmark of running gateways.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use super::output::table::table;
+use crate::bench::{Measurement, RankBench};
+use clap::{Args, Subcommand};
+use gateway::client::Way;
+use gateway::config::RegionFile;
+use gateway::local::token_file;
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use units::ByteCount;
+
+/// Measure running gateways.
+#[derive(Debug, Args)]
+pub(super) struct BenchCommand {
+    #[command(subcommand)]
+    collective: CollectiveCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CollectiveCommand {
+    /// All-reduce seeded data as one rank, check the result against a sum in f64, and time it.
+    ///
+    /// Start one process for each rank of the fabric, with the same size, dtype and operation. Each
+    /// waits for the others.
+    #[command(after_help = "Example: landbridge bench all-reduce \
+        --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
+    AllReduce(OneRankArgs),
+    /// Reduce seeded data to one rank; otherwise like all-reduce.
+    Reduce(RootedArgs),
+    /// Broadcast one rank's seeded data; otherwise like all-reduce.
+    Broadcast(RootedArgs),
+    /// Wait for all ranks, and time it.
+    Barrier(OneRankArgs),
+}
+
+#[derive(Debug, Args)]
+struct RootedArgs {
+    /// The rank that receives the result, or sends the data
+    #[arg(long, value_name = "N", default_value = "0")]
+    root: u32,
+    #[command(flatten)]
+    args: OneRankArgs,
+}
+
+#[derive(Debug, Args)]
+struct OneRankArgs {
+    /// The region file of the rank's gateway
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The rank, numbered across the whole fabric
+    #[arg(long, value_name = "N")]
+    rank: u32,
+    /// Size of the buffer, a whole number of elements
+    #[arg(long, default_value = "64 MiB")]
+    size: ByteCount,
+    /// f32, f64, f16, bf16, i32, i64 or u8
+    #[arg(long, default_value = "f32")]
+    dtype: Dtype,
+    /// sum, avg, min, max or prod
+    #[arg(long, default_value = "sum")]
+    op: ReduceOp,
+    /// Number of iterations
+    #[arg(long, value_name = "N", default_value = "5")]
+    iterations: NonZeroU32,
+    /// The job, if the region file has several
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl BenchCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        match self.collective {
+            CollectiveCommand::AllReduce(args) => args.run(Pattern::AllReduce),
+            CollectiveCommand::Reduce(RootedArgs { root, args }) => {
+                args.run(Pattern::Reduce { to: RankId(root) })
+            }
+            CollectiveCommand::Broadcast(RootedArgs { root, args }) => {
+                args.run(Pattern::Broadcast { from: RankId(root) })
+            }
+            CollectiveCommand::Barrier(args) => args.run(Pattern::Barrier),
+        }
+    }
+}
+
+impl OneRankArgs {
+    fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
+        if !self.op.accepts(self.dtype) {
+            let (op, dtype) = (self.op, self.dtype);
+            let text =
+                format!("--op {op} is not defined on --dtype {dtype}: an average needs floats");
+            return Err(CommandError::Usage(text));
+        }
+        let region = RegionFile::load(&self.config)?;
+        let fabric = region.fabric().fabric();
+        let rank = RankId(self.rank);
+        let serving = fabric.gateway_of(rank);
+        let gateway = region.gateways().find(|gateway| Some(gateway.id) == serving);
+        let gateway = gateway.ok_or_else(|| {
+            let file = self.config.display();
+            CommandError::Usage(format!("no gateway of {file} serves rank {rank}"))
+        })?;
+        let job = match &self.job {
+            Some(name) => region.jobs().find(|job| job.name == *name),
+            None => region.jobs().next(),
+        };
+        let no_job = || {
+            CommandError::Usage(
+                "the region file has no such job: see its [job.NAME] tables".to_owned(),
+            )
+        };
+        let job = job.ok_or_else(no_job)?;
+        if !self.size.get().is_multiple_of(self.dtype.size()) {
+            let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
+            return Err(CommandError::Usage(text));
+        }
+        if pattern.over(fabric).is_none() {
+            let text = format!("--root must be below {}, the number of ranks", fabric.world_size());
+            return Err(CommandError::Usage(text));
+        }
+        let elements = self.size.get() / self.dtype.size();
+        let bench = RankBench {
+            way: Way::Socket(gateway.socket.clone()),
+            job: job.name.clone(),
+            token: token_file::load(&job.token)?,
+            rank,
+            fabric: Arc::new(fabric.clone()),
+            elements: if pattern == Pattern::Barrier { 0 } else { elements },
+            dtype: self.dtype,
+            pattern,
+            op: self.op,
+            iterations: self.iterations,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let measured = runtime.block_on(bench.run())?;
+        if self.json {
+            show_json(&measured);
+        } else {
+            show(&describe(&measured));
+        }
+        Ok(if measured.max_abs_error <= measured.tolerance {
+            Exit::Good
+        } else {
+            Exit::CheckFailed
+        })
+    }
+}
+
+fn describe(measured: &Measurement) -> String {
+    let rows: Vec<[String; 3]> = measured
+        .seconds
+        .iter()
+        .zip(&measured.eta)
+        .enumerate()
+        .map(|(index, (seconds, eta))| {
+            [(index + 1).to_string(), format!("{seconds:.4} s"), format!("{eta:.3}")]
+        })
+        .collect();
+    let Measurement { rank, operation, op, dtype, bytes, digest, max_abs_error, tolerance, .. } =
+        measured;
+    let size = ByteCount::new(*bytes);
+    let verdict = if max_abs_error <= tolerance { "pass" } else { "FAIL" };
+    format!(
+        "rank {rank}: {operation}, {op} of {size} {dtype}\n{}\ndigest {digest}\n\
+         largest error {max_abs_error:e}, {tolerance:e} allowed: {verdict}\n",
+        table(["iteration", "time", "eta"], &rows)
+    )
+}

@@ -1,0 +1,69 @@
+//! `landbridge certs`: a certificate authority, certificates and job tokens for a fabric.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use clap::Args;
+use gateway::certs::{Order, Outcome, Validity, make};
+use gateway::config::FabricFile;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Make a CA, a certificate for each gateway and a token for each job.
+///
+/// Existing files are kept: run it again after adding a gateway to the fabric. Copy to each host
+/// ca.pem, its own NAME.pem and NAME.key, and the tokens of its jobs. Keep ca.key off these hosts.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge certs --fabric configs/two-region/fabric.toml \
+    --out configs/two-region/keys")]
+pub(super) struct CertsCommand {
+    /// The fabric whose gateways get certificates
+    #[arg(long, value_name = "FILE")]
+    fabric: PathBuf,
+    /// The directory for the files; created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Days that the gateways' certificates are valid; the CA is valid for ten years
+    #[arg(long, value_name = "N", default_value_t = 365,
+          value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// A job that gets a token; repeat it for several jobs
+    #[arg(long = "job", value_name = "NAME", default_value = "train")]
+    jobs: Vec<String>,
+    /// Replace all files, the CA included: every gateway then needs the new ones
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct CertsReport<'a> {
+    made: Vec<&'a Path>,
+    kept: Vec<&'a Path>,
+}
+
+impl CertsCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let fabric = FabricFile::load(&self.fabric)?;
+        let validity = Validity::days(self.days);
+        let order = Order { validity, jobs: &self.jobs, force: self.force };
+        let outcomes = make(fabric.fabric(), &self.out, &order)?;
+        let mut report = CertsReport { made: vec![], kept: vec![] };
+        for outcome in &outcomes {
+            match outcome {
+                Outcome::Made(file) => report.made.push(file),
+                Outcome::Kept(file) => report.kept.push(file),
+            }
+        }
+        if self.json {
+            show_json(&report);
+            return Ok(Exit::Good);
+        }
+        let line = |word: &str, file: &&Path| format!("{word}  {}\n", file.display());
+        let made = report.made.iter().map(|file| line("made", file));
+        let kept = report.kept.iter().map(|file| line("kept", file));
+        show(&made.chain(kept).collect::<String>());
+        Ok(Exit::Good)
+    }
+}

@@ -1,0 +1,147 @@
+//! `landbridge check`: faults of config files.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use super::output::table::table;
+use clap::Args;
+use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
+use gateway::daemon::{held_first, memory_wanted};
+use hier_collectives::plan::{self, Plan};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Check fabric and region files. Their content tells which is which.
+///
+/// Reports every fault of every file with its line, key and value, and the values that would be
+/// accepted. It does not check certificates and addresses: see `landbridge doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
+pub(super) struct CheckCommand {
+    /// Fabric or region files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct CheckReport {
+    ok: bool,
+    files: Vec<CheckedFile>,
+    faults: Vec<Fault>,
+}
+
+#[derive(Serialize)]
+struct CheckedFile {
+    file: PathBuf,
+    kind: &'static str,
+    summary: String,
+}
+
+impl CheckCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let (mut files, mut faults) = (Vec::new(), Vec::new());
+        for file in self.files {
+            let (kind, summary) = match load(&file) {
+                Ok((ConfigFile::Fabric(fabric), _)) => ("fabric", describe_fabric(&fabric)),
+                Ok((ConfigFile::Region(region), plan)) => {
+                    ("region", describe_region(&region, &plan))
+                }
+                Err(found) => {
+                    let count = found.iter().count();
+                    faults.extend(found);
+                    let plural = if count == 1 { "" } else { "s" };
+                    ("FAULTY", format!("{count} fault{plural}"))
+                }
+            };
+            files.push(CheckedFile { file, kind, summary });
+        }
+        // A fabric is read by itself and by each region that names it: report each fault once.
+        let faults = Faults::collect(faults);
+        if self.json {
+            let listed = faults.iter().flat_map(Faults::iter).cloned().collect();
+            show_json(&CheckReport { ok: faults.is_none(), files, faults: listed });
+        } else {
+            let row = |checked: &CheckedFile| {
+                let file = checked.file.display().to_string();
+                [file, checked.kind.to_owned(), checked.summary.clone()]
+            };
+            let rows: Vec<_> = files.iter().map(row).collect();
+            show(&table(["file", "kind", "summary"], &rows));
+        }
+        match faults {
+            None => Ok(Exit::Good),
+            Some(_) if self.json => Ok(Exit::Usage),
+            Some(faults) => Err(faults.into()),
+        }
+    }
+}
+
+/// Loads a file and plans its fabric: no gateway starts without a plan.
+fn load(path: &Path) -> Result<(ConfigFile, Plan), Faults> {
+    let file = ConfigFile::load(path)?;
+    let fabric = match &file {
+        ConfigFile::Fabric(fabric) => fabric,
+        ConfigFile::Region(region) => region.fabric(),
+    };
+    match plan::plan(fabric.fabric()) {
+        Ok(plan) => Ok((file, plan)),
+        Err(error) => Err(Faults::no_plan(path, &error)),
+    }
+}
+
+fn describe_fabric(file: &FabricFile) -> String {
+    let fabric = file.fabric();
+    let identity = file.identity();
+    let count = |number: usize, word: &str| {
+        format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+    };
+    let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
+    format!(
+        "{}: {}, {}, {}, {}; identity {:02x}{:02x}{:02x}{:02x}",
+        fabric.name(),
+        count(fabric.regions().len(), "region"),
+        count(fabric.gateways().len(), "gateway"),
+        count(ranks, "rank"),
+        count(fabric.links().len(), "link"),
+        identity[0],
+        identity[1],
+        identity[2],
+        identity[3],
+    )
+}
+
+fn describe_region(file: &RegionFile, plan: &Plan) -> String {
+    let gateways: Vec<String> = file
+        .gateways()
+        .map(|gateway| {
+            let ranks = &file.fabric().fabric().gateway(gateway.id).ranks;
+            match ranks.len() {
+                1 => format!("{} (rank {})", gateway.name, ranks.start),
+                _ => format!("{} (ranks {}-{})", gateway.name, ranks.start, ranks.end - 1),
+            }
+        })
+        .collect();
+    let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
+    let fabric = file.fabric().fabric();
+    let windows_and_lanes = |gateway: &GatewayConfig| {
+        held_first(plan, fabric, gateway.id, (jobs.len(), file.fabric().sides(gateway.id)))
+    };
+    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();
+    let short = |gateway: &GatewayConfig| {
+        let wanted = memory_wanted(gateway.memory, windows_and_lanes(gateway))?;
+        let GatewayConfig { name, memory, .. } = gateway;
+        Some(format!(
+            "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"
+        ))
+    };
+    let short: String = file.gateways().filter_map(short).collect();
+    format!(
+        "{} of {}; jobs: {}; receive windows and lanes take up to {most} of each gateway's \
+         `memory`, partial sums the rest and at least half{short}",
+        gateways.join(", "),
+        fabric.name(),
+        jobs.join(", ")
+    )
+}

@@ -1,0 +1,77 @@
+//! `landbridge doctor`: prints the findings of [`crate::doctor`].
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use super::output::table::table;
+use crate::doctor::{Finding, Verdict, examine};
+use clap::Args;
+use gateway::config::RegionFile;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Find what keeps a gateway from working on this host, and say what to change.
+///
+/// Checks socket buffer limits, certificate, key, tokens and the local socket. Then connects to
+/// each peer over UDP, from a port of its own, and reports handshake, RTT, MTU and rate. To measure
+/// the rate it sends each running peer one second of data at the configured rate, at most 32 MiB.
+/// The gateway itself may be running or not.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge doctor --config configs/two-region/east.toml")]
+pub(super) struct DoctorCommand {
+    /// The region file that the gateway runs with
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The gateway, if the file has several
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct DoctorReport<'a> {
+    ok: bool,
+    gateway: &'a str,
+    findings: &'a [Finding],
+}
+
+impl DoctorCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let gateway = region.gateway(self.gateway.as_deref())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let findings = runtime.block_on(examine(&region, gateway));
+        let ok = findings.iter().all(|finding| finding.verdict != Verdict::Failed);
+        if self.json {
+            show_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings });
+        } else {
+            show(&describe(&findings));
+        }
+        Ok(if ok { Exit::Good } else { Exit::CheckFailed })
+    }
+}
+
+fn describe(findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        let verdict = match finding.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "WARNING",
+            Verdict::Failed => "FAILED",
+            Verdict::Skipped => "skipped",
+        };
+        let subject = finding.subject.clone();
+        [verdict.to_owned(), finding.check.to_owned(), subject, finding.found.clone()]
+    };
+    let rows: Vec<_> = findings.iter().map(row).collect();
+    let mut text = table(["verdict", "check", "subject", "found"], &rows);
+    let mut advised =
+        findings.iter().filter_map(|finding| Some((finding, finding.advice.as_ref()?)));
+    if let Some((finding, advice)) = advised.next() {
+        text.push_str("\nWhat to do:\n");
+        for (finding, advice) in std::iter::once((finding, advice)).chain(advised) {
+            text.push_str(&format!("* {} of {}: {advice}\n", finding.check, finding.subject));
+        }
+    }
+    text
+}

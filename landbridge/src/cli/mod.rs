@@ -1,0 +1,75 @@
+//! The command line: one file for each command, exit codes in `output/exit.rs`.
+//!
+//! `main` calls [`main`], which parses the command line and runs one command. A command calls the
+//! library `gateway` or a room of this crate, and prints through [`output`].
+
+mod bench;
+mod certs;
+mod check;
+mod doctor;
+mod output;
+mod plan;
+mod quickstart;
+mod rate;
+mod run;
+mod status;
+mod wan_sim;
+
+pub(crate) use output::exit::Exit;
+
+use clap::{Parser, Subcommand};
+
+/// Lets one training job span several data centres.
+#[derive(Debug, Parser)]
+#[command(name = "landbridge", version, after_help = EXIT_CODES)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Quickstart(quickstart::QuickstartCommand),
+    Certs(certs::CertsCommand),
+    Check(check::CheckCommand),
+    Plan(plan::PlanCommand),
+    Run(run::RunCommand),
+    Status(status::StatusCommand),
+    Rate(rate::RateCommand),
+    Doctor(doctor::DoctorCommand),
+    Bench(bench::BenchCommand),
+    WanSim(wan_sim::WanSimCommand),
+    #[command(hide = true)]
+    QuickstartRank(quickstart::QuickstartRankCommand),
+}
+
+/// Runs the command that the process was started with. Errors go to stderr.
+pub(crate) fn main() -> Exit {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(error) => {
+            let code = ::wan_sim::cli::tell::<CommandLine>(&error);
+            return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
+        }
+    };
+    let outcome = match line.command {
+        Command::Quickstart(command) => command.run(),
+        Command::QuickstartRank(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::WanSim(command) => command.run(),
+        Command::Certs(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Plan(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Rate(command) => command.run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        error.exit()
+    })
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 a check failed, 64 wrong command line or \
+    config, 69 no gateway answers, 77 not possible on this machine, 130 interrupted";

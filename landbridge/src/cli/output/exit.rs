@@ -1,0 +1,127 @@
+//! Exit codes, and the code of each error. Errors themselves live with the rooms that raise them.
+
+use crate::bench::BenchError;
+use crate::quickstart::QuickstartError;
+use gateway::certs::CertsError;
+use gateway::client::AttachError;
+use gateway::config::{Faults, GatewayChoiceError};
+use gateway::daemon::StartError;
+use gateway::local::operator::OperatorError;
+use gateway::local::token_file::TokenFileError;
+use gateway::observe::server::FetchError;
+use gateway::simulate::SimulateError;
+use std::process::{ExitCode, Termination};
+
+/// Exit codes, which scripts rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The command succeeded.
+    Good = 0,
+    /// A check failed.
+    CheckFailed = 1,
+    /// The command line or a config file is wrong.
+    Usage = 64,
+    /// No gateway answers at the address.
+    NothingAnswers = 69,
+    /// This machine or user cannot run it; the reason is printed.
+    Skipped = 77,
+    /// The user interrupted it.
+    Interrupted = 130,
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        ExitCode::from(self as u8)
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// Config files have faults.
+    #[error(transparent)]
+    Config(#[from] Faults),
+    /// The region file has no such gateway, or several and none was chosen.
+    #[error(transparent)]
+    Gateway(#[from] GatewayChoiceError),
+    /// Certificates could not be made.
+    #[error(transparent)]
+    Certs(#[from] CertsError),
+    /// The gateway's status could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// A gateway did not carry out an operator's request.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// Arguments contradict each other, a file or the environment.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be used.
+    #[error("{}: {source}", path.display())]
+    Path {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A token file cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenFileError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Address {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] gateway::wan::connect::tls::CredentialsError),
+    /// The gateway did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A benchmark failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// A simulation failed.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
+    /// A quickstart failed or was interrupted.
+    #[error(transparent)]
+    Quickstart(#[from] QuickstartError),
+    /// The system refuses a runtime, a signal handler or a thread.
+    #[error("cannot start: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl CommandError {
+    /// Returns the exit code of this error.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_)
+            | Self::Gateway(_)
+            | Self::Certs(_)
+            | Self::Usage(_)
+            | Self::Operator(OperatorError::Refused(_))
+            | Self::Path { .. }
+            | Self::Token(_)
+            | Self::Quickstart(QuickstartError::Fabric(_))
+            | Self::Simulate(SimulateError::TooLarge { .. } | SimulateError::Link(_))
+            | Self::Start(StartError::Plan(_))
+            | Self::Credentials(_) => Exit::Usage,
+            Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
+                Exit::NothingAnswers
+            }
+            Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
+            Self::Quickstart(QuickstartError::Interrupted) => Exit::Interrupted,
+            Self::Address { .. }
+            | Self::Start(_)
+            | Self::Bench(_)
+            | Self::Quickstart(_)
+            | Self::Simulate(_)
+            | Self::System(_) => Exit::CheckFailed,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Logs on stderr, filtered by LANDBRIDGE_LOG.
+
+use super::exit::CommandError;
+use super::log_line::OneLine;
+use tracing_subscriber::EnvFilter;
+
+/// Target of the lines that the binary itself logs: a filter such as `gateway=debug` covers the
+/// library and the command line alike.
+pub(crate) const LOG_TARGET: &str = "gateway::cli";
+
+/// Environment variable with the log filter.
+const LOG_VARIABLE: &str = "LANDBRIDGE_LOG";
+
+/// Filter in force when the variable is unset or empty.
+const DEFAULT_FILTER: &str = "info";
+
+/// Sends logs to stderr from now on, filtered by LANDBRIDGE_LOG.
+///
+/// # Errors
+/// [`CommandError::Usage`] when the variable holds no filter.
+pub(crate) fn log_to_stderr() -> Result<(), CommandError> {
+    let text = std::env::var_os(LOG_VARIABLE).unwrap_or_default();
+    let filter = log_filter(&text.to_string_lossy()).ok_or_else(|| {
+        CommandError::Usage(format!(
+            "{LOG_VARIABLE}={text:?}: not a log filter; accepted: error, warn, info, debug, trace \
+             or off, and TARGET=LEVEL, with commas between several"
+        ))
+    })?;
+    let stderr = || OneLine(std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    Ok(())
+}
+
+/// Parses a filter. A word by itself must be a level: [`EnvFilter`] takes any other word for a
+/// target, so that a misspelt level would silence the log.
+fn log_filter(text: &str) -> Option<EnvFilter> {
+    let is_level = |word: &str| {
+        let levels = ["error", "warn", "info", "debug", "trace", "off"];
+        levels.iter().any(|level| word.eq_ignore_ascii_case(level))
+    };
+    if text.is_empty() {
+        return Some(EnvFilter::new(DEFAULT_FILTER));
+    }
+    let mut words = text.split(',');
+    let valid = words.all(|word| match word.rsplit_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(word),
+    });
+    EnvFilter::try_new(text).ok().filter(|_| valid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_filter;
+
+    #[test]
+    fn a_misspelt_level_is_no_filter() {
+        for good in ["", "info", "DEBUG", "off", "warn,gateway::wan=trace", "quinn=off"] {
+            assert!(log_filter(good).is_some(), "{good}");
+        }
+        for bad in ["debgu", "info,", "gateway", "gateway=loud", "=info", "info;debug", " "] {
+            assert!(log_filter(bad).is_none(), "{bad}");
+        }
+    }
+}

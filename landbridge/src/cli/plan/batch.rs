@@ -1,0 +1,114 @@
+//! `landbridge plan batch`: a global batch split by the speeds of ranks.
+
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{show, show_json};
+use crate::cli::output::table::table;
+use clap::Args;
+use gateway::config::FabricFile;
+use hier_collectives::batch::batch_shares_within;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Split a global batch into whole samples, so that ranks of unequal speed finish together.
+///
+/// Average gradients with weights: the weight of a rank is its number of samples.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge plan batch \
+    --fabric configs/three-regions/fabric.toml --global-batch 512")]
+pub(super) struct BatchCommand {
+    /// The fabric file, with the `speeds` of the ranks
+    #[arg(long, value_name = "FILE")]
+    fabric: PathBuf,
+    /// Samples of one step, of all ranks together
+    #[arg(long, value_name = "N")]
+    global_batch: u64,
+    /// Most samples that fit into a rank's memory: one number for all ranks, or one for each
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    max_per_rank: Vec<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct BatchSplit {
+    global_batch: u64,
+    shares: Vec<RankShare>,
+    /// Time of the slowest rank, over that of a split into fractions of samples.
+    makespan_over_ideal: f64,
+    /// Time of the slowest rank, over that of an even split.
+    makespan_over_even: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RankShare {
+    rank: u32,
+    region: String,
+    speed: f64,
+    samples: u64,
+}
+
+impl BatchCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let file = FabricFile::load(&self.fabric)?;
+        let regions = file.fabric().regions();
+        let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
+        let limits = self.limits(speeds.len())?;
+        let shares = batch_shares_within(self.global_batch, &speeds, &limits)
+            .map_err(|error| CommandError::Usage(error.to_string()))?;
+        let makespan = |samples: &mut dyn Iterator<Item = f64>| {
+            samples.zip(&speeds).map(|(samples, speed)| samples / speed).fold(0.0, f64::max)
+        };
+        let split = makespan(&mut shares.iter().map(|share| *share as f64));
+        let ranks = speeds.len() as f64;
+        let even = (self.global_batch as f64 / ranks).ceil();
+        let even = makespan(&mut std::iter::repeat(even));
+        let ideal = self.global_batch as f64 / speeds.iter().sum::<f64>();
+        let over = |other: f64| if other > 0.0 { split / other } else { 1.0 };
+        let share = |(rank, samples): (u32, &u64)| {
+            let region = regions.iter().find(|region| region.ranks.contains(&rank));
+            let region = region.map_or_else(String::new, |region| region.name.clone());
+            RankShare { rank, region, speed: speeds[rank as usize], samples: *samples }
+        };
+        let split = BatchSplit {
+            global_batch: self.global_batch,
+            makespan_over_ideal: over(ideal),
+            makespan_over_even: over(even),
+            shares: (0..).zip(&shares).map(share).collect(),
+        };
+        if self.json {
+            show_json(&split);
+        } else {
+            show(&describe(&split));
+        }
+        Ok(Exit::Good)
+    }
+
+    fn limits(&self, ranks: usize) -> Result<Vec<u64>, CommandError> {
+        match self.max_per_rank[..] {
+            [] => Ok(vec![u64::MAX; ranks]),
+            [all] => Ok(vec![all; ranks]),
+            ref each if each.len() == ranks => Ok(each.to_vec()),
+            ref each => Err(CommandError::Usage(format!(
+                "--max-per-rank has {} numbers for {ranks} ranks: give one number, or one for each \
+                 rank",
+                each.len()
+            ))),
+        }
+    }
+}
+
+fn describe(split: &BatchSplit) -> String {
+    let row = |share: &RankShare| {
+        let rank = share.rank.to_string();
+        [rank, share.region.clone(), share.speed.to_string(), share.samples.to_string()]
+    };
+    let rows: Vec<[String; 4]> = split.shares.iter().map(row).collect();
+    format!(
+        "{}the slowest rank takes {:.3} times as long as with divisible samples, {:.3} times as \
+         long as with an even split\n",
+        table(["rank", "region", "speed", "samples"], &rows),
+        split.makespan_over_ideal,
+        split.makespan_over_even
+    )
+}

@@ -1,0 +1,370 @@
+//! `landbridge plan efficiency`: training steps of named models over distance.
+
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{show, show_json};
+use crate::cli::output::table::table;
+use clap::{Args, ValueEnum};
+use gateway::simulate::{Haul, Step};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::fmt;
+use units::{BitRate, Span};
+
+/// Simulate what distance costs a training step of a named model over two regions: T(0)/T(d).
+///
+/// T(d) is the time of a step over a link of length d. Whole gateways all-reduce the gradients in
+/// virtual time, bucket by bucket while the backward pass goes on. The convergence N:1 is the rate
+/// of all cards of a region over the rate of the link. T(0) is the time of the same step on one
+/// cluster, at the rate of its cards and without distance, which is a lower estimate.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge plan efficiency --model llama3-70b \
+    --distances 500 --convergence 32")]
+pub(super) struct EfficiencyCommand {
+    /// The model
+    #[arg(long, value_enum)]
+    model: Model,
+    /// Kilometres of fibre between the regions
+    #[arg(long, value_name = "KM,...", value_delimiter = ',', default_value = DISTANCES)]
+    distances: Vec<u32>,
+    /// Rate of all cards of a region over the rate of the link: the N of N:1
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = CONVERGENCES,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    convergence: Vec<u32>,
+    /// Smallest acceptable T(0)/T(d), above 0 and at most 1
+    #[arg(long, value_name = "FRACTION", default_value = "0.97", value_parser = fraction)]
+    target: f64,
+    /// Cards in each region; the default depends on the model
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cards: Option<u32>,
+    /// Tokens of a step, of both regions together; the default depends on the model
+    #[arg(long, value_name = "D", value_parser = positive)]
+    tokens: Option<f64>,
+    /// Sustained speed of a card, in 10^12 operations per second
+    #[arg(long, value_name = "T", default_value = "400", value_parser = positive)]
+    card_tflops: f64,
+    /// Network rate of a card
+    #[arg(long, value_name = "RATE", default_value = "400 Gbit/s")]
+    card_rate: BitRate,
+    /// Seed of all random numbers of the simulations
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const DISTANCES: &str = "0,100,250,500,1000,1500,2000";
+const CONVERGENCES: &str = "1,2,4,8,16,32,64";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Model {
+    #[value(name = "llama3-8b")]
+    Llama3_8b,
+    #[value(name = "llama3-70b")]
+    Llama3_70b,
+    #[value(name = "llama3-405b")]
+    Llama3_405b,
+    #[value(name = "gpt3-175b")]
+    Gpt3_175b,
+}
+
+/// Size of a model, and of its training step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct ModelShape {
+    parameters: f64,
+    /// Layers, each with one bucket of gradients.
+    layers: u32,
+    /// Cards in each region.
+    cards: u32,
+    /// Cards that hold one copy of the model.
+    cards_per_copy: u32,
+    /// Tokens of a step, of both regions together.
+    tokens: f64,
+}
+
+impl Model {
+    const fn shape(self) -> ModelShape {
+        let (parameters, layers, cards, cards_per_copy, tokens) = match self {
+            Self::Llama3_8b => (8.03e9, 32, 64, 8, 4e6),
+            Self::Llama3_70b => (70.6e9, 80, 512, 32, 4e6),
+            Self::Llama3_405b => (405e9, 126, 8192, 128, 16e6),
+            Self::Gpt3_175b => (175e9, 96, 512, 64, 3.2e6),
+        };
+        ModelShape { parameters, layers, cards, cards_per_copy, tokens }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct EfficiencyReport {
+    model: String,
+    #[serde(flatten)]
+    shape: ModelShape,
+    card_tflops: f64,
+    card_bits_per_second: u64,
+    gradient_bytes: f64,
+    /// Time of the forward and backward pass.
+    compute_seconds: f64,
+    /// Time of all buckets inside a region, before the exchange and again after it.
+    local_seconds: f64,
+    /// T(0), the time of a step on one cluster.
+    one_cluster_seconds: f64,
+    /// Real bytes for each simulated byte; sizes and rates are divided by it.
+    scale: f64,
+    seed: u64,
+    target: f64,
+    cells: Vec<GridPoint>,
+    largest: Vec<LargestConvergence>,
+}
+
+/// Result for one distance and one convergence.
+#[derive(Debug, Serialize)]
+struct GridPoint {
+    km: u32,
+    convergence: u32,
+    link_bits_per_second: f64,
+    rtt_ms: f64,
+    /// T(d), the time of a step over the link.
+    seconds: f64,
+    /// T(0)/T(d).
+    efficiency: f64,
+    /// Bytes of gradients over the bandwidth-delay product of the link.
+    gradients_over_bdp: f64,
+    /// Time of the forward and backward pass over the time of the gradients on the link.
+    compute_over_communication: f64,
+}
+
+/// Largest convergence of those simulated that meets the target at a distance.
+#[derive(Debug, Serialize)]
+struct LargestConvergence {
+    km: u32,
+    convergence: Option<u32>,
+}
+
+impl EfficiencyCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let (shape, step) = (self.shape(), self.step());
+        let all_cards = self.region_rate();
+        let one_cluster = step.on_one_cluster(self.seed)?;
+        let bar = progress((self.distances.len() * self.convergence.len()) as u64);
+        let mut cells = Vec::new();
+        for km in &self.distances {
+            for convergence in &self.convergence {
+                let bits_per_second = all_cards / f64::from(*convergence);
+                let haul = Haul { bits_per_second, rtt: LAN_RTT + fibre(*km) };
+                let times = StepTimes { one_cluster, over_link: step.simulate(haul, self.seed)? };
+                cells.push(grid_point(*km, *convergence, &step, haul, times));
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        let largest = self.distances.iter().map(|km| {
+            let here = cells.iter().filter(|cell| cell.km == *km && cell.efficiency >= self.target);
+            LargestConvergence { km: *km, convergence: here.map(|cell| cell.convergence).max() }
+        });
+        let report = EfficiencyReport {
+            model: self.name(),
+            shape,
+            card_tflops: self.card_tflops,
+            card_bits_per_second: self.card_rate.bits_per_second(),
+            gradient_bytes: step.gradient_bytes,
+            compute_seconds: step.compute().as_secs_f64(),
+            local_seconds: f64::from(step.buckets) * step.local.as_secs_f64(),
+            one_cluster_seconds: one_cluster.as_secs_f64(),
+            scale: step.scale(),
+            seed: self.seed,
+            target: self.target,
+            largest: largest.collect(),
+            cells,
+        };
+        if self.json {
+            show_json(&report);
+        } else {
+            show(&report.to_string());
+        }
+        Ok(Exit::Good)
+    }
+
+    fn name(&self) -> String {
+        self.model.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+    }
+
+    fn shape(&self) -> ModelShape {
+        let shape = self.model.shape();
+        let (cards, tokens) = (self.cards.unwrap_or(shape.cards), self.tokens);
+        ModelShape { cards, tokens: tokens.unwrap_or(shape.tokens), ..shape }
+    }
+
+    /// Returns the rate of all cards of a region, in bits per second.
+    fn region_rate(&self) -> f64 {
+        f64::from(self.shape().cards) * self.card_rate.bits_per_second() as f64
+    }
+
+    /// Returns the step to simulate: 6PD operations, a third of them in the forward pass, and bf16
+    /// gradients in one bucket for each layer.
+    fn step(&self) -> Step {
+        let shape = self.shape();
+        let operations = 6.0 * shape.parameters * shape.tokens;
+        let compute = operations / (2.0 * f64::from(shape.cards) * self.card_tflops * 1e12);
+        let gradient_bytes = 2.0 * shape.parameters;
+        // Each card holds one part of the model, and reduces it with the other copies in its region.
+        let of_card = gradient_bytes / f64::from(shape.layers * shape.cards_per_copy);
+        let copies = (f64::from(shape.cards) / f64::from(shape.cards_per_copy)).max(1.0);
+        let local = of_card * (1.0 - 1.0 / copies) / self.card_rate.bytes_per_second();
+        Step {
+            forward: span(compute / 3.0),
+            backward: span(compute * 2.0 / 3.0),
+            gradient_bytes,
+            buckets: shape.layers,
+            local: span(local),
+        }
+    }
+}
+
+/// T(0) and T(d) of a step.
+struct StepTimes {
+    one_cluster: Span,
+    over_link: Span,
+}
+
+fn grid_point(km: u32, convergence: u32, step: &Step, haul: Haul, times: StepTimes) -> GridPoint {
+    let seconds = times.over_link.as_secs_f64();
+    let rate = haul.bits_per_second / 8.0;
+    GridPoint {
+        km,
+        convergence,
+        link_bits_per_second: haul.bits_per_second,
+        rtt_ms: haul.rtt.as_secs_f64() * 1000.0,
+        seconds,
+        efficiency: times.one_cluster.as_secs_f64() / seconds,
+        gradients_over_bdp: step.gradient_bytes / (rate * haul.rtt.as_secs_f64()),
+        compute_over_communication: step.compute().as_secs_f64() / (step.gradient_bytes / rate),
+    }
+}
+
+impl fmt::Display for EfficiencyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ModelShape { parameters, layers, cards, cards_per_copy, tokens } = self.shape;
+        let rate = BitRate::from_bits_per_second(self.card_bits_per_second);
+        writeln!(f, "one step of {} over two regions\n", self.model)?;
+        writeln!(f, "model       {parameters:e} parameters, {layers} layers, one bucket each")?;
+        writeln!(f, "gradients   {:.4e} bytes, bf16", self.gradient_bytes)?;
+        writeln!(
+            f,
+            "cards       {cards} in each region, {} TFLOP/s and {rate} each, {cards_per_copy} per \
+             copy of the model",
+            self.card_tflops
+        )?;
+        writeln!(
+            f,
+            "compute     6PD, {tokens:e} tokens: {:.3} s, a third of it forward",
+            self.compute_seconds
+        )?;
+        writeln!(
+            f,
+            "overlap     buckets are exchanged during the backward pass, and not during the next \
+             step"
+        )?;
+        writeln!(
+            f,
+            "local       {:.3} s of reduction inside a region before the exchange, and as much \
+             after it, on one cluster too",
+            self.local_seconds
+        )?;
+        writeln!(
+            f,
+            "distance    5 us/km each way, and {LAN_RTT} of RTT inside a cluster; no loss"
+        )?;
+        writeln!(
+            f,
+            "one cluster T(0) = {:.3} s: its halves exchange at the rate of their cards",
+            self.one_cluster_seconds
+        )?;
+        writeln!(
+            f,
+            "simulated   sizes and rates are divided by {:.1} and times kept, so S/BDP and comp/comm \
+             are unchanged; timers fire up to 1 ms late; seed {}\n",
+            self.scale, self.seed
+        )?;
+        let rows = self.cells.iter().map(|point| {
+            [
+                format!("{} km", point.km),
+                format!("{}:1", point.convergence),
+                format!("{:.4} Tbit/s", point.link_bits_per_second / 1e12),
+                format!("{:.1}", point.gradients_over_bdp),
+                format!("{:.2}", point.compute_over_communication),
+                format!("{:.3} s", point.seconds),
+                format!("{:.4}", point.efficiency),
+            ]
+        });
+        let rows: Vec<[String; 7]> = rows.collect();
+        let header = ["distance", "convergence", "link", "S/BDP", "comp/comm", "T(d)", "T(0)/T(d)"];
+        writeln!(f, "{}", table(header, &rows))?;
+        let rows = self.largest.iter().map(|largest| {
+            let convergence = largest.convergence.map_or("none".to_owned(), |n| format!("{n}:1"));
+            [format!("{} km", largest.km), convergence]
+        });
+        let rows: Vec<[String; 2]> = rows.collect();
+        let header = format!("largest N:1 with T(0)/T(d) >= {}", self.target);
+        write!(f, "{}", table(["distance", &header], &rows))
+    }
+}
+
+fn progress(cells: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps [{elapsed}<{eta}]");
+    ProgressBar::new(cells).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Returns the round trip through fibre: 5 us/km each way.
+fn fibre(km: u32) -> Span {
+    Span::from_ns(10_000 * u64::from(km))
+}
+
+fn span(seconds: f64) -> Span {
+    Span::from_ns((seconds * 1e9).round() as u64)
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| "a number above 0, such as 4e6".to_owned())
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|n: &f64| *n > 0.0 && *n <= 1.0);
+    number.ok_or_else(|| "a number above 0 and at most 1".to_owned())
+}
+
+/// 20 us of round trip inside a cluster: a few switches.
+const LAN_RTT: Span = Span::from_ns(20_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        efficiency: EfficiencyCommand,
+    }
+
+    #[test]
+    fn a_step_at_32_to_1_keeps_97_percent_over_500_km() {
+        let line = ["plan", "--model", "llama3-70b"];
+        let EfficiencyCommand { seed, .. } = Line::parse_from(line).efficiency;
+        let efficiency = Line::parse_from(line).efficiency;
+        let (step, all_cards) = (efficiency.step(), efficiency.region_rate());
+        let at = |convergence, km| {
+            let haul = Haul { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre(km) };
+            step.simulate(haul, seed).expect("a step")
+        };
+        let whole = step.on_one_cluster(seed).expect("a step");
+        let far = at(32.0, 500);
+        let ratio = whole.as_secs_f64() / far.as_secs_f64();
+        println!("T(0) {whole}, T(500 km, 32:1) {far}, {ratio:.4}");
+        assert!((0.97..1.0).contains(&ratio), "{ratio}");
+        // 6PD over all cards, and at least that.
+        let compute = 6.0 * 70.6e9 * 4e6 / (1024.0 * 400e12);
+        assert!((step.compute().as_secs_f64() - compute).abs() < 1e-6);
+        assert!(whole.as_secs_f64() >= compute);
+    }
+}

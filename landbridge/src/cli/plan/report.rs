@@ -1,0 +1,264 @@
+//! A plan in numbers: JSON and tables.
+
+use super::collective::Collective;
+use super::format::{bytes, seconds};
+use super::simulate::Simulated;
+use crate::cli::output::table::table;
+use hier_collectives::bound;
+use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::plan::{self, Operation, Plan, Tree};
+use hier_collectives::shard;
+use hier_collectives::topology::Fabric;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use units::{BitRate, ByteCount};
+
+/// Output of `landbridge plan`. The field names are the keys of its JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct PlanReport {
+    fabric: String,
+    operation: &'static str,
+    dtype: String,
+    size_bytes: u64,
+    algorithm: &'static str,
+    reason: String,
+    /// Hash of the plan, on which running gateways agree.
+    plan_hash: String,
+    segment_bytes: u64,
+    /// Largest buffer that uses the express tree, if the plan has one.
+    express_bytes: Option<u64>,
+    pub(super) predicted_seconds: f64,
+    bound_seconds: f64,
+    /// Lower bound over predicted time, 0 to 1.
+    eta: f64,
+    min_cut_bits_per_second: u64,
+    /// Fraction of the buffer of which each gateway is a root, 0 to 1.
+    pub(super) shares: BTreeMap<String, f64>,
+    pub(super) link_bytes: Vec<LinkLoad>,
+    gateways: Vec<GatewayLoad>,
+    trees: Vec<TreeLoad>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) simulated: Option<Simulated>,
+}
+
+/// Load of one direction of a link.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkLoad {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    /// Receive window between two of its gateways beyond the last result.
+    window_bytes: u64,
+    tail_repair: TailFec,
+}
+
+/// FEC of the last bytes that cross a link, with its cost and benefit.
+#[derive(Debug, Serialize)]
+struct TailFec {
+    /// Number of protected bytes; 0 where FEC costs more than it saves.
+    bytes: u64,
+    /// Mean time that losses among them would cost without FEC.
+    saves_seconds: f64,
+    /// Time that the parity takes on the link.
+    takes_seconds: f64,
+}
+
+/// Load of a gateway.
+#[derive(Debug, Serialize)]
+struct GatewayLoad {
+    gateway: String,
+    wan_out_bytes: u64,
+    wan_in_bytes: u64,
+    lan_out_bytes: u64,
+    /// Largest sum of its receive windows, without the partial sums of its own ranks.
+    held_bytes: u64,
+}
+
+/// Load of a tree.
+#[derive(Debug, Serialize)]
+struct TreeLoad {
+    bytes: u64,
+    express: bool,
+    /// The kind of data: partials, results, or both.
+    carries: &'static str,
+    /// Root set: the gateways that exchange their partial sums.
+    crown: Vec<String>,
+    parents: BTreeMap<String, String>,
+}
+
+impl PlanReport {
+    /// Forecasts a collective under a plan.
+    pub(super) fn new(fabric: &Fabric, plan: &Plan, collective: Collective) -> Self {
+        let Collective { operation, size, dtype } = collective;
+        let forecast = plan.forecast(fabric, operation, size);
+        let rooted = plan.rooted_for(operation);
+        let carried = if operation.has_data() { size.get() } else { 0 };
+        let parts = shard::parts(&rooted, carried);
+        let name = |id: GatewayId| fabric.gateway(id).name.clone();
+        let region = |id: RegionId| fabric.region(id).name.clone();
+        let gateways = fabric.gateway_ids().zip(&forecast.gateways);
+        let (predicted, bound) = (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
+        Self {
+            fabric: fabric.name().to_owned(),
+            operation: operation.name(),
+            dtype: dtype.to_string(),
+            size_bytes: carried,
+            algorithm: plan.algorithm.name(),
+            reason: plan.reason.clone(),
+            plan_hash: format!("{:016x}", plan.hash()),
+            segment_bytes: plan.segment.get(),
+            express_bytes: plan.express_limit().map(ByteCount::get),
+            predicted_seconds: predicted,
+            bound_seconds: bound,
+            eta: if predicted > 0.0 { bound / predicted } else { 1.0 },
+            min_cut_bits_per_second: bound::min_cut(fabric).bits_per_second(),
+            shares: fabric
+                .gateway_ids()
+                .map(name)
+                .zip(rooted.owner_fractions(fabric, carried))
+                .collect(),
+            link_bytes: forecast
+                .links
+                .iter()
+                .map(|link| LinkLoad {
+                    from: region(link.from),
+                    to: region(link.to),
+                    bytes: link.bytes.get(),
+                    seconds: link.time.as_secs_f64(),
+                    window_bytes: window(fabric, plan, link.from, link.to),
+                    tail_repair: tail_fec(fabric, plan, link.from, link.to),
+                })
+                .collect(),
+            gateways: gateways
+                .map(|(id, load)| GatewayLoad {
+                    gateway: name(id),
+                    wan_out_bytes: load.wan_out.get(),
+                    wan_in_bytes: load.wan_in.get(),
+                    lan_out_bytes: load.lan_out.get(),
+                    held_bytes: plan.memory(fabric, id, ByteCount::default()).windows().get(),
+                })
+                .collect(),
+            trees: rooted
+                .trees
+                .iter()
+                .zip(&parts)
+                .map(|(tree, part)| tree_load(fabric, tree, part, operation))
+                .collect(),
+            simulated: None,
+        }
+    }
+}
+
+fn window(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
+    let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
+    plan::result_window(fabric, one, other, plan).get()
+}
+
+fn tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailFec {
+    let fec = fabric.link(from, to).map(|link| plan.fec(link, fabric.mtu()));
+    let fec = fec.unwrap_or_default();
+    TailFec {
+        bytes: fec.tail_bytes(),
+        saves_seconds: fec.expected_saving.as_secs_f64(),
+        takes_seconds: fec.parity_time.as_secs_f64(),
+    }
+}
+
+impl fmt::Display for TailFec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let (saves, takes) = (ms(self.saves_seconds), ms(self.takes_seconds));
+        match self.bytes {
+            0 if self.saves_seconds == 0.0 => write!(f, "none: no loss expected"),
+            0 => write!(f, "none: saves {saves}, takes {takes}"),
+            tail => write!(f, "last {}: saves {saves}, takes {takes}", bytes(tail)),
+        }
+    }
+}
+
+fn tree_load(fabric: &Fabric, tree: &Tree, part: &shard::Part, operation: Operation) -> TreeLoad {
+    let phases = operation.along(tree);
+    let bytes = if phases.up || phases.down { part.range.end - part.range.start } else { 0 };
+    let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
+    TreeLoad {
+        bytes,
+        express: tree.is_express(),
+        carries: tree.direction.name(),
+        crown: tree.roots.iter().map(name).collect(),
+        parents: tree.parents.iter().map(|(child, up)| (name(child), name(up))).collect(),
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = ByteCount::new(self.size_bytes);
+        writeln!(f, "{} of {size} {} over {}", self.operation, self.dtype, self.fabric)?;
+        writeln!(f, "algorithm  {}", self.algorithm)?;
+        writeln!(f, "reason     {}", self.reason)?;
+        writeln!(f, "plan hash  {}", self.plan_hash)?;
+        writeln!(f, "segment    {}", ByteCount::new(self.segment_bytes))?;
+        if let Some(most) = self.express_bytes {
+            writeln!(f, "express    up to {}", ByteCount::new(most))?;
+        }
+        writeln!(f, "predicted  {}", seconds(self.predicted_seconds))?;
+        writeln!(f, "bound      {}, eta {:.3}", seconds(self.bound_seconds), self.eta)?;
+        let min_cut = BitRate::from_bits_per_second(self.min_cut_bits_per_second);
+        writeln!(f, "min-cut    {min_cut}, both ways")?;
+        match &self.simulated {
+            Some(simulated) => writeln!(f, "{simulated}")?,
+            None => writeln!(f)?,
+        }
+        let rows: Vec<[String; 6]> =
+            self.gateways.iter().map(|load| self.gateway_row(load)).collect();
+        let header = ["gateway", "owns", "WAN out", "WAN in", "LAN out", "memory at most"];
+        writeln!(f, "{}", table(header, &rows))?;
+        let links = self.link_bytes.iter().map(|link| {
+            let window = ByteCount::new(link.window_bytes);
+            let part = link.seconds / self.predicted_seconds.max(f64::MIN_POSITIVE);
+            [
+                format!("{} > {}", link.from, link.to),
+                bytes(link.bytes),
+                format!("{:.0} %", 100.0 * part),
+                bytes(window.get()),
+                link.tail_repair.to_string(),
+            ]
+        });
+        let links: Vec<[String; 5]> = links.collect();
+        let header = ["link", "payload", "busy", "window", "tail FEC"];
+        writeln!(f, "{}", table(header, &links))?;
+        let used: Vec<&TreeLoad> = self.trees.iter().filter(|tree| tree.bytes > 0).collect();
+        let rows: Vec<[String; 4]> =
+            used.iter().take(TREES_SHOWN).map(|tree| tree_row(tree)).collect();
+        write!(f, "{}", table(["roots", "payload", "carries", "children"], &rows))?;
+        match used.len().saturating_sub(TREES_SHOWN) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more trees: see --json"),
+        }
+    }
+}
+
+impl PlanReport {
+    fn gateway_row(&self, load: &GatewayLoad) -> [String; 6] {
+        [
+            load.gateway.clone(),
+            format!("{:.1} %", 100.0 * self.shares.get(&load.gateway).copied().unwrap_or(0.0)),
+            bytes(load.wan_out_bytes),
+            bytes(load.wan_in_bytes),
+            bytes(load.lan_out_bytes),
+            bytes(load.held_bytes),
+        ]
+    }
+}
+
+fn tree_row(tree: &TreeLoad) -> [String; 4] {
+    let below = tree.parents.iter().map(|(child, parent)| {
+        if tree.crown == [parent.clone()] { child.clone() } else { format!("{child} < {parent}") }
+    });
+    let below = below.collect::<Vec<_>>().join(", ");
+    [tree.crown.join(" + "), bytes(tree.bytes), tree.carries.to_owned(), below]
+}
+
+/// 20 trees in the table: a longer one is not read; `--json` lists all.
+const TREES_SHOWN: usize = 20;

@@ -1,0 +1,141 @@
+//! `landbridge plan --simulate`: whole gateways on the fabric, in virtual time.
+
+use super::collective::Collective;
+use super::format::{bytes, seconds};
+use crate::cli::output::table::table;
+use gateway::simulate::{self, Deployment, LinkSeen, Post, SimulateError, Simulation};
+use hier_collectives::bound;
+use hier_collectives::descriptor::Pattern;
+use hier_collectives::ids::RankId;
+use hier_collectives::plan::{Forecast, Operation, Plan};
+use hier_collectives::topology::Fabric;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::fmt;
+use units::{ByteCount, Span};
+
+/// Result of a simulation beside the plan's forecast. The field names are keys of the JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulated {
+    seed: u64,
+    /// Time from the last post to the last result.
+    seconds: f64,
+    /// Lower bound over simulated time.
+    eta: f64,
+    links: Vec<SimulatedLink>,
+}
+
+/// One direction of a simulated link.
+#[derive(Debug, Serialize)]
+struct SimulatedLink {
+    from: String,
+    to: String,
+    /// Payload of the plan, without retransmissions.
+    planned_payload_bytes: u64,
+    /// Payload sent, without retransmissions.
+    payload_bytes: u64,
+    /// IP bytes of the planned payload in full packets.
+    planned_ip_bytes: u64,
+    /// IP bytes that the link counted, acknowledgements and retransmissions included.
+    ip_bytes: u64,
+    packets: u64,
+    lost_packets: u64,
+    queue_peak_bytes: u64,
+}
+
+/// Simulates one collective. All random numbers come from `seed`.
+pub(super) fn run(
+    fabric: &Fabric,
+    plan: &Plan,
+    collective: Collective,
+    seed: u64,
+) -> Result<Simulated, SimulateError> {
+    let Collective { operation, size, dtype } = collective;
+    let forecast = plan.forecast(fabric, operation, size);
+    let bytes = if operation.has_data() { size } else { ByteCount::default() };
+    let pattern = pattern(fabric, operation);
+    let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
+    let bar = progress(planned);
+    let deployment = Deployment::of(fabric.clone(), plan.clone())?;
+    let outcome = simulate::run(async {
+        let simulation = Simulation::start(deployment, size, seed).await?;
+        let post = Post { after: Span::ZERO, bytes, pattern };
+        let show_progress = || bar.set_position(simulation.sent().values().sum());
+        let done = simulation.collectives(&[post], dtype, show_progress).await?;
+        Ok::<_, SimulateError>((done, simulation.links()?))
+    });
+    bar.finish_and_clear();
+    let (done, links) = outcome??;
+    let seconds = done.first().map_or(0.0, |done| done.as_secs_f64());
+    let links = links.iter().filter_map(|seen| link(fabric, &forecast, seen)).collect();
+    let bound = forecast.bound.as_secs_f64();
+    Ok(Simulated { seed, seconds, eta: if seconds > 0.0 { bound / seconds } else { 1.0 }, links })
+}
+
+/// Returns the pattern of an operation. The root is the first rank of the root gateway.
+fn pattern(fabric: &Fabric, operation: Operation) -> Pattern {
+    let first = |id| RankId(fabric.gateway(id).ranks.start);
+    match operation {
+        Operation::AllReduce => Pattern::AllReduce,
+        Operation::Reduce { to } => Pattern::Reduce { to: first(to) },
+        Operation::Broadcast { from } => Pattern::Broadcast { from: first(from) },
+        Operation::Barrier => Pattern::Barrier,
+    }
+}
+
+fn link(fabric: &Fabric, forecast: &Forecast, seen: &LinkSeen) -> Option<SimulatedLink> {
+    let load = forecast.links.iter().find(|l| (l.from, l.to) == (seen.from, seen.to))?;
+    let full_packets = load.bytes.get() as f64 / bound::payload_share(fabric.mtu());
+    Some(SimulatedLink {
+        from: fabric.region(seen.from).name.clone(),
+        to: fabric.region(seen.to).name.clone(),
+        planned_payload_bytes: load.bytes.get(),
+        payload_bytes: seen.payload.get(),
+        planned_ip_bytes: full_packets.round() as u64,
+        ip_bytes: seen.counters.ip_bytes,
+        packets: seen.counters.packets,
+        lost_packets: seen.counters.drops_loss + seen.counters.drops_queue,
+        queue_peak_bytes: seen.queue_peak.get(),
+    })
+}
+
+/// Returns a progress bar, which is shown if stderr is a terminal.
+fn progress(total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} [{elapsed}<{eta}]");
+    let bar = ProgressBar::new(total);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+impl fmt::Display for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = seconds(self.seconds);
+        writeln!(f, "simulated  {seconds}, eta {:.3}, seed {}\n", self.eta, self.seed)?;
+        let rows = self.links.iter().map(|row| {
+            let over = match row.planned_ip_bytes {
+                0 => "-".to_owned(),
+                planned => {
+                    format!("{:+.2} %", 100.0 * (row.ip_bytes as f64 / planned as f64 - 1.0))
+                }
+            };
+            [
+                format!("{} > {}", row.from, row.to),
+                bytes(row.planned_ip_bytes),
+                bytes(row.ip_bytes),
+                over,
+                row.lost_packets.to_string(),
+                bytes(row.queue_peak_bytes),
+            ]
+        });
+        let rows: Vec<[String; 6]> = rows.collect();
+        let header = [
+            "link",
+            "planned IP bytes",
+            "simulated IP bytes",
+            "difference",
+            "packets lost",
+            "longest queue",
+        ];
+        write!(f, "{}", table(header, &rows))
+    }
+}

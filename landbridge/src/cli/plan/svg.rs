@@ -1,0 +1,160 @@
+//! A plan as a picture: regions on a circle, links as wide as they are busy, the largest trees.
+
+use super::format::bytes;
+use super::report::PlanReport;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{Plan, Tree, TreeDirection};
+use hier_collectives::topology::Fabric;
+use std::f64::consts::TAU;
+use std::fmt::Write;
+
+/// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
+pub(super) fn draw(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
+    let mut trees: Vec<&Tree> = plan.trees.iter().collect();
+    trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
+    trees.truncate(TREES_DRAWN);
+    let rows = trees.len().div_ceil(COLUMNS);
+    let height = SIDE + rows as f64 * SMALL_SIDE + 40.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIDE} {height}\" \
+         font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    let circle = Circle {
+        regions: fabric.regions().len(),
+        middle: (SIDE / 2.0, SIDE / 2.0),
+        radius: 0.36 * SIDE,
+    };
+    draw_links(&mut svg, fabric, report, &circle);
+    draw_regions(&mut svg, fabric, report, &circle);
+    for (index, tree) in trees.into_iter().enumerate() {
+        let (row, column) = (index / COLUMNS, index % COLUMNS);
+        let middle =
+            ((column as f64 + 0.5) * SIDE / COLUMNS as f64, SIDE + (row as f64 + 0.5) * SMALL_SIDE);
+        let circle = Circle { middle, radius: 0.34 * SMALL_SIDE, ..circle };
+        draw_tree(&mut svg, fabric, plan, tree, &circle);
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// The circle on which regions are drawn.
+#[derive(Clone, Copy)]
+struct Circle {
+    regions: usize,
+    middle: (f64, f64),
+    radius: f64,
+}
+
+impl Circle {
+    fn position_at(&self, region: usize, radius: f64) -> (f64, f64) {
+        let angle = TAU * (region as f64 / self.regions as f64 - 0.25);
+        (self.middle.0 + radius * angle.cos(), self.middle.1 + radius * angle.sin())
+    }
+    fn position(&self, region: usize) -> (f64, f64) {
+        self.position_at(region, self.radius)
+    }
+}
+
+/// Draws each direction as an arc bent to its own side. Its width is the fraction of the time that
+/// the direction is busy.
+fn draw_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &Circle) {
+    let number = |name: &str| fabric.regions().iter().position(|region| region.name == name);
+    let labelled = circle.regions <= LABELLED_REGIONS;
+    for link in &report.link_bytes {
+        let (Some(from), Some(to)) = (number(&link.from), number(&link.to)) else { continue };
+        let ((x1, y1), (x2, y2)) = (circle.position(from), circle.position(to));
+        let busy = (link.seconds / report.predicted_seconds.max(f64::MIN_POSITIVE)).min(1.0);
+        let (bend_x, bend_y) =
+            ((x1 + x2) / 2.0 - 0.12 * (y2 - y1), (y1 + y2) / 2.0 + 0.12 * (x2 - x1));
+        let width = 0.6 + 7.0 * busy;
+        let hue = 210.0 - 200.0 * busy;
+        let size = bytes(link.bytes);
+        writeln!(
+            svg,
+            "<path d=\"M{x1:.1} {y1:.1} Q{bend_x:.1} {bend_y:.1} {x2:.1} {y2:.1}\" fill=\"none\" \
+             stroke=\"hsl({hue:.0},70%,50%)\" stroke-width=\"{width:.2}\" opacity=\"0.8\">\
+             <title>{} to {}: {size}, busy {:.0} %</title></path>",
+            link.from,
+            link.to,
+            100.0 * busy
+        )
+        .expect("a string takes it");
+        if labelled && link.bytes > 0 {
+            // A third of the way, so that labels of crossing links do not overlap.
+            let at = |a: f64, bend: f64, b: f64| 0.45 * a + 0.44 * bend + 0.11 * b;
+            let (x, y) = (at(x1, bend_x, x2), at(y1, bend_y, y2));
+            writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{size}</text>")
+                .expect("a string takes it");
+        }
+    }
+}
+
+fn draw_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &Circle) {
+    for (index, region) in fabric.regions().iter().enumerate() {
+        let owned: f64 = region
+            .gateways
+            .clone()
+            .filter_map(|id| report.shares.get(&fabric.gateway(GatewayId(id)).name))
+            .sum();
+        let (x, y) = circle.position(index);
+        let radius = 7.0 + 18.0 * owned.sqrt();
+        let (text_x, text_y) = circle.position_at(index, circle.radius + 0.09 * SIDE);
+        writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#234\"/>\n\
+             <text x=\"{text_x:.1}\" y=\"{text_y:.1}\">{} {:.0} %</text>",
+            region.name,
+            100.0 * owned
+        )
+        .expect("a string takes it");
+    }
+}
+
+/// Draws the regions and the edges between them. Regions of roots are filled.
+fn draw_tree(svg: &mut String, fabric: &Fabric, plan: &Plan, tree: &Tree, circle: &Circle) {
+    let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
+    let between_roots =
+        tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |other| (one, other)));
+    let edges = tree.parents.iter().chain(between_roots.filter(|(one, other)| one < other));
+    for (one, other) in edges.filter(|(one, other)| region(one) != region(other)) {
+        let ((x1, y1), (x2, y2)) = (circle.position(region(one)), circle.position(region(other)));
+        writeln!(
+            svg,
+            "<path d=\"M{x1:.1} {y1:.1} L{x2:.1} {y2:.1}\" stroke=\"#678\" stroke-width=\"1.5\"/>"
+        )
+        .expect("a string takes it");
+    }
+    for index in 0..circle.regions {
+        let (x, y) = circle.position(index);
+        let is_root = tree.roots.iter().any(|id| region(id) == index);
+        let fill = if is_root { "#c40" } else { "white" };
+        writeln!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"#234\"/>"
+        )
+        .expect("a string takes it");
+    }
+    let with_partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
+    let total: u64 = with_partials.map(|tree| tree.share).sum();
+    let part = 100.0 * tree.share as f64 / total as f64;
+    let label = match tree.direction {
+        _ if tree.is_express() => format!("up to {}", bytes(plan.express_bytes.get())),
+        TreeDirection::Both => format!("{part:.1} %"),
+        direction => format!("{part:.1} %, {}", direction.name()),
+    };
+    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * SMALL_SIDE);
+    writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
+        .expect("a string takes it");
+}
+
+/// Side of the large picture in pixels.
+const SIDE: f64 = 720.0;
+/// Side of the picture of a tree in pixels.
+const SMALL_SIDE: f64 = 150.0;
+/// Trees in one row.
+const COLUMNS: usize = 5;
+/// Trees drawn at most, the largest first.
+const TREES_DRAWN: usize = 20;
+/// Largest number of regions whose labels do not cover one another.
+const LABELLED_REGIONS: usize = 10;

@@ -1,0 +1,274 @@
+//! `landbridge plan traffic`: bytes that each axis of parallelism moves.
+
+use super::format::bytes as in_bytes;
+use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::print::{show, show_json};
+use crate::cli::output::table::table;
+use clap::{Args, ValueEnum};
+use gateway::config::FabricFile;
+use hier_collectives::plan::{self, Operation};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use serde::Serialize;
+use std::path::PathBuf;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+/// Count the bytes that each axis of parallelism moves in an epoch, in bf16, and say which axes may
+/// cross the WAN.
+///
+/// `schedule` counts the bytes that the plan of a fabric puts on links, with each axis laid across
+/// the regions. `article` uses closed formulas for naive exchange among all cards. The defaults are
+/// those of Llama 3 70B on C4.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge plan traffic --model-kind article --cards 8")]
+pub(super) struct TrafficCommand {
+    /// The way of counting
+    #[arg(long, value_enum, default_value = "schedule")]
+    model_kind: ModelKind,
+    /// Parameters
+    #[arg(long, value_name = "P", default_value = "70e9", value_parser = positive)]
+    params: f64,
+    /// Layers
+    #[arg(long, value_name = "L", default_value = "80", value_parser = positive)]
+    layers: f64,
+    /// Hidden size
+    #[arg(long, value_name = "H", default_value = "8192", value_parser = positive)]
+    hidden: f64,
+    /// Tokens of an epoch
+    #[arg(long, value_name = "T", default_value = "156e9", value_parser = positive)]
+    tokens: f64,
+    /// Samples of an epoch
+    #[arg(long, default_value = "364.6e6", value_parser = positive)]
+    samples: f64,
+    /// Samples of a mini-batch
+    #[arg(long, default_value = "2048", value_parser = positive)]
+    batch: f64,
+    /// Cards, all of them along each single axis [article]
+    #[arg(long, value_name = "G", default_value = "8", value_parser = positive)]
+    cards: f64,
+    /// Cards along data, tensor and pipeline, used together [article]
+    #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
+    grid: Grid,
+    /// The fabric file [schedule]; by default two equal regions
+    #[arg(long, value_name = "FILE")]
+    fabric: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ModelKind {
+    Schedule,
+    Article,
+}
+
+/// Number of cards along each axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Grid {
+    data: f64,
+    tensor: f64,
+    pipeline: f64,
+}
+
+impl std::str::FromStr for Grid {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cards: Result<Vec<f64>, String> = text.split('x').map(positive).collect();
+        match cards.as_deref() {
+            Ok([data, tensor, pipeline]) => {
+                Ok(Self { data: *data, tensor: *tensor, pipeline: *pipeline })
+            }
+            _ => Err("three numbers such as 16x8x8".to_owned()),
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
+    number.ok_or_else(|| "a number from 1, such as 70e9".to_owned())
+}
+
+/// Traffic of one axis of parallelism.
+#[derive(Debug, Serialize)]
+struct AxisTraffic {
+    axis: &'static str,
+    /// Bytes in an epoch, of all cards or links together.
+    bytes: f64,
+    may_cross: bool,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct TrafficReport {
+    model_kind: ModelKind,
+    steps: f64,
+    axes: Vec<AxisTraffic>,
+}
+
+impl TrafficCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let axes = match self.model_kind {
+            ModelKind::Article => self.article(),
+            ModelKind::Schedule => match &self.fabric {
+                Some(path) => self.schedule(FabricFile::load(path)?.fabric())?,
+                None => self.schedule(&two_regions())?,
+            },
+        };
+        let report = TrafficReport { model_kind: self.model_kind, steps: self.steps(), axes };
+        if self.json {
+            show_json(&report);
+            return Ok(Exit::Good);
+        }
+        let row = |axis: &AxisTraffic| {
+            let crosses = if axis.may_cross { "yes" } else { "NO" };
+            let bytes = format!("{:.2} PB", axis.bytes / 1e15);
+            [axis.axis.to_owned(), bytes, crosses.to_owned(), axis.reason.clone()]
+        };
+        let rows: Vec<[String; 4]> = report.axes.iter().map(row).collect();
+        show(&table(["axis", "bytes", "may cross WAN", "reason"], &rows));
+        Ok(Exit::Good)
+    }
+
+    /// Returns the number of mini-batches of an epoch.
+    fn steps(&self) -> f64 {
+        self.samples / self.batch
+    }
+
+    /// Applies the closed formulas: every card sends to every other, and nothing is reduced on the
+    /// way.
+    fn article(&self) -> Vec<AxisTraffic> {
+        let (n, p, l) = (self.steps(), self.params, self.layers);
+        let (t, h, g) = (self.tokens, self.hidden, self.cards);
+        let Grid { data, tensor, pipeline } = self.grid;
+        let grid = 2.0 * n * p * data * (2.0 * l * (tensor - 1.0) / pipeline + (data - 1.0))
+            + 2.0 * t * h * (2.0 * l * tensor * (tensor - 1.0) + (pipeline - 1.0))
+            + 2.0 * t * h * (pipeline - 1.0);
+        let axis = |axis, bytes, reason: &str| {
+            let may_cross = axis != TENSOR_BACKWARD && axis != TENSOR_FORWARD && axis != GRID;
+            AxisTraffic { axis, bytes, may_cross, reason: reason.to_owned() }
+        };
+        vec![
+            axis("data, all to all", 2.0 * n * p * g * (g - 1.0), "once per step"),
+            axis(
+                "fully sharded, each way",
+                2.0 * n * p * (g - 1.0),
+                "once per step, layer by layer",
+            ),
+            axis(TENSOR_BACKWARD, 4.0 * n * p * l * (g - 1.0), "every layer waits for it"),
+            axis(TENSOR_FORWARD, 4.0 * l * t * h * g * (g - 1.0), "every layer waits for it"),
+            axis("pipeline, each way", 2.0 * t * h * (g - 1.0), "one boundary after another"),
+            axis(GRID, grid, "its tensor part must stay inside a region"),
+        ]
+    }
+
+    /// Counts the bytes that the plan of a fabric puts on its links.
+    fn schedule(&self, fabric: &Fabric) -> Result<Vec<AxisTraffic>, CommandError> {
+        let plan = plan::plan(fabric).map_err(gateway::daemon::StartError::from)?;
+        let regions = fabric.regions().len() as f64;
+        let on_links = |bytes: f64| {
+            let bytes = ByteCount::new(bytes.round() as u64);
+            let forecast = plan.forecast(fabric, Operation::AllReduce, bytes);
+            let all: f64 = forecast.links.iter().map(|link| link.bytes.get() as f64).sum();
+            (all, forecast.predicted.as_secs_f64())
+        };
+        let (gradients, step) = on_links(2.0 * self.params);
+        let activations = 2.0 * self.tokens * self.hidden;
+        let (in_step, _) = on_links(activations / self.steps());
+        let farthest = fabric.links().iter().map(|link| link.rtt.as_secs_f64() / 2.0);
+        let waits = 4.0 * self.layers * farthest.fold(0.0, f64::max);
+        let size = in_bytes((2.0 * self.params).round() as u64);
+        let data =
+            format!("{size} of gradients once per step, {step:.1} s by {}", plan.algorithm.name());
+        let tensor = format!(
+            "4 all-reduces per layer and step wait for the round trip: {waits:.1} s of delay per \
+             step"
+        );
+        let pipeline =
+            "activations and their gradients cross each boundary once, while other stages compute";
+        Ok(vec![
+            AxisTraffic {
+                axis: "data",
+                bytes: self.steps() * gradients,
+                may_cross: true,
+                reason: data,
+            },
+            AxisTraffic {
+                axis: "pipeline",
+                bytes: 2.0 * activations * (regions - 1.0),
+                may_cross: true,
+                reason: pipeline.to_owned(),
+            },
+            AxisTraffic {
+                axis: "tensor",
+                bytes: 4.0 * self.layers * self.steps() * in_step,
+                may_cross: false,
+                reason: tensor,
+            },
+        ])
+    }
+}
+
+/// Returns a fabric of two equal regions, 10 Gbit/s and 40 ms apart.
+fn two_regions() -> Fabric {
+    let rate = BitRate::from_bits_per_second(10_000_000_000);
+    let wan = Some(WanPort { egress: rate, ingress: rate });
+    let region = |name: &str| RegionSpec {
+        name: name.to_owned(),
+        speeds: vec![1.0],
+        gateways: vec![(format!("{name}-0"), 1, wan)],
+    };
+    let between = ("east".to_owned(), "west".to_owned());
+    let link = LinkSpec { between, rate, rtt: Span::from_ms(40), loss: Fraction::default() };
+    Fabric::new("two-regions", 1500, vec![region("east"), region("west")], vec![link])
+        .expect("a valid fabric")
+}
+
+const TENSOR_BACKWARD: &str = "tensor, backward";
+const TENSOR_FORWARD: &str = "tensor, forward";
+const GRID: &str = "data, tensor and pipeline";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        traffic: TrafficCommand,
+    }
+
+    fn traffic(arguments: &[&str]) -> TrafficCommand {
+        Line::parse_from(["plan"].iter().chain(arguments)).traffic
+    }
+
+    #[test]
+    fn llama_3_70b_on_c4_moves_the_published_bytes() {
+        let axes = traffic(&["--model-kind", "article"]).article();
+        let published = [1395.7, 174.5, 27914.7, 22900.9, 17.89, 84_740.0];
+        assert_eq!(axes.len(), published.len());
+        for (axis, petabytes) in axes.iter().zip(published) {
+            let ratio = axis.bytes / 1e15 / petabytes;
+            assert!((ratio - 1.0).abs() < 0.0005, "{}: {ratio}", axis.axis);
+        }
+    }
+
+    #[test]
+    fn two_regions_move_the_gradients_once_each_way() {
+        let traffic = traffic(&[]);
+        let axes = traffic.schedule(&two_regions()).expect("small");
+        let gradients = 2.0 * 2.0 * 70e9 * traffic.steps();
+        assert!((axes[0].bytes / gradients - 1.0).abs() < 1e-9);
+        let boundary = 2.0 * 2.0 * 156e9 * 8192.0;
+        assert!((axes[1].bytes / boundary - 1.0).abs() < 1e-9);
+        assert!(axes[0].may_cross && axes[1].may_cross && !axes[2].may_cross);
+    }
+
+    #[test]
+    fn a_malformed_grid_is_refused() {
+        for text in ["8x8", "8x8x0", "8x8xeight", "8x8x8x8"] {
+            assert!(text.parse::<Grid>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `landbridge rate`: an operator's rate limit for a link of a running gateway.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use super::output::table::table;
+use super::status::{LINK_HEADER, link_row};
+use clap::Args;
+use gateway::config::RegionFile;
+use gateway::local::operator::{OperatorRequest, ask};
+use std::path::PathBuf;
+use units::BitRate;
+
+/// Limit a link to a rate, in both regions, until the next such command or the gateway's stop.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge rate east-west 300Mbit/s --config \
+    configs/two-region/east.toml")]
+pub(super) struct RateCommand {
+    /// The link: two region names joined by a hyphen
+    #[arg(value_name = "LINK")]
+    link: String,
+    /// The limit, such as 800Mbit/s, at most the link's rate in the fabric; `scheduled` lifts it
+    /// and restores the fabric's schedule
+    #[arg(value_name = "RATE", value_parser = rate_argument)]
+    rate: RateArgument,
+    /// The region file that the gateway runs with
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The gateway, if the file has several
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A rate; `None` for the schedule's.
+#[derive(Debug, Clone, Copy)]
+struct RateArgument(Option<BitRate>);
+
+fn rate_argument(text: &str) -> Result<RateArgument, String> {
+    if text == "scheduled" {
+        return Ok(RateArgument(None));
+    }
+    let rate: Result<BitRate, _> = text.parse();
+    rate.map(|rate| RateArgument(Some(rate))).map_err(|error| error.to_string())
+}
+
+impl RateCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let gateway = region.gateway(self.gateway.as_deref())?;
+        let bits_per_second = self.rate.0.map(BitRate::bits_per_second);
+        let link =
+            ask(&gateway.socket, &OperatorRequest::Hold { link: self.link, bits_per_second })?;
+        if self.json {
+            show_json(&link);
+        } else {
+            show(&table(LINK_HEADER, &[link_row(&link)]));
+        }
+        Ok(Exit::Good)
+    }
+}

@@ -1,0 +1,58 @@
+//! Ends the process when the gateway does not stop by itself.
+//!
+//! `run` starts it before the gateway. It runs on a thread of its own: the threads of a stuck
+//! gateway handle no signal and no timer.
+
+use crate::cli::output::exit::Exit;
+use crate::cli::output::logging::LOG_TARGET;
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+use tracing::error;
+use units::Span;
+
+/// 4 s from the end of a drain, or from SIGINT, to the forced end of the process.
+/// Tested by `a_stuck_gateway_ends_after_sigterm`.
+const STOP_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// 500 ms for the log line before the end: the reader of the log may be what blocks the gateway.
+const LOG_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Starts the thread. SIGTERM then ends the process within `drain` plus [`STOP_TIMEOUT`]; a second
+/// SIGTERM, or SIGINT, within [`STOP_TIMEOUT`] alone.
+///
+/// # Errors
+/// The system refuses a thread or a signal's handler.
+pub(super) fn watch(drain: Span) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inside = runtime.enter();
+    let interrupt = signal(SignalKind::interrupt())?;
+    let terminate = signal(SignalKind::terminate())?;
+    drop(inside);
+    let body = move || runtime.block_on(end(drain, interrupt, terminate));
+    std::thread::Builder::new().name("stop".to_owned()).spawn(body)?;
+    Ok(())
+}
+
+async fn end(drain: Span, mut interrupt: Signal, mut terminate: Signal) -> Infallible {
+    let exit = tokio::select! {
+        biased;
+        _ = interrupt.recv() => Exit::Interrupted,
+        _ = terminate.recv() => {
+            tokio::select! {
+                biased;
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                () = sleep(drain.duration()) => {}
+            }
+            Exit::CheckFailed
+        }
+    };
+    sleep(STOP_TIMEOUT).await;
+    let log = || error!(target: LOG_TARGET, "the gateway did not stop in time, which is a bug: ending the process");
+    std::thread::spawn(log);
+    sleep(LOG_TIMEOUT).await;
+    std::process::exit(exit as i32)
+}

@@ -1,0 +1,240 @@
+//! `landbridge status`: a running gateway's status as tables.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::print::{show, show_json};
+use super::output::table::table;
+use clap::Args;
+use gateway::config::RegionFile;
+use gateway::observe::server::fetch_status;
+use gateway::observe::status as observed;
+use std::path::PathBuf;
+use units::{BitRate, ByteCount};
+
+/// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
+/// and regions that it waits for.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
+pub(super) struct StatusCommand {
+    /// The region file that the gateway runs with
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The gateway, if the file has several
+    #[arg(long, value_name = "NAME")]
+    gateway: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        let region = RegionFile::load(&self.config)?;
+        let gateway = region.gateway(self.gateway.as_deref())?;
+        let status = fetch_status(gateway.status)?;
+        if self.json {
+            show_json(&status);
+        } else {
+            show(&describe(&status));
+        }
+        Ok(Exit::Good)
+    }
+}
+
+fn describe(status: &observed::Status) -> String {
+    let (gateway, fabric) = (&status.gateway, &status.fabric);
+    let mut text = format!("gateway {gateway} of {fabric}\n\n");
+    let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
+    text.push_str(&table(header, &status.peers.iter().map(peer_row).collect::<Vec<_>>()));
+    text.push('\n');
+    text.push_str(&table(LINK_HEADER, &status.links.iter().map(link_row).collect::<Vec<_>>()));
+    for job in &status.jobs {
+        text.push('\n');
+        text.push_str(&describe_job(job));
+    }
+    text
+}
+
+fn describe_job(job: &observed::JobStatus) -> String {
+    let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
+    let mut text = format!("job {}: {epoch}\n", job.job);
+    if let Some(drain) = &job.draining {
+        text.push_str(&describe_drain(drain, job.commits.len()));
+    }
+    if let Some(plan) = &job.plan {
+        let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
+        text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
+    }
+    let rank_row = |rank: &observed::RankStatus| {
+        let state = if rank.attached { "attached" } else { "not attached" };
+        let speed = rank.samples_per_second.map_or("-".to_owned(), |s| format!("{s:.1}/s"));
+        [rank.rank.to_string(), state.to_owned(), speed]
+    };
+    let rows: Vec<_> = job.ranks.iter().map(rank_row).collect();
+    text.push_str(&table(["rank", "trainer", "samples"], &rows));
+    if let Some(straggler) = &job.straggler {
+        let (kind, name) = (&straggler.kind, &straggler.name);
+        let (behind, times) = (straggler.behind_seconds, straggler.collectives);
+        let line = format!(
+            "straggler: {kind} {name}, {behind:.3} s behind, {times} collectives in a row\n"
+        );
+        text.push_str(&line);
+    }
+    if job.collectives.is_empty() {
+        text.push_str("no collective under way\n");
+    } else {
+        let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
+        let rows: Vec<_> = job.collectives.iter().map(collective_row).collect();
+        text.push_str(&table(header, &rows));
+    }
+    if !job.commits.is_empty() {
+        let header = ["commit of step", "by rank", "awaited regions", "since"];
+        let rows: Vec<_> = job.commits.iter().map(commit_row).collect();
+        text.push_str(&table(header, &rows));
+    }
+    text
+}
+
+/// Returns one line: the time left and what the gateway waits for.
+fn describe_drain(drain: &observed::DrainStatus, commits: usize) -> String {
+    let mut awaited = Vec::new();
+    match drain.collectives.len() {
+        0 => {}
+        1 => awaited.push("1 collective".to_owned()),
+        more => awaited.push(format!("{more} collectives")),
+    }
+    match commits {
+        0 => {}
+        1 => awaited.push("1 commit".to_owned()),
+        more => awaited.push(format!("{more} commits")),
+    }
+    if !drain.uncommitted.is_empty() {
+        let ranks: Vec<String> = drain.uncommitted.iter().map(u32::to_string).collect();
+        awaited.push(format!("the last commit of rank {}", ranks.join(", ")));
+    }
+    if awaited.is_empty() {
+        return "shutting down: waiting for nothing\n".to_owned();
+    }
+    let (awaited, left) = (awaited.join(", "), drain.seconds_left);
+    format!("shutting down within {left:.1} s: waiting for {awaited}\n")
+}
+
+fn commit_row(commit: &observed::CommitStatus) -> [String; 4] {
+    let regions = commit.awaited.join(", ");
+    [
+        commit.step.to_string(),
+        commit.rank.to_string(),
+        if regions.is_empty() { "-".to_owned() } else { regions },
+        format!("{:.1} s", commit.seconds),
+    ]
+}
+
+fn peer_row(peer: &observed::PeerStatus) -> [String; 8] {
+    let state = match peer.state {
+        observed::PeerState::Connecting => "connecting",
+        observed::PeerState::Meeting => "meeting",
+        observed::PeerState::Up => "up",
+        observed::PeerState::Degraded => "degraded",
+    };
+    [
+        peer.gateway.clone(),
+        state.to_owned(),
+        format!("{}/{}", peer.lanes_up, peer.lanes),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| format!("{rtt:.1} ms")),
+        format!("{:.3} %{}", peer.loss * 100.0, if peer.loss_alarm { " ALARM" } else { "" }),
+        size(peer.sent_bytes),
+        size(peer.received_bytes),
+        peer.problem.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+/// Header of [`link_row`].
+pub(super) const LINK_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
+
+pub(super) fn link_row(link: &observed::LinkStatus) -> [String; 6] {
+    let limit = link.effective_bits_per_second;
+    let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
+        _ if link.measured_bits_per_second == Some(limit) => "measurement".to_owned(),
+        (Some(gateway), _) => format!("operator at {gateway}"),
+        (None, Some(_)) => "schedule".to_owned(),
+        (None, None) => "fabric".to_owned(),
+    };
+    [
+        link.between.join("-"),
+        BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
+        BitRate::from_bits_per_second(limit).to_string(),
+        set_by,
+        format!("{} ms", link.rtt_ms),
+        format!("{:.4} %", link.loss * 100.0),
+    ]
+}
+
+fn collective_row(collective: &observed::CollectiveStatus) -> [String; 7] {
+    let state = match collective.state {
+        observed::CollectiveState::Awaiting => "awaiting posts",
+        observed::CollectiveState::Running => "running",
+        observed::CollectiveState::Settling => "settling",
+    };
+    let awaited: Vec<String> = collective.awaited.iter().map(u32::to_string).collect();
+    let awaited = if awaited.is_empty() { "-".to_owned() } else { awaited.join(", ") };
+    [
+        collective.sequence.to_string(),
+        collective.op.clone(),
+        collective.dtype.clone(),
+        ByteCount::new(collective.bytes).to_string(),
+        state.to_owned(),
+        awaited,
+        format!("{:.1} s", collective.seconds),
+    ]
+}
+
+/// Formats a count of bytes in three digits; `ByteCount` prints all of them, too long for a table.
+fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gateway::observe::status::{CommitStatus, DrainStatus, JobStatus};
+
+    #[test]
+    fn a_draining_job_lists_what_it_waits_for() {
+        let mut job = JobStatus {
+            job: "train".to_owned(),
+            epoch: Some(3),
+            plan: None,
+            ranks: vec![],
+            straggler: None,
+            collectives: vec![],
+            commits: vec![CommitStatus {
+                rank: 1,
+                step: 7,
+                awaited: vec!["east".to_owned(), "west".to_owned()],
+                seconds: 2.25,
+            }],
+            draining: Some(DrainStatus {
+                seconds_left: 12.34,
+                collectives: vec![8, 9],
+                uncommitted: vec![0, 2],
+            }),
+        };
+        let text = describe_job(&job);
+        let line = "shutting down within 12.3 s: waiting for 2 collectives, 1 commit, the last commit \
+                    of rank 0, 2\n";
+        assert!(text.contains(line), "{text}");
+        let row = text.lines().last().unwrap_or_default();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["7", "1", "east,", "west", "2.2", "s"], "{text}");
+        job.commits.clear();
+        job.draining =
+            Some(DrainStatus { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
+        assert!(describe_job(&job).contains("shutting down: waiting for nothing\n"));
+    }
+}

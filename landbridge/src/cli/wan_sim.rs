@@ -1,0 +1,30 @@
+//! `landbridge wan-sim`: the emulator's commands, so that one binary is enough.
+
+use super::output::exit::{CommandError, Exit};
+use super::output::parent::exit_with_parent;
+use clap::Args;
+
+/// Emulate long-haul links on this machine.
+#[derive(Debug, Args)]
+pub(super) struct WanSimCommand {
+    #[command(subcommand)]
+    command: wan_sim::cli::Command,
+    /// End when the parent process ends
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+}
+
+impl WanSimCommand {
+    pub(super) fn run(self) -> Result<Exit, CommandError> {
+        if self.exit_with_parent {
+            exit_with_parent()?;
+        }
+        Ok(match wan_sim::cli::run(&self.command) {
+            wan_sim::cli::EXIT_GOOD => Exit::Good,
+            wan_sim::cli::EXIT_USAGE => Exit::Usage,
+            wan_sim::cli::EXIT_UNAVAILABLE => Exit::Skipped,
+            wan_sim::cli::EXIT_INTERRUPTED => Exit::Interrupted,
+            _ => Exit::CheckFailed,
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Results of checks.
+
+use serde::Serialize;
+
+/// Result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The subject is in order.
+    Ok,
+    /// The gateway works, but not as well as it could.
+    Warning,
+    /// The gateway will not work.
+    Failed,
+    /// The check was not possible, for the reason in `found`.
+    Skipped,
+}
+
+/// One check and its result. The field names are keys of the JSON output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Name of the check.
+    pub check: &'static str,
+    /// File, setting or peer that was checked.
+    pub subject: String,
+    /// Result.
+    pub verdict: Verdict,
+    /// Observation.
+    pub found: String,
+    /// Action to take; `None` if none is needed.
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(check: &'static str, subject: impl ToString, found: impl ToString) -> Self {
+        let (subject, found) = (subject.to_string(), found.to_string());
+        Self { check, subject, verdict: Verdict::Ok, found, advice: None }
+    }
+
+    pub(super) fn warning(self, advice: impl ToString) -> Self {
+        Self { verdict: Verdict::Warning, advice: Some(advice.to_string()), ..self }
+    }
+
+    pub(super) fn failed(self, advice: impl ToString) -> Self {
+        Self { verdict: Verdict::Failed, advice: Some(advice.to_string()), ..self }
+    }
+
+    pub(super) fn skipped(self) -> Self {
+        Self { verdict: Verdict::Skipped, ..self }
+    }
+}

@@ -1,0 +1,192 @@
+//! Checks of the path to each peer: UDP both ways, RTT, MTU, rate.
+
+use super::finding::Finding;
+use gateway::config::{GatewayConfig, RegionFile};
+use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::wan::connect::path_probe::{Measured, ProbeError, Want, measure};
+use gateway::wan::connect::tls::{Credentials, dns_name};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, Link};
+use quinn::Endpoint;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// Checks the path to every gateway with a WAN port in a region that has a link to this one. Peers
+/// are measured one after the other, since they would share the link.
+pub(super) async fn examine(
+    region: &RegionFile,
+    gateway: &GatewayConfig,
+    credentials: &Credentials,
+) -> Vec<Finding> {
+    let fabric = region.fabric().fabric();
+    let own = fabric.gateway(gateway.id);
+    let (Some(port), Some(address)) = (own.wan, region.fabric().address(gateway.id)) else {
+        let found = "this gateway has no WAN port";
+        return vec![Finding::ok("UDP both ways", "all peers", found).skipped()];
+    };
+    // The system chooses the port: the gateway may be using its own.
+    let listen = gateway.listen.as_ref().map_or(address, LaneAddresses::first);
+    let bind = SocketAddr::new(listen.ip(), 0);
+    let endpoint = match Endpoint::client(bind) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            let advice = "behind NAT, set `listen` to an address of this host";
+            let found = format!("cannot bind: {error}");
+            return vec![Finding::ok("UDP both ways", bind.ip(), found).failed(advice)];
+        }
+    };
+    let mut findings = Vec::new();
+    for (id, address, link) in peers(region, gateway.id) {
+        let peer = fabric.gateway(id);
+        let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
+        let rate = link.rate.min(port.egress).min(ingress);
+        let want = Want { rate, rtt: link.rtt, mtu: fabric.mtu() };
+        let name = dns_name(&peer.name, fabric.name());
+        let subject = format!("{} at {address}", peer.name);
+        match measure(&endpoint, credentials, (address, &name), want).await {
+            Ok(measured) => findings.extend(compare_with_fabric(&subject, link, want, &measured)),
+            Err(error) => findings.push(explain_failure(&subject, address, bind.ip(), &error)),
+        }
+    }
+    endpoint.close(quinn::VarInt::from_u32(0), b"");
+    endpoint.wait_idle().await;
+    findings
+}
+
+fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
+    let fabric: &Fabric = region.fabric().fabric();
+    let here = fabric.gateway(own).region;
+    let others = fabric.gateway_ids().filter_map(|id| {
+        let link = fabric.link(here, fabric.gateway(id).region)?;
+        Some((id, region.fabric().address(id)?, link))
+    });
+    others.collect()
+}
+
+fn compare_with_fabric(
+    subject: &str,
+    link: &Link,
+    want: Want,
+    measured: &Measured,
+) -> Vec<Finding> {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
+    let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
+    let configured = link.rtt.duration();
+    let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
+    let rtt = Finding::ok("RTT", subject, rtt);
+    findings.push(if measured.rtt > configured + configured / 4 + Duration::from_millis(2) {
+        rtt.warning("set `rtt` of the link to the measured value: it sizes the congestion windows")
+    } else {
+        rtt
+    });
+    let mtu =
+        Finding::ok("MTU", subject, format!("{} bytes, fabric says {}", measured.mtu, want.mtu));
+    findings.push(if measured.mtu < want.mtu {
+        let advice = format!("set `mtu` to {} in the fabric, or fix the path", measured.mtu);
+        mtu.failed(advice)
+    } else {
+        mtu
+    });
+    let sent = format!("sent {}", measured.sent);
+    findings.push(match measured.rate {
+        None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
+            .warning("try again while no collective is in progress"),
+        Some(rate) => {
+            let (got, wanted) = (rate.bits_per_second() as f64, want.rate.bits_per_second() as f64);
+            let found = format!("{sent} at {:.0} Mbit/s, fabric says {}", got / 1e6, want.rate);
+            let finding = Finding::ok("rate", subject, found);
+            if got < RATE_EXPECTED * wanted {
+                finding.warning("lower `rate`, `egress` or `ingress`, or fix the path")
+            } else {
+                finding
+            }
+        }
+    });
+    findings
+}
+
+fn explain_failure(
+    subject: &str,
+    address: SocketAddr,
+    bind: IpAddr,
+    error: &ProbeError,
+) -> Finding {
+    let finding = Finding::ok("UDP both ways", subject, error);
+    match error {
+        ProbeError::NoAnswer if nothing_listens(address, bind) => {
+            Finding::ok("UDP both ways", subject, "the host answers that nothing listens there")
+                .failed("the peer is not running: start it with `landbridge run`")
+        }
+        ProbeError::NoAnswer => finding.failed(format!(
+            "start the peer with `landbridge run`, or allow UDP to ports {}-{} both ways",
+            address.port(),
+            address.port() + gateway::config::LANES_MAX - 1,
+        )),
+        ProbeError::Refused(_) => {
+            finding.failed("compare both sides' certificates and CA: run the doctor there too")
+        }
+        ProbeError::Local(_) => finding.failed("fix the cause given above"),
+    }
+}
+
+/// Tells whether the host answers a datagram with ICMP port unreachable.
+fn nothing_listens(address: SocketAddr, bind: IpAddr) -> bool {
+    let ask = || {
+        let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
+        socket.connect(address)?;
+        socket.set_read_timeout(Some(ICMP_WAIT))?;
+        socket.send(&[0])?;
+        socket.recv(&mut [0])
+    };
+    ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// 0.8 of the configured rate: headers, retransmissions and a single core take the rest.
+const RATE_EXPECTED: f64 = 0.8;
+
+/// 1 s to wait for ICMP port unreachable, longer than any round trip.
+const ICMP_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict;
+    use super::*;
+    use hier_collectives::ids::RegionId;
+    use units::{BitRate, ByteCount, Fraction, Span};
+
+    const RATE: BitRate = BitRate::from_bits_per_second(500_000_000);
+
+    /// Returns the verdicts on RTT, MTU and rate over a link of 80 ms and 500 Mbit/s.
+    fn verdicts(rtt_ms: u64, mtu: u16, rate: Option<u64>) -> [Verdict; 3] {
+        let rtt = Span::from_ms(80);
+        let (a, b) = (RegionId(0), RegionId(1));
+        let link = Link { a, b, rate: RATE, rtt, loss: Fraction::default() };
+        let measured = Measured {
+            handshake: Duration::from_millis(2 * rtt_ms),
+            rtt: Duration::from_millis(rtt_ms),
+            mtu,
+            sent: ByteCount::new(1 << 20),
+            rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
+        };
+        let findings =
+            compare_with_fabric("west-0", &link, Want { rate: RATE, rtt, mtu: 1500 }, &measured);
+        ["RTT", "MTU", "rate"].map(|check| {
+            let finding = findings.iter().find(|finding| finding.check == check);
+            let finding = finding.expect("judged");
+            assert_eq!(finding.advice.is_some(), finding.verdict != Verdict::Ok, "{finding:?}");
+            finding.verdict
+        })
+    }
+
+    #[test]
+    fn a_path_worse_than_the_fabric_says_is_reported() {
+        use Verdict::{Failed, Ok, Warning};
+        assert_eq!(verdicts(80, 1500, Some(480)), [Ok, Ok, Ok]);
+        // A quarter and 2 ms above; a fifth below.
+        assert_eq!(verdicts(102, 1500, Some(400)), [Ok, Ok, Ok]);
+        assert_eq!(verdicts(103, 1500, Some(399)), [Warning, Ok, Warning]);
+        assert_eq!(verdicts(80, 1499, None), [Ok, Failed, Warning]);
+    }
+}

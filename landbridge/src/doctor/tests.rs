@@ -1,0 +1,149 @@
+use super::*;
+use gateway::certs::{CertificateAuthority, Order, Validity, make};
+use gateway::wan::connect::path_probe;
+use gateway::wan::connect::tls::Credentials;
+use quinn::{Endpoint, ServerConfig};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+const FABRIC: &str = include_str!("../../../configs/two-region/fabric.toml");
+const EAST: &str = include_str!("../../../configs/two-region/east.toml");
+
+/// The files of `east-0` in a temporary directory, in a fabric whose `west-0` is at `west`.
+struct Deployment {
+    directory: tempfile::TempDir,
+    region: RegionFile,
+}
+
+fn deployment(west: SocketAddr) -> Deployment {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let fabric = FABRIC
+        .replace("127.0.0.1:7500", &west.to_string())
+        // Little to send, and the example's 80 ms are no fault on loopback.
+        .replace("500 Mbit/s", "8 Mbit/s");
+    let socket = directory.path().join("run/east-0.sock");
+    let east = EAST.replace("/tmp/landbridge/east-0.sock", &socket.display().to_string());
+    std::fs::write(directory.path().join("fabric.toml"), fabric).expect("a temporary file");
+    std::fs::write(directory.path().join("east.toml"), east).expect("a temporary file");
+    let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
+    let jobs = ["train".to_owned()];
+    let order = Order { validity: Validity::days(60), jobs: &jobs, force: false };
+    make(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
+    Deployment { directory, region }
+}
+
+impl Deployment {
+    fn key(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join("keys").join(name)
+    }
+
+    fn west(&self, ca: &Path) -> Credentials {
+        Credentials::load(&self.key("west-0.pem"), &self.key("west-0.key"), ca).expect("loaded")
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine(&self.region, self.region.gateway(None).expect("the only one")).await
+    }
+}
+
+fn verdict(findings: &[Finding], check: &str) -> (Verdict, String) {
+    let finding = findings.iter().find(|finding| finding.check == check);
+    let finding = finding.unwrap_or_else(|| panic!("no `{check}` in {findings:?}"));
+    (finding.verdict, finding.found.clone())
+}
+
+/// Answers probes like a gateway, until dropped.
+fn serve(socket: std::net::UdpSocket, credentials: &Credentials) -> Endpoint {
+    let config = ServerConfig::with_crypto(credentials.server().expect("TLS"));
+    let runtime = std::sync::Arc::new(quinn::TokioRuntime);
+    let endpoint = Endpoint::new(quinn::EndpointConfig::default(), Some(config), socket, runtime);
+    let endpoint = endpoint.expect("a socket");
+    let accepting = endpoint.clone();
+    tokio::spawn(async move {
+        while let Some(incoming) = accepting.accept().await {
+            if let Ok(connection) = incoming.await {
+                assert!(path_probe::is_probe(&connection));
+                tokio::spawn(path_probe::answer(connection));
+            }
+        }
+    });
+    endpoint
+}
+
+/// Returns a socket on loopback and its address.
+fn socket() -> (std::net::UdpSocket, SocketAddr) {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("bound");
+    (socket, address)
+}
+
+#[tokio::test]
+async fn a_sound_deployment_passes_every_check() {
+    let (socket, address) = socket();
+    let deployment = deployment(address);
+    let _west = serve(socket, &deployment.west(&deployment.key("ca.pem")));
+    let findings = deployment.examine().await;
+    let failed: Vec<_> = findings.iter().filter(|f| f.verdict == Verdict::Failed).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Ok);
+    assert_eq!(verdict(&findings, "MTU"), (Verdict::Ok, "1500 bytes, fabric says 1500".to_owned()));
+    assert!(verdict(&findings, "rate").1.contains("sent 1 MB at "), "{findings:?}");
+    let left: Vec<_> = std::fs::read_dir(deployment.directory.path()).expect("there").collect();
+    assert_eq!(left.len(), 3, "the doctor leaves nothing behind: {left:?}");
+}
+
+#[tokio::test]
+async fn an_absent_peer_is_distinguished_from_one_that_refuses() {
+    let (socket, address) = socket();
+    drop(socket);
+    let absent = deployment(address);
+    let findings = absent.examine().await;
+    let (udp, found) = verdict(&findings, "UDP both ways");
+    assert_eq!(udp, Verdict::Failed);
+    assert!(found.contains("nothing listens there"), "{found}");
+
+    let (socket, address) = self::socket();
+    let untrusted = deployment(address);
+    let other = CertificateAuthority::generate("two-region").expect("a CA");
+    let ca = untrusted.key("other.pem");
+    std::fs::write(&ca, other.certificate_pem()).expect("a temporary file");
+    let _west = serve(socket, &untrusted.west(&ca));
+    let findings = untrusted.examine().await;
+    let (udp, found) = verdict(&findings, "UDP both ways");
+    assert_eq!(udp, Verdict::Failed);
+    assert!(found.contains("refused"), "{found}");
+}
+
+#[tokio::test]
+async fn faults_of_this_host_are_found() {
+    let (socket, address) = socket();
+    drop(socket);
+    let deployment = deployment(address);
+    let key = deployment.key("east-0.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).expect("ours");
+    std::fs::remove_file(deployment.key("train.token")).expect("there");
+    let (ca, ca_key) = (deployment.key("ca.pem"), deployment.key("ca.key"));
+    let authority = CertificateAuthority::load(&ca, &ca_key).expect("a CA");
+    let issued = authority.issue("west-0", "two-region", Validity::over()).expect("issued");
+    std::fs::write(deployment.key("east-0.pem"), issued.certificate_pem).expect("ours");
+    std::fs::write(&key, issued.key_pem).expect("ours");
+    let findings = deployment.examine().await;
+    for check in ["key permissions", "job token", "certificate", "name", "expiry"] {
+        let (verdict, found) = verdict(&findings, check);
+        assert_eq!(verdict, Verdict::Failed, "{check}: {found}");
+    }
+    let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Failed);
+    assert!(failed.clone().all(|finding| finding.advice.is_some()), "{findings:?}");
+
+    std::fs::remove_file(&key).expect("there");
+    // Readable by its owner alone, but refused by `landbridge run`.
+    let token = deployment.key("train.token");
+    std::fs::write(&token, "not hexadecimal\n").expect("ours");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let findings = deployment.examine().await;
+    let (bad, found) = verdict(&findings, "job token");
+    assert!(bad == Verdict::Failed && found.contains("64 hexadecimal"), "{found}");
+    assert!(verdict(&findings, "certificate").1.contains("east-0.key"), "{findings:?}");
+    assert_eq!(verdict(&findings, "UDP both ways").0, Verdict::Skipped);
+}

@@ -1,0 +1,14 @@
+//! The `landbridge` command: the daemon, and the commands around it.
+//!
+//! [`cli`] parses the command line and prints; below it are the rooms that do a command's work
+//! where that is more than a call into the library `gateway`: [`doctor`], [`bench`] and
+//! [`quickstart`]. Nothing here is used by the daemon.
+
+mod bench;
+mod cli;
+mod doctor;
+mod quickstart;
+
+fn main() -> cli::Exit {
+    cli::main()
+}

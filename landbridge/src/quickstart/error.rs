@@ -1,0 +1,48 @@
+//! Errors of a quickstart.
+
+use super::rank::RankError;
+use gateway::certs::CertsError;
+use gateway::config::Faults;
+use std::io;
+
+/// Why a quickstart ended without a report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QuickstartError {
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The system refused an operation.
+    #[error("{action}: {source}")]
+    System {
+        /// The failed action, as in "cannot start a process".
+        action: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Certificates could not be made.
+    #[error(transparent)]
+    Certs(#[from] CertsError),
+    /// The options make no valid fabric.
+    #[error("these options make no valid fabric: {0}")]
+    Fabric(#[from] Faults),
+    /// A process ended, or printed an unexpected line.
+    #[error("{name}: {problem}\n{log}")]
+    Process {
+        /// Name of the process.
+        name: String,
+        /// The problem.
+        problem: String,
+        /// End of its log.
+        log: String,
+    },
+    /// A rank failed.
+    #[error(transparent)]
+    Rank(#[from] RankError),
+}
+
+impl QuickstartError {
+    /// Returns a function that makes an error of the system's reason for a failed action.
+    pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}

@@ -1,0 +1,22 @@
+//! `landbridge quickstart`: trains a small network data-parallel across two regions.
+//!
+//! [`runner`] makes the [`deployment`] in a folder of its own, runs it as [`processes`] of this
+//! binary (two gateways, a relay, the ranks), and removes it again. Each [`rank`] does the
+//! [`training`] and then all-reduces. The [`report`] checks both.
+
+mod binomial;
+mod deployment;
+mod error;
+mod messages;
+mod options;
+mod processes;
+mod rank;
+pub(crate) mod report;
+mod runner;
+mod timing;
+pub(crate) mod training;
+
+pub(crate) use error::QuickstartError;
+pub(crate) use options::QuickstartOptions;
+pub(crate) use rank::RankTask;
+pub(crate) use runner::run;

@@ -1,0 +1,396 @@
+//! The report of a quickstart: JSON, a table, and checks that must pass.
+
+use super::binomial::central_interval;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+/// 1e-5, the largest difference from the one-process reference: far above rounding, far below the
+/// effect of a wrong weight. Tested by `unweighted_averages_miss_the_reference`.
+pub(crate) const REFERENCE_MAX_ABS_DIFF: f64 = 1e-5;
+/// 1.03 to 1.15 IP bytes at the relay per byte of payload, in each direction: headers are 4.7 %,
+/// retransmissions and acknowledgements the rest.
+pub(crate) const RELAY_BYTES_PER_PAYLOAD_BYTE: RangeInclusive<f64> = 1.03..=1.15;
+/// 0.0005, the probability on either side that the drops of a correct relay in one direction fail.
+pub(crate) const LOSS_TAIL: f64 = 0.0005;
+
+/// The report. The field names are the keys of its JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct QuickstartReport {
+    /// True if the weights and results of all ranks are bit-identical.
+    pub identical: bool,
+    /// Largest difference of any final weight from the one-process reference.
+    pub reference_max_abs_diff: f64,
+    /// Fraction of the test images classified correctly, 0 to 1.
+    pub accuracy: f64,
+    /// Number of training steps.
+    pub steps: u32,
+    /// Samples of each global batch that each rank computed.
+    pub batch_shares: Vec<u64>,
+    /// Mean loss over the last global batch, in nats. The table shows it, the JSON does not.
+    #[serde(skip)]
+    pub loss: f64,
+    /// The all-reduces after the training.
+    pub allreduce: AllReduce,
+    /// Counters of the relay during the all-reduces.
+    pub relay: RelayCounters,
+    /// The link that the relay emulated.
+    pub link: LinkConditions,
+}
+
+/// The timed all-reduces.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct AllReduce {
+    /// Size of the buffer.
+    pub bytes: u64,
+    /// Number of all-reduces.
+    pub iterations: u32,
+    /// Median of `seconds`.
+    pub seconds_median: f64,
+    /// Time from the last post to the last result, of each iteration.
+    pub seconds: Vec<f64>,
+    /// T*, the lower bound: no algorithm takes less time on this link.
+    pub bound_seconds: f64,
+    /// Efficiency: T* over the median, 0 to 1.
+    pub eta: f64,
+    /// Bits of the buffer over the median.
+    pub goodput_bits_per_second: f64,
+    /// Stream bytes of one all-reduce in one direction, without retransmissions.
+    pub wan_payload_bytes_per_direction: u64,
+    /// Stages of the all-reduce with the median time.
+    pub stage_seconds: StageSeconds,
+}
+
+/// Stages of an all-reduce. They sum to its time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct StageSeconds {
+    /// Time before the first segment.
+    pub local_reduce: f64,
+    /// Time from the first segment to the last.
+    pub wan: f64,
+    /// Time after the last segment.
+    pub deliver: f64,
+}
+
+/// Counters of the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct RelayCounters {
+    /// From east to west.
+    pub east_west: DirectionCounters,
+    /// From west to east.
+    pub west_east: DirectionCounters,
+}
+
+/// Packets that arrived at the relay in one direction, over all iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DirectionCounters {
+    /// Bytes of IP packets, dropped ones included.
+    pub ip_bytes: u64,
+    /// Packets, dropped ones included.
+    pub packets: u64,
+    /// Packets dropped at random.
+    pub drops_loss: u64,
+    /// Packets dropped because the queue was full.
+    pub drops_queue: u64,
+}
+
+/// Conditions of the emulated link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct LinkConditions {
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Rate of IP bytes in each direction.
+    pub rate_bits_per_second: f64,
+    /// Probability that a packet is lost, 0 to 1.
+    pub loss: f64,
+}
+
+/// One check of a report.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Check {
+    /// The claim that must hold.
+    pub claim: String,
+    /// The value found.
+    pub found: String,
+    /// True if the claim holds.
+    pub passed: bool,
+}
+
+/// Returns all checks, in the order of the table.
+///
+/// # Panics
+/// When the link's loss is not between 0 and 1.
+pub(crate) fn checks(report: &QuickstartReport) -> Vec<Check> {
+    let mut checks = vec![identical(report), near_reference(report)];
+    checks.extend(directions(report).map(|(name, counted)| relay_bytes(report, name, counted)));
+    checks.extend(directions(report).map(|(name, counted)| loss_drops(report, name, counted)));
+    checks
+}
+
+/// Renders the report and its checks as a table.
+pub(crate) fn table(report: &QuickstartReport, checks: &[Check]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(["", "", "check"]);
+    training_rows(&mut table, report);
+    all_reduce_rows(&mut table, report);
+    relay_rows(&mut table, report);
+    for check in checks {
+        let verdict = if check.passed { "pass" } else { "FAIL" };
+        table.add_row([check.claim.as_str(), &check.found, verdict]);
+    }
+    let numbers = table.column_mut(1).expect("three columns");
+    numbers.set_cell_alignment(CellAlignment::Right);
+    table.to_string()
+}
+
+fn identical(report: &QuickstartReport) -> Check {
+    let found = if report.identical { "identical" } else { "different" };
+    Check {
+        claim: "final weights bit-identical on all ranks".to_owned(),
+        found: found.to_owned(),
+        passed: report.identical,
+    }
+}
+
+fn near_reference(report: &QuickstartReport) -> Check {
+    Check {
+        claim: format!("within {REFERENCE_MAX_ABS_DIFF:e} of the one-process reference"),
+        found: format!("{:.1e}", report.reference_max_abs_diff),
+        // Not `>`: a NaN must fail.
+        passed: report.reference_max_abs_diff <= REFERENCE_MAX_ABS_DIFF,
+    }
+}
+
+fn relay_bytes(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+    let all_reduce = &report.allreduce;
+    let iterations = f64::from(all_reduce.iterations);
+    let payload = all_reduce.wan_payload_bytes_per_direction as f64 * iterations;
+    let ratio = counted.ip_bytes as f64 / payload;
+    let (low, high) = (RELAY_BYTES_PER_PAYLOAD_BYTE.start(), RELAY_BYTES_PER_PAYLOAD_BYTE.end());
+    Check {
+        claim: format!("relay bytes over payload {name}, {low} to {high}"),
+        found: format!("{ratio:.3}"),
+        passed: RELAY_BYTES_PER_PAYLOAD_BYTE.contains(&ratio),
+    }
+}
+
+/// Checks the random drops. The relay draws once for each packet, before its queue, so the drops
+/// are binomially distributed.
+fn loss_drops(report: &QuickstartReport, name: &str, counted: &DirectionCounters) -> Check {
+    let fair = central_interval(counted.packets, report.link.loss, LOSS_TAIL);
+    Check {
+        claim: format!("random drops {name}, {} to {}", fair.start(), fair.end()),
+        found: counted.drops_loss.to_string(),
+        passed: fair.contains(&counted.drops_loss),
+    }
+}
+
+fn directions(
+    report: &QuickstartReport,
+) -> impl Iterator<Item = (&'static str, &DirectionCounters)> {
+    let RelayCounters { east_west, west_east } = &report.relay;
+    [("east to west", east_west), ("west to east", west_east)].into_iter()
+}
+
+fn training_rows(table: &mut Table, report: &QuickstartReport) {
+    let shares: Vec<String> = report.batch_shares.iter().map(u64::to_string).collect();
+    table.add_row(["training steps", &report.steps.to_string()]);
+    table.add_row(["samples of each batch, by rank", &shares.join(", ")]);
+    table.add_row(["loss, last batch", &format!("{:.4}", report.loss)]);
+    table.add_row(["test accuracy", &format!("{:.1} %", report.accuracy * 100.0)]);
+}
+
+fn all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
+    let all_reduce = &report.allreduce;
+    let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
+    let link = format!(
+        "RTT {rtt_ms} ms, {} Mbit/s, loss {:.3} %",
+        rate_bits_per_second / 1e6,
+        loss * 100.0
+    );
+    let times = format!("{} all-reduces of", all_reduce.iterations);
+    let median = all_reduce.seconds_median;
+    table.add_row(["link", &link]);
+    table.add_row([times.as_str(), &mebibytes(all_reduce.bytes)]);
+    table.add_row(["median time", &format!("{median:.3} s")]);
+    table.add_row(["lower bound T*", &format!("{:.3} s", all_reduce.bound_seconds)]);
+    table.add_row(["efficiency (eta)", &format!("{:.3}", all_reduce.eta)]);
+    let goodput = all_reduce.goodput_bits_per_second / 1e6;
+    table.add_row(["goodput", &format!("{goodput:.1} Mbit/s")]);
+    let StageSeconds { local_reduce, wan, deliver } = all_reduce.stage_seconds;
+    for (stage, seconds) in [("local reduce", local_reduce), ("WAN", wan), ("deliver", deliver)] {
+        let share = seconds / median * 100.0;
+        let found = format!("{seconds:.3} s ({share:.1} %)");
+        table.add_row([&format!("time in {stage}"), &found]);
+    }
+    let payload = mebibytes(all_reduce.wan_payload_bytes_per_direction);
+    table.add_row(["WAN payload per direction", &payload]);
+}
+
+fn relay_rows(table: &mut Table, report: &QuickstartReport) {
+    for (name, counted) in directions(report) {
+        let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
+        let found = format!(
+            "{} in {packets} packets\n{drops_loss} lost at random, {drops_queue} in a full queue",
+            mebibytes(ip_bytes)
+        );
+        table.add_row([&format!("relay {name}"), &found]);
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.3} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64 << 20;
+
+    fn good() -> QuickstartReport {
+        let counted = DirectionCounters {
+            ip_bytes: BYTES * 5 * 107 / 100,
+            packets: 240_000,
+            drops_loss: 245,
+            drops_queue: 0,
+        };
+        QuickstartReport {
+            identical: true,
+            reference_max_abs_diff: 4e-7,
+            accuracy: 0.967,
+            steps: 80,
+            batch_shares: vec![22, 21, 11, 43],
+            loss: 0.05,
+            allreduce: AllReduce {
+                bytes: BYTES,
+                iterations: 5,
+                seconds_median: 1.2,
+                seconds: vec![1.2, 1.1, 1.3, 1.2, 1.25],
+                bound_seconds: 1.16,
+                eta: 0.967,
+                goodput_bits_per_second: 447.4e6,
+                wan_payload_bytes_per_direction: BYTES,
+                stage_seconds: StageSeconds { local_reduce: 0.01, wan: 1.18, deliver: 0.01 },
+            },
+            relay: RelayCounters { east_west: counted, west_east: counted },
+            link: LinkConditions { rtt_ms: 80.0, rate_bits_per_second: 5e8, loss: 0.001 },
+        }
+    }
+
+    /// Returns the claims that fail after `change`.
+    fn failed(change: impl FnOnce(&mut QuickstartReport)) -> Vec<String> {
+        let mut report = good();
+        change(&mut report);
+        let failed = checks(&report).into_iter().filter(|check| !check.passed);
+        failed.map(|check| check.claim).collect()
+    }
+
+    fn only_failure(claim: &str, change: impl FnOnce(&mut QuickstartReport)) {
+        let failed = failed(change);
+        assert!(matches!(&failed[..], [one] if one.starts_with(claim)), "{claim}: {failed:?}");
+    }
+
+    #[test]
+    fn a_good_report_passes_all_six_checks() {
+        assert_eq!(checks(&good()).len(), 6);
+        assert_eq!(failed(|_| ()), [""; 0]);
+    }
+
+    #[test]
+    fn each_fault_fails_its_own_check() {
+        only_failure("final weights", |r| r.identical = false);
+        only_failure("within 1e-5", |r| r.reference_max_abs_diff = 1.01e-5);
+        only_failure("within 1e-5", |r| r.reference_max_abs_diff = f64::NAN);
+        let bytes = "relay bytes over payload";
+        only_failure(bytes, |r| r.relay.east_west.ip_bytes = BYTES * 5 * 102 / 100);
+        only_failure(bytes, |r| r.relay.west_east.ip_bytes = BYTES * 5 * 116 / 100);
+        // Expected 240, standard deviation 15.5.
+        only_failure("random drops east to west", |r| r.relay.east_west.drops_loss = 185);
+        only_failure("random drops west to east", |r| r.relay.west_east.drops_loss = 300);
+    }
+
+    #[test]
+    fn the_payload_of_all_iterations_counts() {
+        assert_eq!(failed(|r| r.allreduce.iterations = 1).len(), 2);
+        assert_eq!(failed(|r| r.allreduce.iterations = 0).len(), 2);
+        assert_eq!(failed(|r| r.allreduce.wan_payload_bytes_per_direction = 0).len(), 2);
+    }
+
+    #[test]
+    fn the_edges_of_the_intervals_pass() {
+        let edges = |r: &mut QuickstartReport| {
+            r.reference_max_abs_diff = 1e-5;
+            r.relay.east_west.ip_bytes = (BYTES * 5 * 103).div_ceil(100);
+            r.relay.west_east.ip_bytes = BYTES * 5 * 115 / 100;
+            r.relay.east_west.drops_loss = 192;
+            r.relay.west_east.drops_loss = 292;
+        };
+        assert_eq!(failed(edges), [""; 0]);
+    }
+
+    #[test]
+    fn a_lossless_link_must_not_drop_at_random() {
+        let lossless = |drops| {
+            failed(move |r| {
+                r.link.loss = 0.0;
+                r.relay.east_west.drops_loss = drops;
+                r.relay.west_east.drops_loss = 0;
+            })
+        };
+        assert_eq!(lossless(0), [""; 0]);
+        assert_eq!(lossless(1).len(), 1);
+    }
+
+    #[test]
+    fn the_json_has_the_agreed_keys() {
+        let counters = serde_json::json!({
+            "ip_bytes": 359_032_422_u64, "packets": 240_000, "drops_loss": 245, "drops_queue": 0,
+        });
+        let want = serde_json::json!({
+            "identical": true, "reference_max_abs_diff": 4e-7, "accuracy": 0.967, "steps": 80,
+            "batch_shares": [22, 21, 11, 43],
+            "allreduce": {
+                "bytes": BYTES, "iterations": 5, "seconds_median": 1.2,
+                "seconds": [1.2, 1.1, 1.3, 1.2, 1.25], "bound_seconds": 1.16, "eta": 0.967,
+                "goodput_bits_per_second": 447.4e6, "wan_payload_bytes_per_direction": BYTES,
+                "stage_seconds": {"local_reduce": 0.01, "wan": 1.18, "deliver": 0.01},
+            },
+            "relay": {"east_west": counters, "west_east": counters},
+            "link": {"rtt_ms": 80.0, "rate_bits_per_second": 5e8, "loss": 0.001},
+        });
+        assert_eq!(serde_json::to_value(good()).unwrap(), want);
+    }
+
+    #[test]
+    fn the_table_shows_every_value_and_marks_failures() {
+        let mut report = good();
+        let text = table(&report, &checks(&report));
+        println!("{text}");
+        for shown in [
+            "0.0500",
+            "96.7 %",
+            "22, 21, 11, 43",
+            "identical",
+            "4.0e-7",
+            "1.200 s",
+            "1.160 s",
+            "0.967",
+            "447.4 Mbit/s",
+            "1.180 s (98.3 %)",
+            "64.000 MiB",
+            "342.400 MiB",
+            "240000",
+            "245 lost at random, 0 in a full queue",
+            "RTT 80 ms, 500 Mbit/s, loss 0.100 %",
+            "1.070",
+        ] {
+            assert!(text.contains(shown), "{shown} in\n{text}");
+        }
+        assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
+        report.identical = false;
+        let text = table(&report, &checks(&report));
+        assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
+    }
+}

@@ -1,0 +1,136 @@
+//! The UCI handwritten digits, and the order in which the training draws them.
+
+use super::rng::Rng;
+use flate2::read::GzDecoder;
+use std::io::Read;
+
+/// Pixels of one image, 8 by 8.
+pub const PIXELS: usize = 64;
+/// Digits to distinguish.
+pub const CLASSES: usize = 10;
+/// Images to train on.
+pub const TRAIN_IMAGES: usize = 1_437;
+/// Images for the test of accuracy.
+pub const TEST_IMAGES: usize = 360;
+
+const PACKED: &[u8] = include_bytes!("../../../data/digits.csv.gz");
+const BRIGHTEST: u8 = 16;
+const SPLIT_SEED: u64 = 1998;
+
+/// One image and its label.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Brightness from 0 to 1, row by row.
+    pub pixels: [f32; PIXELS],
+    /// The digit, 0 to 9.
+    pub label: u8,
+}
+
+/// All images, shuffled and split in the same way on every machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Digits {
+    /// [`TRAIN_IMAGES`] images for the training.
+    pub train: Vec<Sample>,
+    /// [`TEST_IMAGES`] other images for the test.
+    pub test: Vec<Sample>,
+}
+
+impl Digits {
+    /// Unpacks the images, which are part of this program.
+    ///
+    /// # Panics
+    /// When the program was built with a damaged file.
+    pub fn load() -> Self {
+        let mut csv = String::new();
+        GzDecoder::new(PACKED).read_to_string(&mut csv).expect("digits.csv.gz is whole");
+        let mut train: Vec<Sample> = csv.lines().map(parse_line).collect();
+        assert_eq!(train.len(), TRAIN_IMAGES + TEST_IMAGES, "images");
+        Rng::new(SPLIT_SEED).shuffle(&mut train);
+        let test = train.split_off(TRAIN_IMAGES);
+        Self { train, test }
+    }
+}
+
+/// Draws global batches of `N` training images without end. Each epoch draws every image once, in an
+/// order of its own. A batch may span two epochs.
+pub struct Batches<const N: usize> {
+    rng: Rng,
+    remaining: Vec<usize>,
+}
+
+impl<const N: usize> Batches<N> {
+    /// Starts the sequence of batches that belongs to `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed), remaining: Vec::new() }
+    }
+
+    /// Returns the next batch as indices into [`Digits::train`].
+    pub fn draw(&mut self) -> [usize; N] {
+        std::array::from_fn(|_| {
+            if self.remaining.is_empty() {
+                self.remaining.extend(0..TRAIN_IMAGES);
+                self.rng.shuffle(&mut self.remaining);
+            }
+            self.remaining.pop().expect("just filled")
+        })
+    }
+}
+
+fn parse_line(line: &str) -> Sample {
+    let mut fields = line.split(',').map(|f| f.parse::<u8>().expect("a number"));
+    let mut field = || fields.next().expect("64 pixels and a label");
+    let pixels = std::array::from_fn(|_| {
+        let pixel = field();
+        assert!(pixel <= BRIGHTEST, "pixel {pixel}");
+        f32::from(pixel) / f32::from(BRIGHTEST)
+    });
+    let label = field();
+    assert!(usize::from(label) < CLASSES, "label {label}");
+    Sample { pixels, label }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_parts_hold_every_digit() {
+        let digits = Digits::load();
+        assert_eq!((digits.train.len(), digits.test.len()), (1437, 360));
+        for part in [&digits.train, &digits.test] {
+            for label in 0..10 {
+                let count = part.iter().filter(|s| s.label == label).count();
+                let share = count as f64 / part.len() as f64;
+                assert!((0.06..0.14).contains(&share), "{label}: {share}");
+            }
+        }
+        // Column sums of the file: 561,718 in all, counted with awk.
+        let all = digits.train.iter().chain(&digits.test);
+        let sum: f32 = all.flat_map(|s| s.pixels).map(|p| p * 16.0).sum();
+        assert_eq!(sum, 561_718.0);
+    }
+
+    #[test]
+    fn the_split_is_deterministic() {
+        assert_eq!(Digits::load(), Digits::load());
+    }
+
+    #[test]
+    fn every_epoch_draws_every_image_once_in_new_order() {
+        let mut batches = Batches::<479>::new(5);
+        let mut epoch = || -> Vec<usize> { (0..3).flat_map(|_| batches.draw()).collect() };
+        let (mut first, mut second) = (epoch(), epoch());
+        assert_ne!(first, second);
+        for order in [&mut first, &mut second] {
+            order.sort_unstable();
+            assert!(order.iter().copied().eq(0..TRAIN_IMAGES));
+        }
+    }
+
+    #[test]
+    fn the_order_follows_the_seed() {
+        let batch = |seed| Batches::<97>::new(seed).draw();
+        assert_eq!(batch(1), batch(1));
+        assert_ne!(batch(1), batch(2));
+    }
+}

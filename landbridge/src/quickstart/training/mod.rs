@@ -1,0 +1,11 @@
+//! The training that a quickstart runs, apart from any network.
+//!
+//! [`digits`] are the samples, [`mlp`] is the network, [`data_parallel`] is the training as one
+//! rank sees it, and [`reference`](mod@reference) is the same training in one process.
+
+pub(crate) mod data_parallel;
+pub(super) mod digits;
+mod matmul;
+pub(super) mod mlp;
+pub(super) mod reference;
+mod rng;

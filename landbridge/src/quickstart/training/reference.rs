@@ -1,0 +1,40 @@
+//! The same training in one process, for comparison: each step uses the whole global batch, with
+//! parameters and momentum in f64 and without any exchange.
+
+use super::data_parallel::{
+    GLOBAL_BATCH, LEARNING_RATE, MOMENTUM, ORDER_SEED, PARAMETER_SEED, Trained,
+};
+use super::digits::{Batches, Digits};
+use super::mlp::{self, PARAMETERS};
+use std::num::NonZeroU32;
+
+/// Trains for `steps` steps.
+pub fn train(digits: &Digits, steps: NonZeroU32) -> Trained {
+    let mut parameters = mlp::initial_parameters(PARAMETER_SEED);
+    let mut exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
+    let mut velocity = vec![0.0_f64; PARAMETERS];
+    let mut gradient = vec![0.0; PARAMETERS];
+    let mut batches = Batches::<GLOBAL_BATCH>::new(ORDER_SEED);
+    let mut loss = 0.0;
+    for _ in 0..steps.get() {
+        let batch = batches.draw().map(|index| &digits.train[index]);
+        loss = mlp::gradient(&parameters, &batch, &mut gradient);
+        for index in 0..PARAMETERS {
+            velocity[index] = f64::from(MOMENTUM) * velocity[index] + f64::from(gradient[index]);
+            exact[index] -= f64::from(LEARNING_RATE) * velocity[index];
+            parameters[index] = exact[index] as f32;
+        }
+    }
+    Trained { parameters, loss }
+}
+
+/// Returns the largest difference between two parameter vectors, or NaN if any element is NaN.
+///
+/// # Panics
+/// Unless the vectors are equally long.
+pub fn max_abs_difference(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len(), "parameters");
+    let differences = a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
+    // `f64::max` would skip a NaN.
+    differences.fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
+}

@@ -1,0 +1,367 @@
+//! The commands as a shell sees them: exit codes, streams, JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn landbridge(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(arguments).output().expect("the binary runs")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("not killed by a signal")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn configs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")
+}
+
+fn toml_files(directory: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.ends_with("labs") {
+            // Of wan-sim, whose tests read them.
+            continue;
+        }
+        if path.is_dir() {
+            toml_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_example_config_is_good() {
+    let mut arguments = vec!["check".to_owned(), "--json".to_owned()];
+    toml_files(&configs(), &mut arguments);
+    assert!(arguments.len() >= 5, "{arguments:?}");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = landbridge(&arguments);
+    assert_eq!((code(&output), &json(&output)["ok"]), (0, &true.into()), "{:?}", json(&output));
+}
+
+#[test]
+fn wrong_command_lines_exit_with_64_and_help_with_0() {
+    for wrong in [&["fly"][..], &[], &["check"], &["certs", "--days", "0"], &["status", "--jsn"]] {
+        let output = landbridge(wrong);
+        assert_eq!(code(&output), 64, "{wrong:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
+    }
+    for command in ["certs", "check", "doctor", "plan", "status"] {
+        let output = landbridge(&[command, "--help"]);
+        assert_eq!(code(&output), 0, "{command}");
+        let help = String::from_utf8(output.stdout).expect("text");
+        assert!(help.contains(&format!("Example: landbridge {command}")), "{help}");
+    }
+}
+
+#[test]
+fn wan_sim_errors_exit_with_the_same_codes() {
+    let relay = ["wan-sim", "relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--netem"];
+    for netem in ["loss 101%", "delay 1ms\u{7}", "delay 40ms\nloss 1%x"] {
+        let output = landbridge(&[&relay[..], &[netem]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), said.trim_end().lines().count()), (64, 1), "{said}");
+        assert!(!said.trim_end().contains(char::is_control), "{said:?}");
+    }
+    let lab = configs().join("labs/three-sites.toml").display().to_string();
+    let nowhere = landbridge(&["wan-sim", "tc", &lab, "--site", "nowhere", "--apply"]);
+    assert_eq!(code(&nowhere), 64);
+    let applied = landbridge(&["wan-sim", "tc", &lab, "--site", "oslo", "--apply"]);
+    // Elsewhere it is the device that is missing.
+    if String::from_utf8_lossy(&applied.stderr).contains("this kernel or user cannot") {
+        assert_eq!(code(&applied), 77);
+    } else {
+        assert_eq!(code(&applied), 1);
+    }
+}
+
+#[test]
+fn a_quickstart_over_an_impossible_link_exits_with_64() {
+    for wrong in [["--loss", "60%"], ["--rtt", "2min"]] {
+        let output = landbridge(&["quickstart", wrong[0], wrong[1]]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+        assert!(stderr.contains(wrong[0]) && output.stdout.is_empty(), "{stderr}");
+        // What was made of the options is gone.
+        assert!(!stderr.contains("fabric.toml"), "{stderr}");
+    }
+}
+
+#[test]
+fn an_impossible_link_is_reported_with_its_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("mine.toml").display().to_string();
+    let example = std::fs::read_to_string(configs().join("three-regions/fabric.toml"));
+    let example = example.expect("an example");
+    let rtt = example.lines().find(|line| line.starts_with("rtt")).expect("a link");
+    std::fs::write(&path, example.replacen(rtt, "rtt = \"2 min\"", 1)).expect("written");
+    for more in [&[][..], &["--simulate"], &["--json"]] {
+        let output = landbridge(&[&["plan", "--fabric", &path][..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+        assert!(stderr.starts_with(&path) && stderr.contains("2 min"), "{stderr}");
+    }
+}
+
+#[test]
+fn an_average_of_integers_is_refused_before_files_are_read() {
+    let nowhere = ["--config", "nowhere.toml", "--rank", "0"];
+    let average = ["--op", "avg", "--dtype", "i32"];
+    let output = landbridge(&[&["bench", "all-reduce"][..], &nowhere, &average].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), 64, "{stderr}");
+    assert!(stderr.contains("--op avg") && stderr.contains("--dtype i32"), "{stderr}");
+}
+
+#[test]
+fn an_unknown_log_level_exits_with_64_and_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+    command.args(["run", "--config", "nowhere.toml"]).env("LANDBRIDGE_LOG", "debgu");
+    let output = command.output().expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+    assert!(stderr.contains("LANDBRIDGE_LOG=\"debgu\""), "{stderr}");
+}
+
+#[test]
+fn check_reports_faults_of_all_files_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let example = |name: &str| {
+        std::fs::read_to_string(configs().join("two-region").join(name)).expect("an example")
+    };
+    let fabric = example("fabric.toml").replacen("500 Mbit/s", "500 mbit", 1);
+    std::fs::write(file("fabric.toml"), fabric).expect("a temporary file");
+    let east = example("east.toml").replace("1 GiB", "1 gig");
+    std::fs::write(file("east.toml"), east).expect("a temporary file");
+    let files = [file("fabric.toml"), file("east.toml"), file("none.toml")];
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2], "--json"]);
+    assert_eq!(code(&output), 64);
+    let report = json(&output);
+    let faults = report["faults"].as_array().expect("a list");
+    let keys: Vec<_> = faults.iter().map(|fault| fault["key"].as_str().expect("text")).collect();
+    assert_eq!(keys, ["gateway.east-0.memory", "region.east.gateway.east-0.egress", ""]);
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2]]);
+    assert_eq!(code(&output), 64);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
+}
+
+/// Lanes alone may take 32 MiB.
+#[test]
+fn too_little_memory_is_warned_of() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let copy = |name: &str, with: &str| {
+        let text = std::fs::read_to_string(configs().join("two-region").join(name));
+        let text = text.expect("an example").replacen("1 GiB", with, 1);
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).expect("a temporary file");
+        file.display().to_string()
+    };
+    copy("fabric.toml", "");
+    for (memory, warned) in [("40 MiB", true), ("1 GiB", false)] {
+        let output = landbridge(&["check", &copy("east.toml", memory), "--json"]);
+        assert_eq!(code(&output), 0);
+        let said = json(&output)["files"][0]["summary"].to_string();
+        assert_eq!(said.contains("`memory` of 40 MiB is too small"), warned, "{said}");
+    }
+}
+
+/// No gateway would start with it.
+#[test]
+fn a_fabric_without_a_plan_is_a_fault() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("fabric.toml").display().to_string();
+    let mut fabric = "name = \"large\"\nmtu = 1500\n".to_owned();
+    for region in 0..257 {
+        let (host, port) = (region % 250 + 1, 7000 + 20 * (region / 250));
+        fabric += &format!(
+            "[region.r{region:03}]\nranks = 1\n[region.r{region:03}.gateway.g{region:03}]\n\
+             wan = \"192.0.2.{host}:{port}\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n"
+        );
+    }
+    for region in 0..256 {
+        let next = region + 1;
+        fabric +=
+            &format!("[link.r{region:03}-r{next:03}]\nrate = \"1 Gbit/s\"\nrtt = \"10 ms\"\n");
+    }
+    std::fs::write(&file, fabric).expect("a temporary file");
+    for command in [
+        &["check", &file][..],
+        &["check", "--json", &file],
+        &["plan", "--fabric", &file, "--size", "1MiB"],
+    ] {
+        let output = landbridge(command);
+        let said = [output.stdout.clone(), output.stderr.clone()].concat();
+        let said = String::from_utf8(said).expect("text");
+        assert_eq!(code(&output), 64, "{command:?}: {said}");
+        assert!(said.contains("257 regions, 256 at most"), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn certs_keeps_existing_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("keys").display().to_string();
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let run = || landbridge(&["certs", "--fabric", &fabric, "--out", &out, "--json"]);
+    let first = run();
+    assert_eq!(code(&first), 0);
+    assert_eq!(json(&first)["made"].as_array().map(Vec::len), Some(7));
+    let second = run();
+    assert_eq!(json(&second)["made"].as_array().map(Vec::len), Some(0));
+    assert_eq!(json(&second)["kept"].as_array().map(Vec::len), Some(7));
+}
+
+#[test]
+fn status_without_a_running_gateway_exits_with_69() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml");
+    // A port that was just free: nothing answers there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = free.local_addr().expect("bound").to_string();
+    drop(free);
+    let text = std::fs::read_to_string(&east).expect("copied");
+    std::fs::write(&east, text.replace("127.0.0.1:9400", &address)).expect("ours");
+    let east = east.display().to_string();
+    let output = landbridge(&["status", "--config", &east]);
+    assert_eq!(code(&output), 69);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(stderr.contains("is the gateway running?"), "{stderr}");
+    let output = landbridge(&["status", "--config", &east, "--gateway", "west-0"]);
+    assert_eq!(code(&output), 64);
+}
+
+#[test]
+fn a_doctor_without_certificates_fails_with_advice() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["fabric.toml", "east.toml"] {
+        std::fs::copy(configs().join("two-region").join(name), directory.path().join(name))
+            .expect("copied");
+    }
+    let east = directory.path().join("east.toml").display().to_string();
+    let output = landbridge(&["doctor", "--config", &east, "--json"]);
+    assert_eq!(code(&output), 1);
+    assert_eq!(json(&output)["ok"], false);
+    let output = landbridge(&["doctor", "--config", &east]);
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert!(stdout.contains("What to do:") && stdout.contains("landbridge certs"), "{stdout}");
+}
+
+#[test]
+fn a_plan_has_a_reason_loads_and_a_picture() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let svg = directory.path().join("plan.svg").display().to_string();
+    for (name, algorithm) in
+        [("two-region", "swap"), ("three-regions", "direct"), ("five-regions", "relay")]
+    {
+        let fabric = configs().join(name).join("fabric.toml").display().to_string();
+        let arguments = ["plan", "--fabric", &fabric, "--size", "1GiB", "--svg", &svg];
+        let output = landbridge(&[&arguments[..], &["--json"]].concat());
+        assert_eq!(code(&output), 0, "{name}");
+        let plan = json(&output);
+        assert_eq!(plan["algorithm"], algorithm);
+        assert!(plan["reason"].as_str().is_some_and(|reason| reason.len() > 20));
+        let (predicted, bound) = (&plan["predicted_seconds"], &plan["bound_seconds"]);
+        let eta = bound.as_f64().expect("a number") / predicted.as_f64().expect("a number");
+        assert!((0.97..=1.0).contains(&eta), "{name}: {eta}");
+        let shares = plan["shares"].as_object().expect("by gateway");
+        let sum: f64 = shares.values().filter_map(serde_json::Value::as_f64).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{shares:?}");
+        let links = plan["link_bytes"].as_array().expect("a list");
+        assert!(links.iter().any(|link| link["bytes"].as_u64() > Some(1 << 26)));
+        let picture = std::fs::read_to_string(&svg).expect("written");
+        assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
+        assert_eq!(picture.matches("<title>").count(), links.len());
+        let text = landbridge(&arguments);
+        let text = String::from_utf8(text.stdout).expect("text");
+        assert!(text.contains(plan["reason"].as_str().expect("text")), "{text}");
+    }
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    for wrong in [
+        &["plan"][..],
+        &["plan", "batch", "--fabric", &fabric, "--global-batch", "8", "--max-per-rank", "4,4,4"],
+        &["plan", "--fabric", &fabric, "--size", "3 B"],
+        &["plan", "--fabric", &fabric, "--root", "east-0"],
+        &["plan", "--fabric", &fabric, "--op", "reduce", "--root", "north-0"],
+    ] {
+        assert_eq!(code(&landbridge(wrong)), 64, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_batch_is_split_by_speed() {
+    let fabric = configs().join("three-regions/fabric.toml").display().to_string();
+    let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "1000", "--json"];
+    let split = json(&landbridge(&batch));
+    let shares = split["shares"].as_array().expect("a list");
+    let samples = |share: &serde_json::Value| share["samples"].as_u64().expect("a number");
+    assert_eq!(shares.iter().map(samples).sum::<u64>(), 1000);
+    assert!(split["makespan_over_ideal"].as_f64().expect("a number") < 1.02);
+    assert!(split["makespan_over_even"].as_f64().expect("a number") < 0.6);
+}
+
+/// What a simulation of this fabric says of a buffer.
+fn simulated(fabric: &str, more: &[&str]) -> serde_json::Value {
+    let fabric = configs().join(fabric).display().to_string();
+    let arguments = ["plan", "--fabric", &fabric, "--size", "16MiB", "--simulate", "--json"];
+    let output = landbridge(&[&arguments[..], more].concat());
+    assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    json(&output)
+}
+
+#[test]
+fn a_simulated_plan_depends_on_its_seed_alone() {
+    for operation in ["all-reduce", "reduce", "broadcast"] {
+        let plan = simulated("three-regions/fabric.toml", &["--op", operation]);
+        let (bound, seconds) = (&plan["bound_seconds"], &plan["simulated"]["seconds"]);
+        assert!(seconds.as_f64() >= bound.as_f64() && bound.is_f64(), "{plan}");
+        for link in plan["simulated"]["links"].as_array().expect("a list") {
+            let bytes = |key: &str| link[key].as_f64().expect("a number");
+            assert_eq!(link["payload_bytes"], link["planned_payload_bytes"], "{operation}: {link}");
+            let planned = bytes("planned_ip_bytes");
+            let off = (bytes("ip_bytes") - planned).abs();
+            assert!(planned == 0.0 || off <= 0.02 * planned, "{operation}: {link}");
+        }
+    }
+    let lossy = "two-region/fabric.toml";
+    let [one, again, other] = ["1", "1", "2"].map(|seed| simulated(lossy, &["--seed", seed]));
+    assert_eq!(one, again);
+    assert_ne!(one["simulated"]["links"], other["simulated"]["links"]);
+}
+
+#[test]
+fn plan_efficiency_finds_97_percent_over_500_km() {
+    let words = ["plan", "efficiency", "--model", "llama3-70b", "--json"];
+    let found = landbridge(&[&words[..], &["--distances", "500", "--convergence", "32"]].concat());
+    let found = json(&found);
+    let efficiency = found["cells"][0]["efficiency"].as_f64().expect("a number");
+    assert!((0.97..1.0).contains(&efficiency), "{found}");
+    assert_eq!(found["largest"][0]["convergence"], 32);
+    let text = landbridge(&[&words[..4], &["--distances", "500", "--convergence", "32"]].concat());
+    let text = String::from_utf8(text.stdout).expect("text");
+    assert!(text.contains("S/BDP") && text.contains(&format!("{efficiency:.4}")), "{text}");
+}
+
+#[test]
+fn traffic_refuses_tensor_parallelism() {
+    let counted = json(&landbridge(&["plan", "traffic", "--json"]));
+    let axes = counted["axes"].as_array().expect("a list");
+    let crossing: Vec<_> = axes.iter().map(|axis| (&axis["axis"], &axis["may_cross"])).collect();
+    let (data, pipeline, tensor) = ("data".into(), "pipeline".into(), "tensor".into());
+    let (yes, no) = (true.into(), false.into());
+    assert_eq!(crossing, [(&data, &yes), (&pipeline, &yes), (&tensor, &no)]);
+}

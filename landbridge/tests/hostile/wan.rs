@@ -1,0 +1,104 @@
+//! Strangers on the long haul: without a certificate of the CA, or with one and nothing to say.
+
+use super::{Deployment, LAYOUT, PATIENCE, Team, beside};
+use gateway::wan::connect::tls::Credentials;
+use quinn::{ClientConfig, Connection, Endpoint};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Another address than the peers have.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const LANES: u16 = 4;
+
+fn stranger(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
+    let credentials = Credentials::load(&certificate, &key, &ca).expect("keys");
+    let mut endpoint = Endpoint::client((ELSEWHERE, 0).into()).expect("a socket");
+    let crypto = credentials.client().expect("TLS");
+    endpoint.set_default_client_config(ClientConfig::new(crypto));
+    endpoint
+}
+
+async fn dial(endpoint: &Endpoint, west: SocketAddr, lane: u16) -> Option<Connection> {
+    let at = SocketAddr::new(west.ip(), west.port() + lane);
+    endpoint.connect(at, "west-0.two.landbridge").expect("valid").await.ok()
+}
+
+#[test]
+fn unauthenticated_and_silent_peers_keep_no_peer_out() {
+    beside("strangers on the long haul", async |deployment| {
+        if !deployment.path("strange").exists() {
+            deployment.certs("strange", &["train"]);
+        }
+        let keys = |folder: &str, file: &str| deployment.path(folder).join(file);
+        let ca = keys("keys", "ca.pem");
+        let outsider =
+            stranger(keys("strange", "east-0.pem"), keys("strange", "east-0.key"), ca.clone());
+        let insider = stranger(keys("keys", "east-0.pem"), keys("keys", "east-0.key"), ca);
+        let noise = UdpSocket::bind((ELSEWHERE, 0)).expect("a socket");
+        for number in 0..10_000u32 {
+            let bytes = [[0xc0, 0, 0, 0, 1].as_slice(), &number.to_be_bytes().repeat(300)].concat();
+            let _ = noise.send_to(&bytes, deployment.west);
+        }
+        for number in 0..300 {
+            if let Some(connection) = dial(&outsider, deployment.west, number % LANES).await {
+                connection.closed().await;
+            }
+        }
+        let mut mute = Vec::new();
+        for number in 0..100 * LANES {
+            mute.extend(dial(&insider, deployment.west, number % LANES).await);
+        }
+        let kept = || mute.iter().filter(|mute| mute.close_reason().is_none()).count();
+        // Those that gave way hear of it a moment later.
+        for _ in 0..100 {
+            if kept() <= 64 * usize::from(LANES) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let kept = kept();
+        println!("{} certificates of the CA said no hello, {kept} of them are kept", mute.len());
+        assert!(kept <= 64 * usize::from(LANES), "{kept}");
+        let log = deployment.gateways[1].log.text();
+        let lines = log.lines().filter(|line| line.contains("refused")).count();
+        assert!(lines < 50, "{lines} lines about strangers");
+        (mute, insider, outsider)
+    });
+}
+
+#[test]
+fn a_restarted_peer_is_admitted_during_a_connection_flood() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    deployment.run_gateways();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &LAYOUT, "train").await;
+        team.sum(&[1, 2, 3], 1000).await.expect("a sum");
+        drop(team);
+        let keys = |file: &str| deployment.path("keys").join(file);
+        let insider = stranger(keys("east-0.pem"), keys("east-0.key"), keys("ca.pem"));
+        let mut east = deployment.gateways.remove(0);
+        east.process.kill().expect("killed");
+        east.process.wait().expect("ended");
+        let mut mute = Vec::new();
+        for number in 0..100 * LANES {
+            mute.extend(dial(&insider, deployment.west, number % LANES).await);
+        }
+        let west = deployment.west;
+        let crowd = tokio::spawn(async move {
+            for number in 0.. {
+                mute.extend(dial(&insider, west, number % LANES).await);
+                mute.retain(|connection| connection.close_reason().is_none());
+            }
+        });
+        deployment.run_gateway("east");
+        let met = async {
+            let team = Team::attach(&deployment, &LAYOUT, "train").await;
+            team.sum(&[1, 2, 3], 1000).await.expect("a sum");
+        };
+        tokio::time::timeout(PATIENCE, met).await.expect("no hang");
+        assert!(!crowd.is_finished(), "strangers still come");
+        crowd.abort();
+    });
+}

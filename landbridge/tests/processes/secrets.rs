@@ -1,0 +1,174 @@
+//! What somebody sees who reads the gateways' logs, or their packets between the regions.
+
+use super::deployment::{Deployment, Layout, Team, free_port};
+use gateway::client::{Attach, AttachError, Client, Way};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::post::FailureCode;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+
+/// What went over the wire, packet after packet.
+type Capture = Arc<Mutex<Vec<u8>>>;
+
+/// Stands between the regions on one lane, and keeps a copy of everything.
+fn tap(at: u16, west: SocketAddr, capture: Capture) {
+    let outside = UdpSocket::bind((Ipv4Addr::LOCALHOST, at)).expect("the tap's port");
+    std::thread::spawn(move || {
+        let mut sides = BTreeMap::new();
+        let mut packet = [0; 65_536];
+        loop {
+            let (bytes, from) = outside.recv_from(&mut packet).expect("open");
+            capture.lock().expect("no panic inside").extend_from_slice(&packet[..bytes]);
+            let inside = sides.entry(from).or_insert_with(|| {
+                let inside = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+                inside.connect(west).expect("west");
+                answers(&inside, &outside, from, &capture);
+                inside
+            });
+            // West may not be there yet.
+            let _ = inside.send(&packet[..bytes]);
+        }
+    });
+}
+
+fn answers(inside: &UdpSocket, outside: &UdpSocket, to: SocketAddr, capture: &Capture) {
+    let inside = inside.try_clone().expect("a socket");
+    let outside = outside.try_clone().expect("a socket");
+    let capture = Arc::clone(capture);
+    std::thread::spawn(move || {
+        let mut packet = [0; 65_536];
+        loop {
+            // A refusal while west starts is no end.
+            let Ok(bytes) = inside.recv(&mut packet) else { continue };
+            capture.lock().expect("no panic inside").extend_from_slice(&packet[..bytes]);
+            outside.send_to(&packet[..bytes], to).expect("open");
+        }
+    });
+}
+
+fn holds(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const ELEMENTS: usize = 1 << 17;
+
+/// Values whose bytes are unlike anything else that is sent or said.
+const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
+
+fn layout(west_seen_at: u16) -> Layout<'static> {
+    Layout {
+        east: 1,
+        west: 1,
+        jobs: &["unspoken"],
+        rate: "1 Gbit/s",
+        west_seen_at: Some(west_seen_at),
+    }
+}
+
+async fn attach(
+    deployment: &Deployment,
+    rank: u32,
+    token: [u8; 32],
+) -> Result<Client, AttachError> {
+    let way = Way::Socket(deployment.path(["east.sock", "west.sock"][rank as usize]));
+    Client::attach(&way, Attach::new("unspoken", token, rank, 16 << 20)).await
+}
+
+/// A disagreement, and a rank that goes away while another waits for it.
+async fn what_fails(deployment: &Deployment, token: [u8; 32]) {
+    let east = attach(deployment, 0, token).await.expect("attaches");
+    let west = attach(deployment, 1, token).await.expect("attaches");
+    let post = async |client: &Client, value: i64, elements: usize| {
+        let mut tensor = client.allocate(Dtype::I64, elements as u64).expect("room");
+        tensor.write(&value.to_le_bytes().repeat(elements));
+        client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted")
+    };
+    let mut ours = post(&east, VALUES[0], ELEMENTS).await;
+    let mut theirs = post(&west, VALUES[1], ELEMENTS / 2).await;
+    for operation in [&mut ours, &mut theirs] {
+        assert_eq!(
+            operation.ready().await.expect_err("they disagree").code,
+            FailureCode::Disagreement
+        );
+    }
+    let mut alone = post(&east, VALUES[0], ELEMENTS).await;
+    drop(west);
+    assert_eq!(alone.ready().await.expect_err("nobody else").code, FailureCode::RankLost);
+}
+
+#[test]
+fn packets_and_debug_logs_contain_no_secrets() {
+    let tapped = free_port();
+    let layout = layout(tapped);
+    let mut deployment = Deployment::new(&layout);
+    deployment.debug = true;
+    let capture = Capture::default();
+    let lanes = 4;
+    for lane in 0..lanes {
+        let west = SocketAddr::new(deployment.west.ip(), deployment.west.port() + lane);
+        tap(tapped + lane, west, Arc::clone(&capture));
+    }
+    deployment.run_gateways();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let token = deployment.token("unspoken").0;
+    let mut guessed = token;
+    guessed[31] ^= 1;
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &layout, "unspoken").await;
+        team.sum(&VALUES, ELEMENTS).await.expect("a sum");
+        drop(team);
+        let refused = attach(&deployment, 0, guessed).await.expect_err("a wrong token");
+        assert!(!refused.to_string().contains(&hex(&guessed)), "{refused}");
+        what_fails(&deployment, token).await;
+    });
+    let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
+    let sum = VALUES.iter().sum::<i64>();
+    let values = [VALUES[0], VALUES[1], sum];
+    let packets = capture.lock().expect("no panic inside").clone();
+    assert!(packets.len() > 2 * 8 * ELEMENTS, "only {} bytes passed the tap", packets.len());
+    let in_clear = |needle: &[u8]| holds(&packets, needle);
+    assert!(!in_clear(&token) && !in_clear(hex(&token).as_bytes()), "the token");
+    for value in values {
+        // Two elements: eight bytes may also come about by chance.
+        assert!(!in_clear(&value.to_le_bytes().repeat(2)), "{value:x}");
+    }
+    for text in texts {
+        assert!(!in_clear(text.as_bytes()), "{text}");
+    }
+    for gateway in &deployment.gateways {
+        let log = gateway.log.text();
+        for told in ["DEBUG", "completed", "ranks disagree", "went away"] {
+            assert!(log.contains(told), "no `{told}` in {log}");
+        }
+        let listed = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+        let mut secrets = vec![hex(&token), hex(&guessed), listed(&token[..4])];
+        for value in values {
+            let bytes = value.to_le_bytes();
+            secrets.extend([hex(&bytes), format!("{value:x}"), format!("{value}")]);
+            secrets.extend([listed(&bytes), String::from_utf8_lossy(&bytes).into_owned()]);
+        }
+        for secret in secrets {
+            assert!(!log.to_lowercase().contains(&secret.to_lowercase()), "{secret} in {log}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_of_clear_text_would_show_the_secret() {
+    let tapped = free_port();
+    let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let capture = Capture::default();
+    tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));
+    let east = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let secret = VALUES[0].to_le_bytes().repeat(2);
+    east.send_to(&[b"..".as_slice(), &secret].concat(), (Ipv4Addr::LOCALHOST, tapped))
+        .expect("sent");
+    let mut packet = [0; 64];
+    west.recv(&mut packet).expect("forwarded");
+    assert!(holds(&capture.lock().expect("no panic inside"), &secret));
+}

@@ -1,0 +1,103 @@
+//! Gateways that are told to end.
+
+use super::deployment::{BINARY, Deployment};
+use gateway::client::{Attach, Client, Way};
+use gateway::config::RegionFile;
+use gateway::observe::server::fetch_status;
+use gateway::observe::status::Status;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+fn terminate(process: &Child) {
+    kill_process(Pid::from_child(process), Signal::TERM).expect("signalled");
+}
+
+fn status_address(deployment: &Deployment, region: &str) -> SocketAddr {
+    let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
+    file.gateway(None).expect("one").status
+}
+
+/// While a gateway finishes what is posted it says so, and what it waits for.
+#[test]
+fn a_draining_gateway_reports_what_it_waits_for() {
+    let mut deployment = super::deployment(1, 1);
+    deployment.run_gateways();
+    let east = status_address(&deployment, "east");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut clients = Vec::new();
+        for (rank, region) in [(0, "east"), (1, "west")] {
+            let way = Way::Socket(deployment.path(&format!("{region}.sock")));
+            let attach = Attach::new("train", deployment.token("train"), rank, 1 << 20);
+            clients.push(Client::attach(&way, attach).await.expect("attaches"));
+        }
+        let post = async |client: &Client| {
+            let tensor = client.allocate(Dtype::F32, 100).expect("room");
+            client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted")
+        };
+        let mut operations = vec![post(&clients[0]).await];
+        let posted = |status: &Status| !status.jobs[0].collectives.is_empty();
+        while !posted(&fetch_status(east).expect("a status")) {}
+        terminate(&deployment.gateways[0].process);
+        let drain = loop {
+            let status = fetch_status(east).expect("a status to the end");
+            assert_eq!(status.jobs[0].collectives[0].awaited, [1], "{status:?}");
+            if let Some(drain) = status.jobs[0].draining.clone() {
+                break drain;
+            }
+        };
+        assert_eq!(drain.collectives, [0], "{drain:?}");
+        let shown = Command::new(BINARY)
+            .args(["status", "--config"])
+            .arg(deployment.path("east.toml"))
+            .output()
+            .expect("runs");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(shown.contains("waiting for 1 collective"), "{shown}");
+        let ready = get(east, "/readyz");
+        assert!(ready.contains("503") && ready.contains("shutting down"), "{ready}");
+        // Who was awaited posts: both get their result, and the gateway ends.
+        operations.push(post(&clients[1]).await);
+        for operation in &mut operations {
+            operation.ready().await.expect("a result");
+        }
+    });
+    let gateway = &mut deployment.gateways[0];
+    assert_eq!(gateway.process.wait().expect("ends").code(), Some(0), "{}", gateway.log.text());
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+/// Nobody reads what the gateway logs: in time it waits for its reader, and does nothing else.
+/// SIGTERM ends it all the same.
+#[test]
+fn a_stuck_gateway_ends_after_sigterm() {
+    let mut deployment = super::deployment(1, 1);
+    deployment.run_gateway("west");
+    let east = status_address(&deployment, "east");
+    let mut stuck = Command::new(BINARY)
+        .args(["run", "--config"])
+        .arg(deployment.path("east.toml"))
+        .env("LANDBRIDGE_LOG", "trace")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // Up, and then silent.
+    let answers = || fetch_status(east).is_ok();
+    while !answers() {
+        assert_eq!(stuck.try_wait().expect("a child"), None, "it runs");
+    }
+    while answers() {}
+    terminate(&stuck);
+    let code = stuck.wait().expect("ends").code();
+    assert_eq!(code, Some(1));
+}
