@@ -3,7 +3,7 @@
 
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
-use gateway::wan::link::message::{LinkWord, Word};
+use gateway::wan::link::message::{LinkMessage, RateOverride};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::fec::parity_max;
 use hier_collectives::ids::{
@@ -119,15 +119,19 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
 pub fn link_word() -> Vec<Vec<u8>> {
     let word = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
-        Word::Link(LinkWord { ends, number, rate: rate.map(BitRate::from_bits_per_second) })
+        LinkMessage::Rate(RateOverride {
+            ends,
+            number,
+            rate: rate.map(BitRate::from_bits_per_second),
+        })
     };
     let words = [
         word((0, 1), 1, Some(300_000_000)),
         word((0, 1), 2, None),
         word((3, 65_535), u64::MAX, Some(8_000)),
-        Word::Turn(2),
+        LinkMessage::ControlGeneration(2),
     ];
-    words.map(Word::encode).to_vec()
+    words.map(LinkMessage::encode).to_vec()
 }
 
 fn three_roots() -> Plan {

@@ -2,8 +2,8 @@
 
 use crate::bounds::Bound;
 use gateway::memory::arena::Arena;
-use gateway::wan::link::message::Word;
-use gateway::wan::stream::fec::{self, Arrived};
+use gateway::wan::link::message::LinkMessage;
+use gateway::wan::stream::fec::{self, ReceivedShards};
 use hier_collectives::fec::{SHARD_BYTES, parity_max};
 use hier_collectives::ids::GroupId;
 use hier_collectives::plan::TreeDirection;
@@ -56,10 +56,10 @@ pub fn control_message(bytes: &[u8]) {
 
 /// A word on a link or lane, behind the group.
 pub fn link_word(bytes: &[u8]) {
-    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || Word::decode(bytes));
+    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || LinkMessage::decode(bytes));
     if let Ok(word) = decoded {
         assert_eq!(word.encode(), bytes, "another encoding");
-        if let Word::Link(word) = word {
+        if let LinkMessage::Rate(word) = word {
             assert!(word.ends.0 < word.ends.1, "{word:?}");
         }
     }
@@ -76,26 +76,26 @@ pub fn parity_stream(bytes: &[u8]) {
     let (order, content) = rest.split_at(rest.len() / 2);
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
-    let made = fec::make(&payload.clone().into(), count);
+    let made = fec::encode_parity(&payload.clone().into(), count);
     let strange = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
     let stream = [payload.clone(), if honest { made.clone() } else { strange() }].concat();
     // Which pieces come, one after the other: each byte comes once, as QUIC has it.
     let mut left: Vec<usize> = (0..stream.len().div_ceil(piece)).collect();
     let into = Arena::anonymous(length).expect("memory").whole().slice(0..length);
     let bound = Bound { fixed: 1024 + stream.len(), per_byte: 0 };
-    let mut arrived = bound.hold(bytes, || Arrived::new(length, count));
+    let mut received = bound.hold(bytes, || ReceivedShards::new(length, count));
     let mut here = vec![false; payload.len()];
     for pick in order {
-        if left.is_empty() || arrived.is_whole() || arrived.can_restore() {
+        if left.is_empty() || received.is_complete() || received.can_restore() {
             break;
         }
         let start = left.swap_remove(usize::from(*pick) % left.len()) * piece;
         let bytes = &stream[start..(start + piece).min(stream.len())];
         assert!(
-            !arrived.put(stream.len() as u64 - bytes.len() as u64 + 1, bytes),
+            !received.put(stream.len() as u64 - bytes.len() as u64 + 1, bytes),
             "beyond the end"
         );
-        assert!(arrived.put(start as u64, bytes), "within the stream");
+        assert!(received.put(start as u64, bytes), "within the stream");
         if start < payload.len() {
             let end = (start + bytes.len()).min(payload.len());
             into.copy_from_bytes(start as u64, &bytes[..end - start]);
@@ -103,12 +103,12 @@ pub fn parity_stream(bytes: &[u8]) {
         }
     }
     let whole = here.iter().all(|here| *here);
-    assert_eq!(arrived.is_whole(), whole, "whole or not");
-    if !whole && !arrived.can_restore() {
+    assert_eq!(received.is_complete(), whole, "whole or not");
+    if !whole && !received.can_restore() {
         return;
     }
     if !whole {
-        arrived.restore(&into);
+        received.restore(&into);
     }
     let mut restored = vec![0; payload.len()];
     into.copy_to(&mut restored);

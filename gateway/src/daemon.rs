@@ -10,9 +10,9 @@ use crate::observe::status::{LinkStatus, StatusRequest};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::link::policy::{ControllerKind, Policies};
-use crate::wan::pacing::pacer::HeldRate;
-use crate::wan::stream::send_queue::Outbox;
-use crate::wan::{self, Heard, LaneError, LaneSpec, PeerLink, Threads};
+use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::send_queue::SendQueue;
+use crate::wan::{self, LaneError, LaneSpec, LaneThreads, PeerLink, PeerLiveness};
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan::{self, PairShare, Plan, PlanError};
 use hier_collectives::session::SessionConfig;
@@ -90,7 +90,7 @@ pub struct Gateway {
     shutdown: CancellationToken,
     engine: oneshot::Receiver<()>,
     credentials: watch::Sender<Arc<Credentials>>,
-    /// The lanes' counters and the outboxes, by peer.
+    /// The send queues and counters of the lanes, by peer.
     pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
 }
 
@@ -226,11 +226,11 @@ impl Gateway {
 }
 
 /// Of the lanes of each of a gateway's sides.
-fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item = Threads> {
+fn threads(fabric: &Fabric, me: GatewayId, sides: usize) -> impl Iterator<Item = LaneThreads> {
     let each = usize::from(plan::lanes(fabric));
     let of = sides * each;
     let first = usize::from(me.0) * of;
-    (0..sides).map(move |side| Threads { first: first + side * each, of })
+    (0..sides).map(move |side| LaneThreads { first: first + side * each, of })
 }
 
 /// What of a gateway's memory the windows of so many jobs and the lanes of so many sides hold at most.
@@ -306,10 +306,10 @@ fn peer_links(
             id: *id,
             addresses: addresses.clone(),
             link: Link { rate: narrowest(link, me, peer), ..link.clone() },
-            outbox: Outbox::new(weights.clone()),
-            rate: HeldRate::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            send_queue: SendQueue::new(weights.clone()),
+            pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
-            heard: Heard::default(),
+            liveness: PeerLiveness::default(),
             metrics: metrics.peer(&peer.name),
         };
         peers.insert(*id, Arc::new(peer_link));
@@ -339,10 +339,10 @@ fn lan_links(
             id,
             addresses: addresses.clone(),
             link: link.clone(),
-            outbox: Outbox::new(weights.clone()),
-            rate: HeldRate::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            send_queue: SendQueue::new(weights.clone()),
+            pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
             controller: ControllerKind::default(),
-            heard: Heard::default(),
+            liveness: PeerLiveness::default(),
             metrics: metrics.peer(&fabric.gateway(id).name),
         };
         let side = if lan.is_some() { &mut over_lan } else { &mut at_port };

@@ -128,7 +128,8 @@ async fn exchanges(
         let datagram = command.mtu.unwrap_or(DATAGRAM_BYTES).max(DATAGRAM_BYTES);
         config.max_udp_payload_size(datagram).map_err(std::io::Error::other)?;
         // and send more of them at once than the kernel takes.
-        let socket = gso_limit::cap(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
+        let socket =
+            gso_limit::limit_gso(runtime.wrap_udp_socket(socket)?, datagram, command.one_by_one);
         Endpoint::new_with_abstract_socket(config, server, socket, runtime)
     };
     let (endpoint, connection) = match command.dial {

@@ -3,8 +3,8 @@
 use super::fault::Faults;
 use super::reader::{self, Section, Source};
 use super::values::{Name, Peer, RankCount, Speeds, is_name};
-use crate::wan::RATE_MIN_BITS;
 use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
 use crate::wan::link::policy::{ControllerKind, LinkPolicy, Policies, Schedule};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, FabricError, LinkSpec, RegionSpec, WanPort};
@@ -309,7 +309,8 @@ fn read_links(
 fn read_policy(source: &Source<'_>, section: &mut Section<'_>, whole: BitRate) -> LinkPolicy {
     let schedule = section.optional::<Schedule>("schedule");
     let rates = schedule.iter().flat_map(Schedule::entries).map(|(_, rate)| rate);
-    let fits = |rate: &BitRate| rate.bits_per_second() >= RATE_MIN_BITS && *rate <= whole;
+    let fits =
+        |rate: &BitRate| rate.bits_per_second() >= LINK_RATE_MIN_BITS_PER_S && *rate <= whole;
     if let Some(bad) = rates.filter(|rate| !fits(rate)).last() {
         let accepted = format!("rates from 8 kbit/s to the link's {whole}");
         source.fault_at(&section.key_of("schedule"), format!("has a rate of {bad}"), accepted);

@@ -12,6 +12,7 @@ use crate::log_throttle::LogThrottle;
 use crate::memory::arena::MemSlice;
 use crate::memory::buffers::BufferTable;
 use crate::observe::metrics::{JobMetrics, Outcome};
+use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::{FailureCode, RankEvent};
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, trace, warn};
+use tracing::{debug, info, warn};
 use units::{Span, TimeNs};
 
 /// What is computed at once: handing it to another thread and back takes longer.
@@ -163,7 +164,7 @@ impl Job {
         if let Message::Grant { sequence, tree, limit, .. } = &message {
             let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
             let below = SegmentKey { sequence, tree, segment };
-            trace_segment("granted", (self.id, from), below, 0);
+            trace_segment("granted", self.id, from, below, 0);
         }
         self.watch.heard(from, &message, now);
         self.session.handle_message(from, message, now)
@@ -188,7 +189,7 @@ impl Job {
         match action {
             Action::Message { to, message } => peers.tell(to, self.id, &message),
             Action::Send { to, header, source, turn, tail } => {
-                trace_segment("sent", (self.id, to), header.key, u64::from(header.bytes));
+                trace_segment("sent", self.id, to, header.key, u64::from(header.bytes));
                 let payload = self.memory.view(&source);
                 peers.push(to, self.id, (header, turn, tail), payload);
             }
@@ -210,7 +211,7 @@ impl Job {
             }
             Action::Release(scratch) => self.memory.release(scratch),
             Action::Receipted { from, key } => {
-                trace_segment("receipted", (self.id, from), key, 0);
+                trace_segment("receipted", self.id, from, key, 0);
                 peers.receipted(from, self.id, key);
             }
             Action::Cancel(sequence) => {
@@ -393,13 +394,3 @@ impl Job {
         }
     }
 }
-
-/// What happens to the segments to a peer, for tests of what is under way.
-pub fn trace_segment(what: &str, (group, peer): (GroupId, GatewayId), key: SegmentKey, bytes: u64) {
-    let (sequence, tree, segment) = (key.sequence.0, key.tree.0, key.segment.0);
-    let (group, peer) = (group.0, peer.0);
-    trace!(target: SEGMENTS, what, group, peer, sequence, tree, segment, bytes);
-}
-
-/// Where that is traced.
-const SEGMENTS: &str = "landbridge::segments";

@@ -15,10 +15,10 @@ use crate::local::server::LocalEvent;
 use crate::memory::arena::MemSlice;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::{LinkStatus, StatusRequest};
-use crate::wan::link::capacity::Estimate;
-use crate::wan::link::message::{LinkWord, Word};
+use crate::wan::link::capacity::LinkCapacity;
+use crate::wan::link::message::{LinkMessage, RateOverride};
 use crate::wan::link::policy::Policies;
-use crate::wan::link::rate_limit::Links;
+use crate::wan::link::rate_limit::LinkLimits;
 pub use crate::wan::link::rate_limit::{RateChange, RateError};
 use crate::wan::stream::send_queue::ConnectionId;
 use crate::wan::{LaneHandle, PeerLink, PeerSeen};
@@ -28,7 +28,6 @@ use hier_collectives::plan::Plan;
 use hier_collectives::session::{Discard, JobId, LeaseId, PeerError, Session, SessionConfig};
 use hier_collectives::topology::{Fabric, LinkState};
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
-pub use job::trace_segment;
 use job::{Job, Shared};
 use peers::Peers;
 use std::collections::BTreeMap;
@@ -118,7 +117,7 @@ pub enum Event {
         /// The connection it came on.
         id: ConnectionId,
         /// What its operator wants, or that its messages come here.
-        word: Word,
+        word: LinkMessage,
     },
     /// Hold a link to a rate.
     Hold {
@@ -211,7 +210,7 @@ pub struct Engine {
     me: GatewayId,
     groups: BTreeMap<GroupId, Job>,
     shared: Shared,
-    links: Links,
+    links: LinkLimits,
     metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<StatusRequest>,
@@ -238,7 +237,7 @@ impl Engine {
         });
         let groups = groups.collect();
         let peers = Peers::new(Arc::clone(&fabric), me, peers);
-        let links = Links::new(Arc::clone(&fabric), me, policies);
+        let links = LinkLimits::new(Arc::clone(&fabric), me, policies);
         let shared = Shared { host, peers, events };
         Self { fabric, me, groups, shared, links, metrics, inbox, questions, draining: None }
     }
@@ -352,8 +351,10 @@ impl Engine {
             Event::Word { from, id, word } => {
                 if self.shared.peers.is_current(from, id) {
                     match word {
-                        Word::Link(word) => self.hear(from, word),
-                        Word::Turn(number) => self.shared.peers.turn(from, id, number),
+                        LinkMessage::Rate(word) => self.hear(from, word),
+                        LinkMessage::ControlGeneration(number) => {
+                            self.shared.peers.turn(from, id, number)
+                        }
                     }
                 }
             }
@@ -437,7 +438,7 @@ impl Engine {
         self.say_words(seen.peer);
         if first {
             // It says its word anew, and may have been started anew.
-            self.links.forget(seen.peer);
+            self.links.forget_peer(seen.peer);
             self.each(now, |session, now| session.handle_peer_up(seen.peer, now));
         }
     }
@@ -509,7 +510,7 @@ impl Engine {
     }
 
     fn hold(&mut self, change: &RateChange) -> Result<LinkStatus, RateError> {
-        let ends = self.links.change(change)?;
+        let ends = self.links.set_override(change)?;
         match change.rate {
             Some(rate) => info!("link {}: held to {rate} by an operator here", change.link),
             None => info!("link {}: no longer held by an operator here", change.link),
@@ -521,11 +522,11 @@ impl Engine {
 
     /// Says all that an operator here has said of links of a peer's region.
     fn say_words(&self, peer: GatewayId) {
-        self.links.words_to(peer).for_each(|word| self.shared.peers.say(peer, word));
+        self.links.overrides_for(peer).for_each(|word| self.shared.peers.say(peer, word));
     }
 
-    fn hear(&mut self, from: GatewayId, word: LinkWord) {
-        if let Some(link) = self.links.hear(from, word) {
+    fn hear(&mut self, from: GatewayId, word: RateOverride) {
+        if let Some(link) = self.links.receive_override(from, word) {
             let name = &self.fabric.gateway(from).name;
             match word.rate {
                 Some(rate) => info!("link {link}: held to {rate} by an operator at {name}"),
@@ -539,7 +540,7 @@ impl Engine {
     fn hold_all(&self) {
         let now = self.shared.host.unix_seconds();
         for peer in self.shared.peers.ids() {
-            let held = self.links.ends_to(peer).and_then(|ends| self.links.held(ends, now));
+            let held = self.links.ends_to(peer).and_then(|ends| self.links.limit(ends, now));
             if let Some(held) = held {
                 let found = self.shared.peers.holds(peer).unwrap_or(held.effective);
                 self.shared.peers.hold(peer, held.effective.min(found));
@@ -552,7 +553,7 @@ impl Engine {
         let now = self.shared.host.now();
         self.shared.peers.look_at_links(now);
         self.hold_all();
-        let others = self.links.others();
+        let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
         self.groups.values_mut().for_each(|group| group.watch.links_are(&slow));
         for to in others {
@@ -569,10 +570,10 @@ impl Engine {
         let found = || self.shared.peers.estimates(to);
         let state = LinkState {
             rate: carries.map_or(held, |carries| carries.min(held)),
-            rtt: found().filter_map(Estimate::rtt).min().unwrap_or(link.rtt),
-            loss: found().filter_map(Estimate::loss).max().unwrap_or(link.loss),
+            rtt: found().filter_map(LinkCapacity::min_rtt).min().unwrap_or(link.rtt),
+            loss: found().filter_map(LinkCapacity::random_loss).max().unwrap_or(link.loss),
         };
-        self.links.find(to, state)
+        self.links.report(to, state)
     }
 
     /// Our link to a region, if it was found to carry less than it is held to, or to be longer
@@ -582,8 +583,8 @@ impl Engine {
         let (held, carries) = self.rates(to)?;
         let due = LinkCondition { rate: held, rtt: link.rtt };
         // On all pairs that measure.
-        let measure = self.shared.peers.estimates(to).filter(|pair| pair.rtt().is_some());
-        let stretched = measure.map(Estimate::stretched).min().flatten();
+        let measure = self.shared.peers.estimates(to).filter(|pair| pair.min_rtt().is_some());
+        let stretched = measure.map(LinkCapacity::inflated_rtt).min().flatten();
         let rtt = self.links.rtt((link.a, link.b), stretched);
         let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
         let found = LinkCondition { rate: carries.map_or(held, |carries| carries.min(held)), rtt };
@@ -595,8 +596,8 @@ impl Engine {
     fn rates(&self, to: RegionId) -> Option<(BitRate, Option<BitRate>)> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));
-        let held = self.links.held(ends, self.shared.host.unix_seconds())?.effective;
-        let carries = self.shared.peers.estimates(to).filter_map(Estimate::carries).min();
+        let held = self.links.limit(ends, self.shared.host.unix_seconds())?.effective;
+        let carries = self.shared.peers.estimates(to).filter_map(LinkCapacity::reduced).min();
         Some((held, carries))
     }
 

@@ -2,11 +2,13 @@
 
 use super::control_channel::ControlChannel;
 use crate::memory::arena::MemSlice;
-use crate::wan::link::capacity::{Estimate, Passed};
-use crate::wan::link::loss_alarm::{Change, Losses};
-use crate::wan::link::message::{LinkWord, Word};
+use crate::wan::link::capacity::{LinkCapacity, Observation};
+use crate::wan::link::loss_alarm::{AlarmChange, LossAlarm, PacketCounts};
+use crate::wan::link::message::{LinkMessage, RateOverride};
+use crate::wan::link::traffic::LinkTraffic;
 use crate::wan::stream::send_queue::ConnectionId;
-use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use crate::wan::stream::send_queue::NewSegment;
+use crate::wan::{LaneHandle, LaneMeasurement, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RegionId, Sequence};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::routes::Routes;
@@ -62,13 +64,13 @@ struct Peer {
     /// Groups it spoke of that are not served here.
     strange: BTreeSet<GroupId>,
     /// What has passed over each connection, as far as it is counted.
-    counted: BTreeMap<ConnectionId, Passed>,
+    counted: BTreeMap<ConnectionId, LinkTraffic>,
     /// What has passed over all that there were, and what of it is measured already.
-    passed: Passed,
-    measured: Passed,
-    losses: Losses,
+    passed: LinkTraffic,
+    measured: LinkTraffic,
+    loss_alarm: LossAlarm,
     /// Of a peer in another region.
-    estimate: Option<Estimate>,
+    capacity: Option<LinkCapacity>,
 }
 
 impl Peer {
@@ -82,7 +84,8 @@ impl Peer {
         let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
         if let Some((over, turn)) = self.order.choose(&ids) {
             let chosen = self.lanes.values().filter(|handle| handle.id == over);
-            chosen.for_each(|handle| handle.say(Word::Turn(turn)));
+            chosen
+                .for_each(|handle| handle.send_link_message(LinkMessage::ControlGeneration(turn)));
         }
     }
 
@@ -112,8 +115,8 @@ impl Peers {
         links: BTreeMap<GatewayId, Arc<PeerLink>>,
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
-            losses: Losses::new(link.link.loss),
-            estimate: fabric.link(link.link.a, link.link.b).cloned().map(Estimate::new),
+            loss_alarm: LossAlarm::new(link.link.loss),
+            capacity: fabric.link(link.link.a, link.link.b).cloned().map(LinkCapacity::new),
             link,
             boot: None,
             lanes: BTreeMap::new(),
@@ -122,8 +125,8 @@ impl Peers {
             last_trouble: 0,
             strange: BTreeSet::new(),
             counted: BTreeMap::new(),
-            passed: Passed::default(),
-            measured: Passed::default(),
+            passed: LinkTraffic::default(),
+            measured: LinkTraffic::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let routes = Routes::of(&fabric, me);
@@ -190,17 +193,17 @@ impl Peers {
         let peer = self.peers.get_mut(&id)?;
         let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
             // Its thread may have pulled once more when the other had come already.
-            peer.link.outbox.requeue(connection);
+            peer.link.send_queue.requeue(connection);
             return None;
         };
-        handle.retire(why);
+        handle.close_replaced(why);
         peer.lanes.remove(&lane);
         let messages = peer.order.carries(connection);
         peer.choose();
         peer.has_trouble(lane, why.to_owned());
-        let bytes = peer.link.outbox.requeue(connection);
+        let bytes = peer.link.send_queue.requeue(connection);
         if peer.lanes.is_empty() {
-            peer.link.outbox.clear();
+            peer.link.send_queue.clear();
         }
         warn!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes to send again");
         Some(Lost { all: peer.lanes.is_empty(), messages })
@@ -218,29 +221,29 @@ impl Peers {
 
     pub fn accuse(&self, peer: GatewayId, id: ConnectionId, why: &str) {
         let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| peer.lanes.values());
-        lanes.filter(|handle| handle.id == id).for_each(|handle| handle.accuse(why));
+        lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));
     }
 
     /// Closes a lane; returns how many others are up.
     pub fn lose(&self, peer: GatewayId, lane: u16) -> usize {
         let Some(peer) = self.peers.get(&peer) else { return 0 };
         if let Some(handle) = peer.lanes.get(&lane) {
-            handle.retire("lost on purpose");
+            handle.close_replaced("lost on purpose");
         }
         peer.lanes.keys().filter(|other| **other != lane).count()
     }
 
     /// Tells a peer what an operator here holds a link to.
-    pub fn say(&self, to: GatewayId, word: LinkWord) {
+    pub fn say(&self, to: GatewayId, word: RateOverride) {
         if let Some(handle) = self.peers.get(&to).and_then(Peer::control) {
-            handle.say(Word::Link(word));
+            handle.send_link_message(LinkMessage::Rate(word));
         }
     }
 
     /// Holds what goes to a peer to its part of a link's rate.
     pub fn hold(&self, peer: GatewayId, rate: BitRate) {
         if let Some(peer) = self.peers.get(&peer) {
-            peer.link.rate.hold(rate);
+            peer.link.pair_pacer.set_link_limit(rate);
         }
     }
 
@@ -250,8 +253,8 @@ impl Peers {
         let Some(next) = self.peers.get(&self.routes.next(envelope.to)) else { return };
         if let Some(handle) = next.control() {
             let bytes = handle.send(envelope, message);
-            next.link.rate.limit().charge(bytes);
-            next.link.outbox.charge(envelope.group, bytes);
+            next.link.pair_pacer.pacer().charge(bytes);
+            next.link.send_queue.charge(envelope.group, bytes);
         }
     }
 
@@ -275,24 +278,25 @@ impl Peers {
         &self,
         to: GatewayId,
         group: GroupId,
-        segment: (SegmentHeader, Turn, Tail),
+        (header, turn, tail): (SegmentHeader, Turn, Tail),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
-            peer.link.outbox.push(group, segment, payload);
+            let segment = NewSegment { group, header, turn, tail, payload };
+            peer.link.send_queue.push(segment);
         }
     }
 
     pub fn receipted(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
         if let Some(peer) = self.peers.get(&from) {
-            peer.link.outbox.receipted((group, key));
+            peer.link.send_queue.receipt((group, key));
         }
     }
 
     /// Stops what is being sent of a collective; returns what fires once nobody writes it.
     pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
         let peers = self.peers.values();
-        peers.flat_map(|peer| peer.link.outbox.cancel(group, sequence)).collect()
+        peers.flat_map(|peer| peer.link.send_queue.cancel(group, sequence)).collect()
     }
 
     /// A peer speaks of a group that is not served here: said once.
@@ -311,13 +315,13 @@ impl Peers {
         let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
         PeerView {
             lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
-            rtt: peer.lanes.values().next().map(LaneHandle::rtt),
+            rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
             trouble: peer.trouble().cloned(),
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),
-            loss: peer.losses.ratio(),
-            loss_alarm: peer.losses.alarm(),
+            loss: peer.loss_alarm.ratio(),
+            loss_alarm: peer.loss_alarm.is_active(),
         }
     }
 
@@ -328,7 +332,7 @@ impl Peers {
         let rates = plan::pair_shares(plans.values(), &self.fabric);
         for (id, peer) in &self.peers {
             if let Some(rate) = rates.get(&(self.me, *id)) {
-                peer.link.rate.divide(*rate);
+                peer.link.pair_pacer.set_share(*rate);
             }
         }
     }
@@ -338,32 +342,39 @@ impl Peers {
         for peer in self.peers.values_mut() {
             let mut least = None;
             for handle in peer.lanes.values() {
-                let (passed, rtt) = handle.passed();
-                let before = peer.counted.insert(handle.id, passed).unwrap_or_default();
-                peer.passed.sent += passed.sent.saturating_sub(before.sent);
-                peer.passed.lost += passed.lost.saturating_sub(before.lost);
-                let delivered = passed.delivered_bytes.saturating_sub(before.delivered_bytes);
-                peer.passed.delivered_bytes += delivered;
-                least = least.into_iter().chain(rtt).min();
+                let LaneMeasurement { traffic, min_rtt } = handle.measure();
+                let before = peer.counted.insert(handle.id, traffic).unwrap_or_default();
+                let passed = &mut peer.passed;
+                passed.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
+                passed.lost_packets += traffic.lost_packets.saturating_sub(before.lost_packets);
+                let delivered = traffic.delivered_bytes.saturating_sub(before.delivered_bytes);
+                passed.delivered_bytes += delivered;
+                least = least.into_iter().chain(min_rtt).min();
             }
             peer.counted.retain(|id, _| peer.lanes.values().any(|lane| lane.id == *id));
-            let rate = &peer.link.rate;
-            if let Some(estimate) = &mut peer.estimate {
-                estimate.look(now, (peer.passed, least), (rate.pair(), rate.held_to()));
+            let pair_pacer = &peer.link.pair_pacer;
+            if let Some(capacity) = &mut peer.capacity {
+                capacity.observe(&Observation {
+                    now,
+                    traffic: peer.passed,
+                    min_rtt: least,
+                    share: pair_pacer.share(),
+                    limit: pair_pacer.link_limit(),
+                });
             }
         }
     }
 
     /// What the pairs of the link to a region find.
-    pub fn estimates(&self, to: RegionId) -> impl Iterator<Item = &Estimate> {
+    pub fn estimates(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
         let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
         let peers = self.peers.iter().filter(move |(id, _)| there(id));
-        peers.filter_map(|(_, peer)| peer.estimate.as_ref())
+        peers.filter_map(|(_, peer)| peer.capacity.as_ref())
     }
 
     /// What the link to a peer is to be held to by what was found of it.
     pub fn holds(&self, peer: GatewayId) -> Option<BitRate> {
-        self.peers.get(&peer)?.estimate.as_ref()?.holds()
+        self.peers.get(&peer)?.capacity.as_ref()?.limit()
     }
 
     /// Brings gauges up to date.
@@ -371,28 +382,31 @@ impl Peers {
         for (id, peer) in &mut self.peers {
             let metrics = &peer.link.metrics;
             let before = std::mem::replace(&mut peer.measured, peer.passed);
-            let (sent, lost) = (peer.passed.sent - before.sent, peer.passed.lost - before.lost);
-            metrics.lost_packets.inc_by(lost);
-            let change = peer.losses.look(sent, lost);
-            metrics.loss_ratio.set(peer.losses.ratio());
+            let packets = PacketCounts {
+                sent: peer.passed.sent_packets - before.sent_packets,
+                lost: peer.passed.lost_packets - before.lost_packets,
+            };
+            metrics.lost_packets.inc_by(packets.lost);
+            let change = peer.loss_alarm.sample(packets);
+            metrics.loss_ratio.set(peer.loss_alarm.ratio());
             if let Some(change) = change {
-                tell_loss(&self.fabric.gateway(*id).name, &peer.link, &peer.losses, change);
+                tell_loss(&self.fabric.gateway(*id).name, &peer.link, &peer.loss_alarm, change);
             }
             let metrics = &peer.link.metrics;
             metrics.lanes_up.set(i64::try_from(peer.lanes.len()).unwrap_or(i64::MAX));
-            if let Some(rtt) = peer.lanes.values().map(LaneHandle::rtt).min() {
+            if let Some(rtt) = peer.lanes.values().map(LaneHandle::smoothed_rtt).min() {
                 metrics.rtt_seconds.set(rtt.as_secs_f64());
             }
         }
     }
 }
 
-fn tell_loss(name: &str, link: &PeerLink, losses: &Losses, change: Change) {
-    let ((sent, lost), expected) = (losses.seen(), link.link.loss);
-    let percent = losses.ratio() * 100.0;
-    link.metrics.loss_alarm.set(i64::from(change == Change::Begun));
+fn tell_loss(name: &str, link: &PeerLink, alarm: &LossAlarm, change: AlarmChange) {
+    let (PacketCounts { sent, lost }, expected) = (alarm.packets(), link.link.loss);
+    let percent = alarm.ratio() * 100.0;
+    link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {
-        Change::Begun => {
+        AlarmChange::Begun => {
             link.metrics.loss_alarms.inc();
             warn!(
                 "the way to gateway {name} loses {percent:.3} % ({lost} of {sent} packets), the \
@@ -400,7 +414,7 @@ fn tell_loss(name: &str, link: &PeerLink, losses: &Losses, change: Change) {
                  `landbridge rate`"
             );
         }
-        Change::Ended => info!(
+        AlarmChange::Ended => info!(
             "the way to gateway {name} loses no more than the fabric expects again: \
              {percent:.3} % ({lost} of {sent} packets)"
         ),

@@ -6,7 +6,7 @@ use crate::observe::status::{
     CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
     PeerStatus, PlanStatus, RankStatus, Status,
 };
-use crate::wan::link::capacity::Estimate;
+use crate::wan::link::capacity::LinkCapacity;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::plan;
 use hier_collectives::session::{self, SessionStatus};
@@ -62,10 +62,10 @@ impl Engine {
     }
 
     pub(super) fn link(&self, link: &Link) -> LinkStatus {
-        let held = self.links.held((link.a, link.b), self.shared.host.unix_seconds());
+        let held = self.links.limit((link.a, link.b), self.shared.host.unix_seconds());
         let here = self.fabric.gateway(self.me).region;
         let there = if link.a == here { link.b } else { link.a };
-        let measured = self.shared.peers.estimates(there).filter_map(Estimate::carries).min();
+        let measured = self.shared.peers.estimates(there).filter_map(LinkCapacity::reduced).min();
         let effective = held.as_ref().map_or(link.rate, |held| held.effective);
         let effective = measured.map_or(effective, |measured| measured.min(effective));
         let scheduled = held.as_ref().and_then(|held| held.scheduled);

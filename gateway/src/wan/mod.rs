@@ -1,21 +1,42 @@
 //! The WAN plane: lanes of mutually authenticated QUIC connections between gateways.
+//!
+//! A *lane* is a UDP socket with its own thread and QUIC endpoint. A gateway has the same number of
+//! lanes as its peers; lane `i` talks to lane `i` of each peer, over one connection.
+//!
+//! | room | subject |
+//! |---|---|
+//! | `connect/` | endpoints, dialling, handshake, control stream, TLS, packet sizes, liveness |
+//! | `stream/` | segments as QUIC streams: send queue, sender, receiver, FEC |
+//! | `congestion/` | the control loops: delivery rate, min RTT, congestion window; **start here** |
+//! | `pacing/` | the rate limit of a pair of gateways |
+//! | `link/` | capacity, rate limits and loss of a link, and messages about it |
+//! | `spec.rs` | `LaneSpec`, `PeerLink`: the state that all lanes share |
+//! | `lane_handle.rs` | `LaneHandle`: the engine's handle to an established lane |
+//!
+//! The daemon starts the lanes. They report to the engine over its event queue; the engine answers
+//! over the send queues, the pacers and the handles of the lanes. Tasks of one connection, all on the
+//! thread of its lane (`connect/connection.rs`):
+//!
+//! ```text
+//!                     +- control reader  -> engine events
+//!                     +- control writer  <- LaneHandle (bounded queue)
+//!  lane thread        +- liveness monitor
+//!   endpoint - serve -+- tuner           -> windows
+//!                     +- receiver        -> a task for each stream -> engine events
+//!                     +- sender (small)  <- SendQueue
+//!                     +- sender (bulk)   <- SendQueue
+//! ```
 
 pub mod congestion;
 pub mod connect;
+mod error_code;
+mod lane_handle;
 pub mod link;
 pub mod pacing;
+mod spec;
 pub mod stream;
 
-pub use connect::connection::{LaneHandle, PeerSeen};
-pub use connect::endpoint::{LANE_BYTES, LaneError, LaneSpec, PeerLink, Threads, start};
-pub use connect::liveness::Heard;
-
-/// The least rate of a link, in bits per second; as for a fabric.
-pub(crate) const RATE_MIN_BITS: u64 = 8_000;
-
-/// Application error codes on streams and connections; docs/protocol.md section 4.
-const CANCELLED: u32 = 1;
-const DISCARDED: u32 = 2;
-const REFUSED: u32 = 3;
-const PROTOCOL: u32 = 4;
-const CLOSING: u32 = 5;
+pub use connect::endpoint::{LANE_BYTES, LaneError, start};
+pub use connect::liveness::PeerLiveness;
+pub use lane_handle::{LaneHandle, LaneMeasurement, PeerSeen};
+pub use spec::{LaneSpec, LaneThreads, PeerLink};

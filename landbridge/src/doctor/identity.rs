@@ -25,7 +25,7 @@ pub(super) fn examine(
 
 fn trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
-    match credentials.believes_itself() {
+    match credentials.check_own_certificate() {
         Ok(()) => finding(&format!("signed by {}, fits its key", gateway.ca.display())),
         Err(error) => finding(&format!("not trusted by {}: {error}", gateway.ca.display()))
             .failed("make a new one with `landbridge certs`, and give all gateways the same CA"),

@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::wan::connect::addresses::LaneAddresses;
-use gateway::wan::connect::path_probe::{Measured, ProbeError, Want, measure};
+use gateway::wan::connect::path_probe::{ExpectedPath, PathMeasurement, ProbeError, measure};
 use gateway::wan::connect::tls::{Credentials, dns_name};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
@@ -41,7 +41,7 @@ pub(super) async fn examine(
         let peer = fabric.gateway(id);
         let ingress = peer.wan.map_or(port.ingress, |wan| wan.ingress);
         let rate = link.rate.min(port.egress).min(ingress);
-        let want = Want { rate, rtt: link.rtt, mtu: fabric.mtu() };
+        let want = ExpectedPath { rate, rtt: link.rtt, mtu: fabric.mtu() };
         let name = dns_name(&peer.name, fabric.name());
         let subject = format!("{} at {address}", peer.name);
         match measure(&endpoint, credentials, (address, &name), want).await {
@@ -67,8 +67,8 @@ fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Li
 fn compare_with_fabric(
     subject: &str,
     link: &Link,
-    want: Want,
-    measured: &Measured,
+    want: ExpectedPath,
+    measured: &PathMeasurement,
 ) -> Vec<Finding> {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
@@ -163,15 +163,19 @@ mod tests {
         let rtt = Span::from_ms(80);
         let (a, b) = (RegionId(0), RegionId(1));
         let link = Link { a, b, rate: RATE, rtt, loss: Fraction::default() };
-        let measured = Measured {
+        let measured = PathMeasurement {
             handshake: Duration::from_millis(2 * rtt_ms),
             rtt: Duration::from_millis(rtt_ms),
             mtu,
             sent: ByteCount::new(1 << 20),
             rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
         };
-        let findings =
-            compare_with_fabric("west-0", &link, Want { rate: RATE, rtt, mtu: 1500 }, &measured);
+        let findings = compare_with_fabric(
+            "west-0",
+            &link,
+            ExpectedPath { rate: RATE, rtt, mtu: 1500 },
+            &measured,
+        );
         ["RTT", "MTU", "rate"].map(|check| {
             let finding = findings.iter().find(|finding| finding.check == check);
             let finding = finding.expect("judged");

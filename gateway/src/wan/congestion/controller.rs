@@ -1,61 +1,66 @@
-//! `link-share`: congestion control for a link whose rate is known.
+//! `link-share`: the congestion controller of a link whose rate is known.
 //!
-//! The rate limit keeps the link from filling, so random loss is not taken for congestion: the
-//! window is for what the lane delivers (`wan/carried.rs`). quinn's own pacer
-//! cannot be given a rate; a window above `u32::MAX` turns it off, so below its limit this
-//! controller reports an unlimited window, and above it the bytes in flight.
+//! The pacer keeps the link from filling, so random loss does not count as congestion: the congestion
+//! window follows the lane's delivery rate (`wan/congestion/delivery_rate.rs`). quinn-proto 0.11's own
+//! pacer cannot be given a rate. A window above `u32::MAX` turns it off, so this controller reports an
+//! unlimited window below its own, and the bytes in flight above.
 //!
-//! What is sent again does not pass the rate limit, which leaves room for the losses that the
-//! fabric expects; what is lost beyond these is charged to it afterwards. After a cut all that
-//! was in flight is lost at once, and would overflow the queue once more: until it has been sent
-//! again the window is what the lane carries in a round trip, which quinn's pacer spreads.
+//! Retransmissions do not pass the pacer, which leaves room for the configured loss. Loss beyond it is
+//! charged to the pacer afterwards. After an outage all bytes in flight are lost at once and would
+//! overflow the queue once more. Until they are retransmitted, the window is one round trip of the
+//! delivery rate, which quinn's pacer spreads.
+//!
+//! quinn calls it through `wan/congestion/observed.rs`, on the lane's thread.
 
-use crate::wan::congestion::in_flight::Limits;
+use super::in_flight::InFlight;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::Controller;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The least window for what is sent again, in packets: as QUIC begins with.
-const REPAIR_PACKETS_MIN: u64 = 10;
-/// What may be sent again at once, as a part of the window for it.
-const REPAIR_BURST_DIVISOR: u64 = 4;
-/// Losses come in bursts: so much of what was expected may come at once.
-const ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
+/// 10 packets: the least window while much is retransmitted, as QUIC's initial one. QUIC sends nothing
+/// where one packet fills the window. Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
+const RETRANSMISSION_PACKETS_MIN: u64 = 10;
+/// A quarter of the retransmission window may be lost before that window applies.
+const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
+/// 1 MiB: the most loss allowance that is saved up, since losses come in bursts.
+const LOSS_ALLOWANCE_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.
 #[derive(Debug, Clone)]
-pub(crate) struct LinkShare {
-    limits: Arc<Limits>,
-    expected_loss: f64,
-    /// Bytes of a packet.
+pub(crate) struct LinkShareController {
+    in_flight: Arc<InFlight>,
+    /// The configured loss, from 0 to 1.
+    configured_loss: f64,
+    /// Bytes of UDP payload in a packet.
     mtu: u64,
-    /// Bytes that may be lost before any is owed: what was expected and has not happened.
-    allowance: f64,
+    /// Bytes that may be lost before the pacer is charged: configured loss that did not happen.
+    loss_allowance: f64,
 }
 
-impl LinkShare {
-    /// For a link that loses `expected_loss` of its packets at random.
-    pub fn new(limits: Arc<Limits>, expected_loss: f64, mtu: u16) -> Self {
-        Self { limits, expected_loss, mtu: mtu.into(), allowance: 0.0 }
+impl LinkShareController {
+    /// A controller for a link that loses `configured_loss` of its packets at random.
+    pub fn new(in_flight: Arc<InFlight>, configured_loss: f64, mtu: u16) -> Self {
+        Self { in_flight, configured_loss, mtu: mtu.into(), loss_allowance: 0.0 }
     }
 }
 
-impl Controller for LinkShare {
+impl Controller for LinkShareController {
     fn on_ack(&mut self, _: Instant, _: Instant, bytes: u64, _: bool, _: &RttEstimator) {
-        let allowance = self.allowance + bytes as f64 * self.expected_loss;
-        self.allowance = allowance.min(ALLOWANCE_BYTES_MAX);
+        let allowance = self.loss_allowance + bytes as f64 * self.configured_loss;
+        self.loss_allowance = allowance.min(LOSS_ALLOWANCE_MAX);
     }
 
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _persistent: bool, lost_bytes: u64) {
-        self.allowance -= lost_bytes as f64;
-        if self.allowance < 0.0 {
-            self.limits.owe(-self.allowance as u64);
-            self.allowance = 0.0;
+        self.loss_allowance -= lost_bytes as f64;
+        if self.loss_allowance < 0.0 {
+            self.in_flight.note_excess_loss(-self.loss_allowance as u64);
+            self.loss_allowance = 0.0;
         }
+        // quinn reports an ECN CE mark as an event without loss.
         if lost_bytes == 0 {
-            self.limits.mark();
+            self.in_flight.note_ecn_mark();
         }
     }
 
@@ -64,11 +69,12 @@ impl Controller for LinkShare {
     }
 
     fn window(&self) -> u64 {
-        let in_flight = self.limits.in_flight();
-        let repair_window = self.limits.repair().max(REPAIR_PACKETS_MIN * self.mtu);
-        if self.limits.lost() > repair_window / REPAIR_BURST_DIVISOR {
-            repair_window
-        } else if in_flight < self.limits.flight() {
+        let in_flight = self.in_flight.bytes();
+        let least = RETRANSMISSION_PACKETS_MIN * self.mtu;
+        let retransmission_window = self.in_flight.retransmission_window().max(least);
+        if self.in_flight.lost_bytes() > retransmission_window / RETRANSMISSION_BURST_DIVISOR {
+            retransmission_window
+        } else if in_flight < self.in_flight.congestion_window() {
             u64::MAX
         } else {
             in_flight
@@ -80,7 +86,7 @@ impl Controller for LinkShare {
     }
 
     fn initial_window(&self) -> u64 {
-        self.limits.flight()
+        self.in_flight.congestion_window()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -93,26 +99,26 @@ mod tests {
     use super::*;
     use std::task::{Context, Poll, Waker};
 
-    fn controller() -> LinkShare {
-        let limits = Limits::default();
-        limits.allow(1 << 20, 256 << 10);
-        LinkShare::new(Arc::new(limits), 0.001, 1472)
+    fn controller() -> LinkShareController {
+        let in_flight = InFlight::default();
+        in_flight.set(1 << 20, 256 << 10);
+        LinkShareController::new(Arc::new(in_flight), 0.001, 1472)
     }
 
     #[test]
-    fn only_what_is_lost_beyond_expectation_is_owed() {
+    fn only_loss_beyond_the_configured_loss_is_charged() {
         let (mut state, now) = (controller(), Instant::now());
-        state.allowance = 10_000.0;
-        for (lost, owed) in [(4000, 0), (6000, 0), (3000, 3000), (500, 500)] {
+        state.loss_allowance = 10_000.0;
+        for (lost, charged) in [(4000, 0), (6000, 0), (3000, 3000), (500, 500)] {
             state.on_congestion_event(now, now, false, lost);
-            let mut waiting = std::pin::pin!(state.limits.owed());
+            let mut waiting = std::pin::pin!(state.in_flight.excess_loss());
             let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert_eq!(polled, if owed > 0 { Poll::Ready(owed) } else { Poll::Pending });
+            assert_eq!(polled, if charged > 0 { Poll::Ready(charged) } else { Poll::Pending });
         }
     }
 
     #[test]
-    fn much_that_is_lost_at_once_is_sent_again_slowly() {
+    fn much_loss_at_once_is_retransmitted_slowly() {
         let state = controller();
         for (sent, lost, window) in [
             (800 << 10, 60 << 10, u64::MAX),
@@ -120,19 +126,19 @@ mod tests {
             (640 << 10, 0, 256 << 10),
             (60 << 10, 0, u64::MAX),
         ] {
-            state.limits.sent(sent);
-            state.limits.lose(lost);
+            state.in_flight.note_sent(sent);
+            state.in_flight.note_lost(lost);
             assert_eq!(state.window(), window, "{sent} {lost}");
         }
     }
 
     #[test]
-    fn what_is_sent_again_has_room_for_some_packets_however_large() {
+    fn retransmissions_have_window_for_some_packets_of_any_size() {
         let mut state = controller();
         state.on_mtu_update(65_479);
-        state.limits.lose(150 << 10);
+        state.in_flight.note_lost(150 << 10);
         assert_eq!(state.window(), u64::MAX, "two packets");
-        state.limits.lose(150 << 10);
+        state.in_flight.note_lost(150 << 10);
         assert_eq!(state.window(), 654_790);
     }
 
@@ -140,7 +146,7 @@ mod tests {
     fn the_window_is_unlimited_below_the_limit_and_shut_above() {
         let state = controller();
         assert_eq!(state.window(), u64::MAX);
-        state.limits.sent(2 << 20);
+        state.in_flight.note_sent(2 << 20);
         assert_eq!(state.window(), 2 << 20);
     }
 }

@@ -1,204 +1,256 @@
-//! What one lane of several carries.
+//! The delivery rate of one lane.
 //!
-//! Lanes pull what they have room for, so that a slow one takes less; but what it holds at the end
-//! of a collective is what all wait for, and what it has in flight beyond what its path holds
-//! stands in a queue there, or is lost. So each lane's windows follow what it delivers: its part of
-//! the link, until it shows that it carries more, or for a while no more than less.
+//! Lanes pull segments as they have window space, so a slow lane takes fewer. But all ranks wait for the
+//! bytes that a lane holds at the end of a collective, and bytes in flight beyond the capacity of its
+//! path stand in a queue or are lost. So the congestion window of a lane follows what it delivers.
+//!
+//! The rate starts at the lane's share of the link. It rises as soon as the lane delivers more. It falls
+//! after several window-limited round trips that deliver less, or at once where too much is lost.
+//!
+//! The tuner task of a lane owns it and calls [`DeliveryRate::end_round`] once a round trip. Its states
+//! are implied by the fields in parentheses; several may hold at once.
+//!
+//! ```text
+//!  ASSUMED (rates empty) -- a window-limited round, or one that delivers more --> MEASURED (rates)
+//!    rate = assumed_rate                                          rate = max of the last 4 rounds
+//!    ^                                                              |
+//!    |         first fills up: 4 rounds until a lower rate counts   |
+//!    |                                                              v
+//!    |              loss > configured + 3 %, of >= 128 packets: CONGESTED
+//!    |              (rounds_since_congestion = 0): history cleared, gain 1.0 for this round,
+//!    |              no RTT drain for 8 rounds
+//!    |
+//!  any state -- a round without any acknowledgement, or most bytes in flight lost at once -->
+//!    OUTAGE (outage_rounds = 5): rounds only measure higher rates, and no congestion
+//!  any state -- the link's rate limit changed -->
+//!    RATE CHANGED (rate_change_rounds = 2): the rates are scaled; rounds only measure lower rates
+//!  ECN: window_fraction x 0.8 after a round with a CE mark, x 1.1 after any other, within 1/16 .. 1
+//! ```
 
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// Rounds of which the best counts, among those which say what a lane carries.
+/// 4 rounds: the rate is the highest of the last four that measured it.
+/// Tested by `a_lower_rate_counts_after_four_window_limited_rounds`.
 const ROUNDS: usize = 4;
-/// A lane carries what it delivered in a round in which it waited for room for this part of it,
-const WAITED: f64 = 0.5;
-/// or in which it lost this much beyond the fabric's expectation: less is the link's own.
+/// Half of a round: a lane whose sender waited so long for window space was window-limited.
+const WINDOW_LIMITED_FRACTION: f64 = 0.5;
+/// 3 % loss beyond the configured loss is congestion; less is random loss of the link.
+/// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS: f64 = 0.03;
-/// Rounds without it after which a queue may have been drained.
-const CALM: u32 = 8;
-/// But a cut says nothing, nor do so many rounds once something comes again: what it lost is sent
-/// again in them.
-const CUT_ROUNDS: u32 = 5;
-/// What loses most of its flight again within so many rounds is a queue, whatever it looks like. One
-/// is never silent.
-const CUT_AGAIN_ROUNDS: u32 = 10;
-/// Nor is what still comes of a higher rate what it carries at a lower one.
-const CHANGE_ROUNDS: u32 = 2;
-/// A round in which nothing of more than this is acknowledged was cut: the peer takes its time with
-/// a few packets.
-const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
-
-/// Packets that a loss is told by, at least.
+/// 8 rounds without congestion: from then on an RTT drain is useful again.
+const CALM_ROUNDS: u32 = 8;
+/// 5 round trips after an outage are ignored: they contain retransmissions.
+/// Tested by `the_rounds_after_an_outage_lower_no_rate`.
+const OUTAGE_ROUNDS: u32 = 5;
+/// 10 rounds: a path that loses most of its flight again within them has a queue and no outage.
+/// Tested by `losing_most_of_the_flight_repeatedly_is_a_queue`.
+const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
+/// 2 rounds after a rate change are ignored: ACKs still reflect the old rate.
+/// Tested by `another_assumed_rate_scales_the_measured_rate`.
+const RATE_CHANGE_ROUNDS: u32 = 2;
+/// 128 packets: the fewest whose loss is measured.
 const SAMPLE_PACKETS: u64 = 128;
-/// In a round in which it did not wait, a lane may have had little to do: it carries no less than
-/// this part of what it did before.
-const DROP: f64 = 0.8;
+/// 154 kB in flight without an acknowledgement in a round mean an outage; a peer may delay those of less.
+const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
+/// 0.8: a round that was not window-limited lowers the rate no further; the lane may have had little to do.
+/// Tested by `a_lane_with_little_to_do_changes_nothing`.
+const DROP_FRACTION: f64 = 0.8;
 
-/// A lane has in flight what it carries in so many round trips: more than one shows whether there
-/// is room for more,
-pub(crate) const MORE: f64 = 1.25;
-/// unless it lost too much lately.
-const NO_MORE: f64 = 1.0;
+/// 1.25 round trips in flight: more than one shows whether the path delivers more.
+/// Tested by `one_lane_at_half_speed_does_not_halve_the_others`.
+pub(crate) const WINDOW_GAIN: f64 = 1.25;
+/// 1.0 round trip in flight after a congested round.
+const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
-/// The part of its window that a lane uses falls so each round with a mark of congestion,
-const NARROWER: f64 = 0.8;
-/// rises so each other round,
-const WIDER: f64 = 1.1;
-/// and is no less than this.
-const SHARE_MIN: f64 = 1.0 / 16.0;
+/// 0.8. ECN back-off of the window per round trip with a CE mark.
+/// Tested by `ecn_marks_narrow_the_window_round_by_round`.
+const ECN_DECREASE: f64 = 0.8;
+/// 1.1. ECN recovery of the window per round trip without a CE mark.
+const ECN_INCREASE: f64 = 1.1;
+/// 1/16: the smallest part of the window that ECN leaves.
+const WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
-/// What one lane has done so far, by its counters.
+/// The counters of one lane at one time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct LaneCounters {
+    /// The time.
     pub at: TimeNs,
-    /// Time that its writer spent waiting for room.
+    /// Time that the sender has waited for window space so far.
     pub waited: Span,
-    /// Packets acknowledged, and their bytes,
-    pub acked: u64,
+    /// Packets acknowledged so far.
+    pub acked_packets: u64,
+    /// Bytes of the packets acknowledged so far.
     pub acked_bytes: u64,
-    /// and given up as lost.
-    pub lost: u64,
+    /// Packets given up as lost so far.
+    pub lost_packets: u64,
     /// Bytes in flight.
-    pub in_flight: u64,
-    /// Whether a mark of congestion came since it was last asked,
-    pub marked: bool,
-    /// and whether most of a flight was lost at once.
+    pub in_flight_bytes: u64,
+    /// Whether an ECN CE mark came since the last counters.
+    pub ecn_marked: bool,
+    /// Whether most of the bytes in flight were lost at once since the last counters.
     pub most_lost: bool,
 }
 
-/// See the module.
+/// The delivery rate filter of one lane.
 #[derive(Debug)]
-pub(crate) struct Carried {
-    expected_loss: f64,
-    /// What it has of the link, in bytes per second.
-    part: f64,
-    before: Option<Done>,
-    /// What the last round delivered, in bytes per second.
-    last: f64,
-    /// In bytes per second, the newest last.
-    rounds: VecDeque<f64>,
-    /// The part of its packets that was lost in the last round.
+pub(crate) struct DeliveryRate {
+    /// The configured loss, from 0 to 1.
+    configured_loss: f64,
+    /// The lane's share of the link, in bytes per second.
+    assumed_rate: f64,
+    /// The counters at the end of the last round.
+    before: Option<LaneCounters>,
+    /// The delivery rate of the last round, in bytes per second.
+    last_rate: f64,
+    /// Measured rates in bytes per second, the newest last.
+    rates: VecDeque<f64>,
+    /// The loss of the last round that was not congested, from 0 to 1.
     loss: f64,
-    /// The part of its window that is in use.
-    share: f64,
-    waits: bool,
-    /// Rounds since it lost too much.
-    calm: u32,
-    /// Rounds since most of a flight was lost at once.
-    since_most: u32,
-    /// Rounds to come that still show a cut,
-    after_cut: u32,
-    /// and that still show another rate of the link.
-    after_change: u32,
+    /// The part of the congestion window that ECN leaves, from 1/16 to 1.
+    window_fraction: f64,
+    /// Whether the last round was window-limited.
+    window_limited: bool,
+    rounds_since_congestion: u32,
+    /// Rounds since most of the bytes in flight were lost at once.
+    rounds_since_most_lost: u32,
+    /// Rounds to come that still show an outage.
+    outage_rounds: u32,
+    /// Rounds to come that still show another rate of the link.
+    rate_change_rounds: u32,
 }
 
-impl Carried {
-    /// Of a lane that has this part of a link, in bytes per second, which loses so much at random.
-    pub fn new(part: f64, expected_loss: f64) -> Self {
-        let rounds = VecDeque::with_capacity(ROUNDS);
-        let (loss, share, waits) = (expected_loss, 1.0, false);
+/// The measurements of one round that had acknowledgements.
+struct RoundSample {
+    /// The delivery rate in bytes per second.
+    rate: f64,
+    /// The loss, from 0 to 1.
+    loss: f64,
+    /// Packets acknowledged or lost.
+    packets: u64,
+    ecn_marked: bool,
+}
+
+impl DeliveryRate {
+    /// A filter that assumes `assumed_rate` bytes per second, on a link with this configured loss.
+    pub fn new(assumed_rate: f64, configured_loss: f64) -> Self {
         Self {
-            expected_loss,
-            part,
+            configured_loss,
+            assumed_rate,
             before: None,
-            last: 0.0,
-            rounds,
-            loss,
-            share,
-            waits,
-            calm: CALM,
-            since_most: CUT_AGAIN_ROUNDS,
-            after_cut: 0,
-            after_change: 0,
+            last_rate: 0.0,
+            rates: VecDeque::with_capacity(ROUNDS),
+            loss: configured_loss,
+            window_fraction: 1.0,
+            window_limited: false,
+            rounds_since_congestion: CALM_ROUNDS,
+            rounds_since_most_lost: OUTAGE_INTERVAL_ROUNDS,
+            outage_rounds: 0,
+            rate_change_rounds: 0,
         }
     }
 
-    /// It has another part, and may carry more or less accordingly.
-    pub fn divide(&mut self, part: f64) {
-        if part != self.part {
-            let by = part / self.part;
-            self.rounds.iter_mut().for_each(|rate| *rate *= by);
-            (self.part, self.last) = (part, self.last * by);
-            self.after_change = CHANGE_ROUNDS;
+    /// Changes the lane's share of the link, and scales the measured rates with it.
+    pub fn set_assumed_rate(&mut self, assumed_rate: f64) {
+        if assumed_rate != self.assumed_rate {
+            let factor = assumed_rate / self.assumed_rate;
+            self.rates.iter_mut().for_each(|rate| *rate *= factor);
+            (self.assumed_rate, self.last_rate) = (assumed_rate, self.last_rate * factor);
+            self.rate_change_rounds = RATE_CHANGE_ROUNDS;
         }
     }
 
-    /// Bytes per second: its part, until it has shown otherwise.
+    /// The rate in bytes per second: the assumed one until one is measured.
     pub fn rate(&self) -> f64 {
-        self.rounds.iter().copied().reduce(f64::max).unwrap_or(self.part)
+        self.rates.iter().copied().reduce(f64::max).unwrap_or(self.assumed_rate)
     }
 
-    /// Whether it waited for room in the last round, and not because of a queue that it was seen to
-    /// overflow.
-    pub fn waits(&self) -> bool {
-        self.waits && self.calm >= CALM
+    /// Whether the lane was window-limited in the last round, without recent congestion.
+    pub fn is_window_limited(&self) -> bool {
+        self.window_limited && self.rounds_since_congestion >= CALM_ROUNDS
     }
 
-    /// The part of its packets that was lost lately.
+    /// The recent loss without congestion, from 0 to 1.
     pub fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// In how many round trips it carries what it may have in flight.
-    pub fn round_trips(&self) -> f64 {
-        if self.calm == 0 { NO_MORE } else { MORE }
+    /// The gain of the congestion window, in round trips.
+    pub fn window_gain(&self) -> f64 {
+        if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// The part of its window that it is to use.
-    pub fn share(&self) -> f64 {
-        self.share
+    /// The part of the congestion window that ECN leaves, from 1/16 to 1.
+    pub fn window_fraction(&self) -> f64 {
+        self.window_fraction
     }
 
-    /// Another round is over.
-    pub fn round(&mut self, done: Done) {
-        let Some(before) = self.before.replace(done) else { return };
-        let took = done.at.since(before.at).as_secs_f64();
-        let waited = done.waited.as_secs_f64() - before.waited.as_secs_f64();
-        self.waits = waited >= WAITED * took;
-        let (acked, lost) = (done.acked - before.acked, done.lost - before.lost);
-        let silent = acked == 0 && done.in_flight > 0 && before.in_flight > SILENT_BYTES;
-        if silent || done.most_lost && self.since_most >= CUT_AGAIN_ROUNDS {
-            self.after_cut = CUT_ROUNDS;
-        }
-        self.since_most = if done.most_lost { 0 } else { self.since_most.saturating_add(1) };
-        if acked == 0 || took == 0.0 {
-            if done.in_flight == 0 {
-                self.share = (self.share * WIDER).min(1.0);
+    /// Ends a round trip, with the counters of now.
+    pub fn end_round(&mut self, now: LaneCounters) {
+        let Some(before) = self.before.replace(now) else { return };
+        let took = now.at.since(before.at).as_secs_f64();
+        let waited = now.waited.as_secs_f64() - before.waited.as_secs_f64();
+        self.window_limited = waited >= WINDOW_LIMITED_FRACTION * took;
+        let acked_packets = now.acked_packets - before.acked_packets;
+        let lost_packets = now.lost_packets - before.lost_packets;
+        self.note_outage(&before, &now, acked_packets);
+        if acked_packets == 0 || took == 0.0 {
+            if now.in_flight_bytes == 0 {
+                self.window_fraction = (self.window_fraction * ECN_INCREASE).min(1.0);
             }
             return;
         }
-        // Acknowledgements come in bursts: two rounds say more than one.
-        let rate = (done.acked_bytes - before.acked_bytes) as f64 / took;
-        let last = std::mem::replace(&mut self.last, rate);
-        let rate = if last > 0.0 { (last + rate) / 2.0 } else { rate };
-        let loss = lost as f64 / (acked + lost) as f64;
-        let much = loss > self.expected_loss + CONGESTION_LOSS;
-        if !much {
-            self.loss = loss;
+        let packets = acked_packets + lost_packets;
+        self.measure(&RoundSample {
+            rate: (now.acked_bytes - before.acked_bytes) as f64 / took,
+            loss: lost_packets as f64 / packets as f64,
+            packets,
+            ecn_marked: now.ecn_marked,
+        });
+    }
+
+    fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
+        let silent =
+            acked_packets == 0 && now.in_flight_bytes > 0 && before.in_flight_bytes > SILENT_BYTES;
+        if silent || now.most_lost && self.rounds_since_most_lost >= OUTAGE_INTERVAL_ROUNDS {
+            self.outage_rounds = OUTAGE_ROUNDS;
         }
-        let (after_cut, after_change) = (self.after_cut > 0, self.after_change > 0);
-        self.after_cut = self.after_cut.saturating_sub(1);
-        self.after_change = self.after_change.saturating_sub(1);
-        let congested = much && !after_cut && acked + lost >= SAMPLE_PACKETS;
-        self.calm = if congested { 0 } else { self.calm.saturating_add(1) };
-        let factor = if done.marked { NARROWER } else { WIDER };
-        self.share = (self.share * factor).clamp(SHARE_MIN, 1.0);
-        // With less of its window in use it delivers less than it carries.
-        let limited = self.waits && self.share >= 1.0 && !after_cut;
-        let more = rate > self.rate() && !after_change;
-        if !(limited || more || congested) {
+        self.rounds_since_most_lost =
+            if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
+    }
+
+    fn measure(&mut self, sample: &RoundSample) {
+        // Acknowledgements come in bursts: the mean of two rounds is a better measure than one.
+        let last = std::mem::replace(&mut self.last_rate, sample.rate);
+        let rate = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
+        let much_loss = sample.loss > self.configured_loss + CONGESTION_LOSS;
+        if !much_loss {
+            self.loss = sample.loss;
+        }
+        let (after_outage, after_change) = (self.outage_rounds > 0, self.rate_change_rounds > 0);
+        self.outage_rounds = self.outage_rounds.saturating_sub(1);
+        self.rate_change_rounds = self.rate_change_rounds.saturating_sub(1);
+        let congested = much_loss && !after_outage && sample.packets >= SAMPLE_PACKETS;
+        self.rounds_since_congestion =
+            if congested { 0 } else { self.rounds_since_congestion.saturating_add(1) };
+        let factor = if sample.ecn_marked { ECN_DECREASE } else { ECN_INCREASE };
+        self.window_fraction = (self.window_fraction * factor).clamp(WINDOW_FRACTION_MIN, 1.0);
+        // With only a part of its window the lane delivers less than it could.
+        let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;
+        let higher = rate > self.rate() && !after_change;
+        if !(limited || higher || congested) {
             return;
         }
-        let rate = if limited { rate } else { rate.max(DROP * self.rate()) };
+        let rate = if limited { rate } else { rate.max(DROP_FRACTION * self.rate()) };
         let rate = if after_change { rate.min(self.rate()) } else { rate };
         if congested {
-            self.rounds.clear();
-        } else if self.rounds.is_empty() {
-            self.rounds.extend([self.part; ROUNDS - 1]);
+            self.rates.clear();
+        } else if self.rates.is_empty() {
+            self.rates.extend([self.assumed_rate; ROUNDS - 1]);
         }
-        self.rounds.push_back(rate);
-        if self.rounds.len() > ROUNDS {
-            self.rounds.pop_front();
+        self.rates.push_back(rate);
+        if self.rates.len() > ROUNDS {
+            self.rates.pop_front();
         }
     }
 }
@@ -208,170 +260,169 @@ mod tests {
     use super::*;
 
     const ROUND: Span = Span::from_ms(80);
-    const PART: f64 = 1_000_000.0;
+    const ASSUMED: f64 = 1_000_000.0;
     const PACKET: u64 = 10;
 
-    struct Bench {
-        carried: Carried,
-        done: Done,
+    /// A lane whose rounds are made up.
+    struct Lane {
+        rate: DeliveryRate,
+        counters: LaneCounters,
     }
 
-    impl Bench {
+    impl Lane {
         fn new() -> Self {
-            let (waited, acked, acked_bytes, lost) = (Span::ZERO, 0, 0, 0);
-            let at = TimeNs::default();
-            let done = Done {
-                at,
-                waited,
-                acked,
-                acked_bytes,
-                lost,
-                in_flight: 2 * SILENT_BYTES,
-                marked: false,
+            let counters = LaneCounters {
+                at: TimeNs::default(),
+                waited: Span::ZERO,
+                acked_packets: 0,
+                acked_bytes: 0,
+                lost_packets: 0,
+                in_flight_bytes: 2 * SILENT_BYTES,
+                ecn_marked: false,
                 most_lost: false,
             };
-            let mut carried = Carried::new(PART, 0.001);
-            carried.round(done);
-            Self { carried, done }
+            let mut rate = DeliveryRate::new(ASSUMED, 0.001);
+            rate.end_round(counters);
+            Self { rate, counters }
         }
 
-        /// Rounds in which this part of a lane's part was acknowledged, and of what was sent this
-        /// part lost.
-        fn pass(&mut self, rounds: u32, delivered: f64, lost: f64, waits: bool) -> f64 {
+        /// Rounds that deliver a part of the assumed rate, and lose a part of the packets. Returns
+        /// the rate as a part of the assumed one.
+        fn pass(&mut self, rounds: u32, delivered: f64, lost: f64, window_limited: bool) -> f64 {
             for _ in 0..rounds {
-                self.done.at = self.done.at + ROUND;
-                let acked = (delivered * PART * ROUND.as_secs_f64()) as u64 / PACKET;
-                self.done.acked += acked;
-                self.done.acked_bytes += acked * PACKET;
-                self.done.lost += (acked as f64 * lost / (1.0 - lost)) as u64;
-                if waits {
-                    self.done.waited = self.done.waited + ROUND;
+                self.counters.at = self.counters.at + ROUND;
+                let acked = (delivered * ASSUMED * ROUND.as_secs_f64()) as u64 / PACKET;
+                self.counters.acked_packets += acked;
+                self.counters.acked_bytes += acked * PACKET;
+                self.counters.lost_packets += (acked as f64 * lost / (1.0 - lost)) as u64;
+                if window_limited {
+                    self.counters.waited = self.counters.waited + ROUND;
                 }
-                self.carried.round(self.done);
+                self.rate.end_round(self.counters);
             }
-            self.carried.rate() / PART
+            self.rate.rate() / ASSUMED
         }
     }
 
     #[test]
-    fn a_lane_that_has_little_to_do_shows_nothing() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.pass(20, 0.1, 0.001, false), 1.0);
-        assert_eq!(bench.carried.share(), 1.0);
+    fn a_lane_with_little_to_do_changes_nothing() {
+        let mut lane = Lane::new();
+        assert_eq!(lane.pass(20, 0.1, 0.001, false), 1.0);
+        assert_eq!(lane.rate.window_fraction(), 1.0);
         // A few packets, of which one was lost.
-        assert_eq!(bench.pass(3, 0.01, 0.1, false), 1.0);
-        assert_eq!(bench.carried.round_trips(), MORE);
+        assert_eq!(lane.pass(3, 0.01, 0.1, false), 1.0);
+        assert_eq!(lane.rate.window_gain(), WINDOW_GAIN);
     }
 
     #[test]
-    fn a_lane_that_waits_for_four_rounds_carries_no_more_than_it_delivers() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.pass(3, 0.5, 0.0, true), 1.0);
-        assert_eq!(bench.pass(1, 0.5, 0.0, true), 0.5);
-        // With some more in flight it may deliver that, again and again.
-        assert!(bench.pass(2, 0.625, 0.0, true) > 0.6);
-        assert!(bench.pass(2, 2.0, 0.0, false) > 1.9);
+    fn a_lower_rate_counts_after_four_window_limited_rounds() {
+        let mut lane = Lane::new();
+        assert_eq!(lane.pass(3, 0.5, 0.0, true), 1.0);
+        assert_eq!(lane.pass(1, 0.5, 0.0, true), 0.5);
+        // With some more in flight it may deliver more, again and again.
+        assert!(lane.pass(2, 0.625, 0.0, true) > 0.6);
+        assert!(lane.pass(2, 2.0, 0.0, false) > 1.9);
     }
 
     #[test]
-    fn loss_above_three_percent_shows_it_at_once_and_less_than_that_nothing() {
-        let mut bench = Bench::new();
-        bench.pass(4, 0.96, 0.03, false);
-        assert!(bench.carried.rate() == PART && bench.carried.round_trips() == MORE);
-        assert!((0.029..0.031).contains(&bench.carried.loss()), "kept behind holes");
-        let mut little = Bench::new();
-        assert_eq!(little.pass(1, 0.5, 0.3, false), DROP, "it may have had little to do");
-        let rate = bench.pass(2, 0.5, 0.3, true);
-        assert!(rate == 0.5 && bench.carried.round_trips() == NO_MORE);
-        assert!(bench.carried.loss() < 0.04, "its own queue's");
-        bench.pass(1, 0.5, 0.0, true);
-        assert_eq!(bench.carried.round_trips(), MORE);
+    fn loss_above_three_percent_lowers_the_rate_at_once() {
+        let mut lane = Lane::new();
+        lane.pass(4, 0.96, 0.03, false);
+        assert!(lane.rate.rate() == ASSUMED && lane.rate.window_gain() == WINDOW_GAIN);
+        assert!((0.029..0.031).contains(&lane.rate.loss()), "for the send window");
+        let mut idle = Lane::new();
+        assert_eq!(idle.pass(1, 0.5, 0.3, false), DROP_FRACTION, "it may have had little to do");
+        let rate = lane.pass(2, 0.5, 0.3, true);
+        assert!(rate == 0.5 && lane.rate.window_gain() == CONGESTED_WINDOW_GAIN);
+        assert!(lane.rate.loss() < 0.04, "its own queue's");
+        lane.pass(1, 0.5, 0.0, true);
+        assert_eq!(lane.rate.window_gain(), WINDOW_GAIN);
     }
 
     #[test]
-    fn marks_narrow_the_window_round_by_round() {
-        let mut bench = Bench::new();
-        bench.done.marked = true;
-        bench.pass(2, 1.0, 0.0, false);
-        assert!((0.63..0.65).contains(&bench.carried.share()));
-        bench.pass(40, 1.0, 0.0, false);
-        assert_eq!(bench.carried.share(), SHARE_MIN);
-        assert_eq!(bench.carried.rate(), PART);
-        bench.done.marked = false;
-        bench.pass(10, 1.0, 0.0, true);
-        assert!((0.16..0.17).contains(&bench.carried.share()));
-        assert_eq!(bench.carried.rate(), PART, "it did not use all of its window");
-        bench.done.in_flight = 0;
-        bench.pass(40, 0.0, 0.0, false);
-        assert_eq!(bench.carried.share(), 1.0, "for who comes next");
+    fn ecn_marks_narrow_the_window_round_by_round() {
+        let mut lane = Lane::new();
+        lane.counters.ecn_marked = true;
+        lane.pass(2, 1.0, 0.0, false);
+        assert!((0.63..0.65).contains(&lane.rate.window_fraction()));
+        lane.pass(40, 1.0, 0.0, false);
+        assert_eq!(lane.rate.window_fraction(), WINDOW_FRACTION_MIN);
+        assert_eq!(lane.rate.rate(), ASSUMED);
+        lane.counters.ecn_marked = false;
+        lane.pass(10, 1.0, 0.0, true);
+        assert!((0.16..0.17).contains(&lane.rate.window_fraction()));
+        assert_eq!(lane.rate.rate(), ASSUMED, "it did not use all of its window");
+        lane.counters.in_flight_bytes = 0;
+        lane.pass(40, 0.0, 0.0, false);
+        assert_eq!(lane.rate.window_fraction(), 1.0, "idle rounds widen it as well");
     }
 
     /// A far peer answers the first packets of a transfer after their round.
     #[test]
-    fn rounds_without_an_acknowledgement_of_a_few_packets_are_no_cut() {
-        let mut bench = Bench::new();
-        bench.done.in_flight = SILENT_BYTES;
-        bench.pass(1, 0.1, 0.0, false);
-        bench.pass(3, 0.0, 0.0, false);
-        assert!(bench.pass(2, 0.5, 0.3, true) < 0.6);
+    fn unacknowledged_rounds_of_few_packets_are_no_outage() {
+        let mut lane = Lane::new();
+        lane.counters.in_flight_bytes = SILENT_BYTES;
+        lane.pass(1, 0.1, 0.0, false);
+        lane.pass(3, 0.0, 0.0, false);
+        assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
     }
 
     #[test]
-    fn the_first_round_of_a_transfer_is_no_cut() {
-        let mut bench = Bench::new();
-        bench.done.in_flight = 0;
-        bench.pass(3, 0.0, 0.0, false);
-        bench.done.in_flight = 2 * SILENT_BYTES;
-        bench.pass(1, 0.0, 0.0, false);
-        assert!(bench.pass(2, 0.5, 0.3, true) < 0.6);
+    fn the_first_round_of_a_transfer_is_no_outage() {
+        let mut lane = Lane::new();
+        lane.counters.in_flight_bytes = 0;
+        lane.pass(3, 0.0, 0.0, false);
+        lane.counters.in_flight_bytes = 2 * SILENT_BYTES;
+        lane.pass(1, 0.0, 0.0, false);
+        assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
     }
 
     #[test]
-    fn a_cut_shows_nothing_nor_does_what_is_sent_again_after_it() {
+    fn the_rounds_after_an_outage_lower_no_rate() {
         for silent_rounds in [20, 0] {
-            let mut bench = Bench::new();
-            bench.pass(silent_rounds, 0.0, 0.0, true);
-            // Of one of little more than a round trip what it lost is seen at once.
-            bench.done.most_lost = silent_rounds == 0;
-            assert_eq!(bench.pass(1, 0.01, 0.99, true), 1.0);
-            bench.done.most_lost = false;
-            assert_eq!(bench.pass(CUT_ROUNDS - 1, 0.2, 0.3, true), 1.0);
-            assert_eq!(bench.carried.round_trips(), MORE);
-            let rate = bench.pass(4, 0.2, 0.0, true);
-            assert_eq!(rate, 0.2, "that is how it stays");
+            let mut lane = Lane::new();
+            lane.pass(silent_rounds, 0.0, 0.0, true);
+            // After an outage of little more than a round trip its losses are found at once.
+            lane.counters.most_lost = silent_rounds == 0;
+            assert_eq!(lane.pass(1, 0.01, 0.99, true), 1.0);
+            lane.counters.most_lost = false;
+            assert_eq!(lane.pass(OUTAGE_ROUNDS - 1, 0.2, 0.3, true), 1.0);
+            assert_eq!(lane.rate.window_gain(), WINDOW_GAIN);
+            let rate = lane.pass(4, 0.2, 0.0, true);
+            assert_eq!(rate, 0.2, "the rate stays low");
         }
     }
 
     #[test]
-    fn what_loses_most_of_its_flight_again_and_again_is_a_queue() {
-        let mut bench = Bench::new();
-        bench.done.most_lost = true;
-        assert_eq!(bench.pass(CUT_ROUNDS, 0.3, 0.6, true), 1.0);
-        for _ in 0..3 * CUT_AGAIN_ROUNDS {
-            assert_eq!(bench.pass(1, 0.3, 0.6, true), 0.3);
-            assert_eq!(bench.carried.round_trips(), NO_MORE);
+    fn losing_most_of_the_flight_repeatedly_is_a_queue() {
+        let mut lane = Lane::new();
+        lane.counters.most_lost = true;
+        assert_eq!(lane.pass(OUTAGE_ROUNDS, 0.3, 0.6, true), 1.0);
+        for _ in 0..3 * OUTAGE_INTERVAL_ROUNDS {
+            assert_eq!(lane.pass(1, 0.3, 0.6, true), 0.3);
+            assert_eq!(lane.rate.window_gain(), CONGESTED_WINDOW_GAIN);
         }
-        bench.done.most_lost = false;
-        assert_eq!(bench.pass(CUT_AGAIN_ROUNDS, 1.0, 0.0, true), 1.0);
-        bench.done.most_lost = true;
-        assert_eq!(bench.pass(1, 0.3, 0.6, true), 1.0, "one that comes later is a cut");
+        lane.counters.most_lost = false;
+        assert_eq!(lane.pass(OUTAGE_INTERVAL_ROUNDS, 1.0, 0.0, true), 1.0);
+        lane.counters.most_lost = true;
+        assert_eq!(lane.pass(1, 0.3, 0.6, true), 1.0, "a later one is an outage");
     }
 
     #[test]
-    fn who_has_another_part_carries_accordingly() {
-        let mut bench = Bench::new();
-        bench.carried.divide(2.0 * PART);
-        assert_eq!(bench.carried.rate(), 2.0 * PART);
-        bench.pass(8, 0.5, 0.0, true);
-        bench.carried.divide(PART);
-        assert_eq!(bench.carried.rate(), 0.25 * PART);
-        // What is still acknowledged of the time before shows nothing, whatever it is held to.
-        for waits in [false, true] {
-            let mut bench = Bench::new();
-            bench.carried.divide(0.1 * PART);
-            bench.pass(2, 1.0, 0.0, waits);
-            bench.carried.divide(PART);
-            assert_eq!(bench.carried.rate(), PART);
+    fn another_assumed_rate_scales_the_measured_rate() {
+        let mut lane = Lane::new();
+        lane.rate.set_assumed_rate(2.0 * ASSUMED);
+        assert_eq!(lane.rate.rate(), 2.0 * ASSUMED);
+        lane.pass(8, 0.5, 0.0, true);
+        lane.rate.set_assumed_rate(ASSUMED);
+        assert_eq!(lane.rate.rate(), 0.25 * ASSUMED);
+        // Acknowledgements of packets sent before show nothing, in either direction.
+        for window_limited in [false, true] {
+            let mut lane = Lane::new();
+            lane.rate.set_assumed_rate(0.1 * ASSUMED);
+            lane.pass(2, 1.0, 0.0, window_limited);
+            lane.rate.set_assumed_rate(ASSUMED);
+            assert_eq!(lane.rate.rate(), ASSUMED);
         }
     }
 }

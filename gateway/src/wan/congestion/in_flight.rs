@@ -1,91 +1,108 @@
-//! What one lane has under way, and how much it may.
+//! Bytes in flight on a lane, and its congestion window.
 //!
-//! QUIC gives no acknowledgement while it has something to send and no room for it: two lanes whose
-//! windows are both full would wait for each other until a probe timeout. So bulk that has no room
-//! is not handed to it. What is sent again, small segments, and windows of CUBIC and NewReno, which
-//! grow only while they are full, still are in its hands alone.
+//! QUIC sends no acknowledgement while it has data to send and no window for it: two lanes with full
+//! windows would wait for each other until a probe timeout. So the sender hands bulk to QUIC only when
+//! the window has space. Retransmissions, small segments, and the windows of CUBIC and NewReno, which
+//! grow only while they are full, stay with QUIC alone.
+//!
+//! Formulas, in bytes:
+//!
+//! ```text
+//! usable = window - window / HEADROOM_DIVISOR
+//! used   = in flight + lost and not retransmitted + handed to QUIC and not sent
+//! free   = usable - used
+//! grant  if free >= min(clamp(usable / PIECE_DIVISOR, PIECE_MIN, usable), wanted bytes)
+//! ```
+//!
+//! The controller (inside quinn), the sender and the tuner share it; all run on the lane's thread.
 
-use crate::wan::congestion::tuner::Windows;
+use super::window::Windows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// The part of a window that is not filled, for control and for headers of what is handed over.
+/// A 32nd of the window stays free for control and for headers of bytes handed over at once: headers are
+/// 3.3 % of the payload at MTU 1280. Tested by `small_operations_take_the_latency_floor`.
 const HEADROOM_DIVISOR: u64 = 32;
-/// Who waits for room waits for this part of the window,
-const PIECES: u64 = 4;
-/// but for no less than this, unless the window is.
+/// A quarter of the usable window: the sender waits for that much space, since each write costs work.
+const PIECE_DIVISOR: u64 = 4;
+/// 16 KiB: the least space that the sender waits for, unless the window is smaller.
 const PIECE_MIN: u64 = 16 << 10;
-/// Of less than this nobody can tell whether a queue dropped it or a cut of the path.
-const CUT_MIN: u64 = 32 << 10;
+/// 32 KiB: a smaller loss cannot show whether a queue dropped it or the path had an outage.
+const OUTAGE_LOSS_MIN: u64 = 32 << 10;
 
-/// Shared by the tasks of a lane and its congestion controller. Packets are counted by the
-/// connection alone, so that nobody has to be kept from it for each of them.
+/// The bytes in flight and the congestion window of one lane.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
-    /// Bytes that may be in flight,
-    flight: AtomicU64,
-    /// and while much is sent again.
-    repair: AtomicU64,
-    /// Bytes in flight,
-    in_flight: AtomicU64,
-    /// and before the last acknowledgement.
-    in_flight_before: AtomicU64,
-    /// Bytes lost and not sent again yet.
-    lost: Unsent,
-    /// Bytes handed to QUIC and not sent yet.
-    handed: Unsent,
-    freed: Notify,
-    /// Whether a mark of congestion came.
-    marked: AtomicBool,
-    /// Whether most of a flight was lost at once.
-    most_lost: AtomicBool,
-    /// Bytes lost beyond expectation that nobody has been charged for.
-    owed: AtomicU64,
-    owes: Notify,
-}
-
-/// Bytes that QUIC is to send, as far as is known: it does not say what was reset with its stream.
-#[derive(Debug, Default)]
-struct Unsent {
+pub(crate) struct InFlight {
+    /// The congestion window.
+    window: AtomicU64,
+    /// The congestion window while much is retransmitted.
+    retransmission_window: AtomicU64,
+    /// Bytes in flight. Only the connection writes it.
     bytes: AtomicU64,
-    /// Of these, added since a packet was last sent.
-    since: AtomicU64,
+    /// Bytes in flight before the last acknowledgement.
+    bytes_before_ack: AtomicU64,
+    /// Bytes lost and not retransmitted yet.
+    lost: UnsentBytes,
+    /// Bytes handed to QUIC and not sent yet.
+    handed: UnsentBytes,
+    /// Wakes the sender when space may be free.
+    freed: Notify,
+    /// Whether an ECN CE mark came since the tuner last asked.
+    ecn_marked: AtomicBool,
+    /// Whether most of the bytes in flight were lost at once since the tuner last asked.
+    most_lost: AtomicBool,
+    /// Bytes lost beyond the configured loss that the pacer is not charged for yet.
+    excess_loss: AtomicU64,
+    /// Wakes the tuner when there is excess loss.
+    has_excess_loss: Notify,
 }
 
-impl Limits {
-    /// Follows the lane's windows;.
-    pub fn set(&self, windows: &Windows) {
-        self.allow(windows.flight, windows.repair);
+/// Bytes that QUIC is still to send, as far as is known: QUIC does not tell what a reset stream drops.
+/// All tasks of a lane run on one thread, so nothing comes between a load and its store.
+#[derive(Debug, Default)]
+struct UnsentBytes {
+    bytes: AtomicU64,
+    /// The part of them that was added since a packet was last sent.
+    recent: AtomicU64,
+}
+
+impl InFlight {
+    /// Takes over the windows of a lane.
+    pub fn set_windows(&self, windows: &Windows) {
+        self.set(windows.congestion, windows.retransmission);
     }
 
-    /// So many bytes may be in flight, one at least, and so many while much is sent again.
-    pub fn allow(&self, flight: u64, repair: u64) {
-        self.flight.store(flight.max(1), Ordering::Relaxed);
-        self.repair.store(repair, Ordering::Relaxed);
+    /// Sets the congestion window, at least a byte, and the window while much is retransmitted.
+    pub fn set(&self, window: u64, retransmission_window: u64) {
+        self.window.store(window.max(1), Ordering::Relaxed);
+        self.retransmission_window.store(retransmission_window, Ordering::Relaxed);
         self.freed.notify_one();
     }
 
-    pub fn flight(&self) -> u64 {
-        self.flight.load(Ordering::Relaxed)
+    /// The congestion window in bytes.
+    pub fn congestion_window(&self) -> u64 {
+        self.window.load(Ordering::Relaxed)
     }
 
-    pub fn repair(&self) -> u64 {
-        self.repair.load(Ordering::Relaxed)
+    /// The congestion window in bytes while much is retransmitted.
+    pub fn retransmission_window(&self) -> u64 {
+        self.retransmission_window.load(Ordering::Relaxed)
     }
 
-    /// Waits until some of `bytes` bytes have room, and says how many. For one task at a time.
-    pub async fn room(&self, bytes: usize) -> usize {
+    /// Waits until the window has space for some of `bytes` bytes, and returns for how many. One task
+    /// at a time may wait.
+    pub async fn space(&self, bytes: usize) -> usize {
         loop {
-            if let Some(room) = self.room_now(bytes) {
-                return room;
+            if let Some(space) = self.space_now(bytes) {
+                return space;
             }
-            if self.in_flight() > 0 {
+            if self.bytes() > 0 {
                 self.freed.notified().await;
                 continue;
             }
-            // QUIC's turn: it sends what it has.
+            // Lets QUIC send the bytes that it has.
             tokio::task::yield_now().await;
-            if self.in_flight() == 0 {
+            if self.bytes() == 0 {
                 // The rest was reset with its stream.
                 self.handed.clear();
                 self.lost.clear();
@@ -93,44 +110,42 @@ impl Limits {
         }
     }
 
-    /// How many of `bytes` bytes have room, if enough do to be worth a write.
-    pub fn room_now(&self, bytes: usize) -> Option<usize> {
-        let used = self.in_flight() + self.lost.bytes() + self.handed.bytes();
-        let free = self.filled().saturating_sub(used);
-        let room = usize::try_from(free).unwrap_or(usize::MAX).min(bytes);
-        (free >= self.piece().min(bytes as u64)).then_some(room)
+    /// For how many of `bytes` bytes the window has space, if they are enough to be worth a write.
+    pub fn space_now(&self, bytes: usize) -> Option<usize> {
+        let used = self.bytes() + self.lost.bytes() + self.handed.bytes();
+        let free = self.usable().saturating_sub(used);
+        let space = usize::try_from(free).unwrap_or(usize::MAX).min(bytes);
+        (free >= self.piece().min(bytes as u64)).then_some(space)
     }
 
-    /// What is filled of the window.
-    fn filled(&self) -> u64 {
-        let flight = self.flight();
-        flight - flight / HEADROOM_DIVISOR
+    fn usable(&self) -> u64 {
+        let window = self.congestion_window();
+        window - window / HEADROOM_DIVISOR
     }
 
-    /// The least that is waited for.
     fn piece(&self) -> u64 {
-        (self.filled() / PIECES).max(PIECE_MIN).min(self.filled())
+        (self.usable() / PIECE_DIVISOR).max(PIECE_MIN).min(self.usable())
     }
 
-    /// So many bytes were handed to QUIC, whether or not they had room.
-    pub fn hand(&self, bytes: u64) {
+    /// Counts bytes that the sender handed to QUIC, with or without space.
+    pub fn note_handed(&self, bytes: u64) {
         self.handed.add(bytes);
     }
 
-    /// A packet was sent: of what was lost, as far as is known. Returns what is in flight.
-    pub fn sent(&self, bytes: u64) -> u64 {
-        let again = self.lost.sent(bytes);
-        self.handed.sent(bytes - again);
-        let in_flight = self.in_flight() + bytes;
-        self.in_flight.store(in_flight, Ordering::Relaxed);
+    /// Counts a sent packet, first as a retransmission of lost bytes. Returns the bytes in flight.
+    pub fn note_sent(&self, bytes: u64) -> u64 {
+        let retransmitted = self.lost.sent(bytes);
+        self.handed.sent(bytes - retransmitted);
+        let in_flight = self.bytes() + bytes;
+        self.bytes.store(in_flight, Ordering::Relaxed);
         in_flight
     }
 
-    /// After an acknowledgement so many bytes are in flight. `all_sent`: QUIC had no more to send
-    /// when it was last asked for packets, or may not yet, to an address that it has not validated.
-    pub fn acknowledged(&self, in_flight: u64, all_sent: bool) {
-        let before = self.in_flight.swap(in_flight, Ordering::Relaxed);
-        self.in_flight_before.store(before, Ordering::Relaxed);
+    /// After an acknowledgement `in_flight` bytes are in flight. `all_sent`: QUIC had no more to send
+    /// when it last looked for packets, or may not send yet to an address that it has not validated.
+    pub fn note_acked(&self, in_flight: u64, all_sent: bool) {
+        let before = self.bytes.swap(in_flight, Ordering::Relaxed);
+        self.bytes_before_ack.store(before, Ordering::Relaxed);
         if all_sent {
             self.handed.forget_older();
             self.lost.forget_older();
@@ -138,69 +153,70 @@ impl Limits {
         self.freed.notify_one();
     }
 
-    /// So many bytes were lost, as was seen at once. A queue that is full drops some of what comes;
-    /// a path that is cut loses all, until it is back.
-    pub fn lose(&self, bytes: u64) {
-        let in_flight = self.in_flight();
-        let whole = in_flight.max(self.in_flight_before.load(Ordering::Relaxed));
-        if bytes > CUT_MIN && 2 * bytes > whole {
+    /// Counts bytes that were found lost at once. A full queue drops some packets; an outage of the path
+    /// loses all of them until it ends.
+    pub fn note_lost(&self, bytes: u64) {
+        let in_flight = self.bytes();
+        let whole = in_flight.max(self.bytes_before_ack.load(Ordering::Relaxed));
+        if bytes > OUTAGE_LOSS_MIN && 2 * bytes > whole {
             self.most_lost.store(true, Ordering::Relaxed);
         }
-        self.in_flight.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
+        self.bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
         self.lost.add(bytes);
         self.freed.notify_one();
     }
 
-    pub fn in_flight(&self) -> u64 {
-        self.in_flight.load(Ordering::Relaxed)
+    /// The bytes in flight.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
-    pub fn lost(&self) -> u64 {
+    /// The bytes lost and not retransmitted yet.
+    pub fn lost_bytes(&self) -> u64 {
         self.lost.bytes()
     }
 
-    /// A mark of congestion came.
-    pub fn mark(&self) {
-        self.marked.store(true, Ordering::Relaxed);
+    /// Counts an ECN CE mark.
+    pub fn note_ecn_mark(&self) {
+        self.ecn_marked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one came since it was last asked.
-    pub fn take_marked(&self) -> bool {
-        self.marked.swap(false, Ordering::Relaxed)
+    /// Whether an ECN CE mark came since the last call.
+    pub fn take_ecn_marked(&self) -> bool {
+        self.ecn_marked.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether most of a flight was since it was last asked.
+    /// Whether over half of the bytes in flight were lost at once since the last call.
     pub fn take_most_lost(&self) -> bool {
         self.most_lost.swap(false, Ordering::Relaxed)
     }
 
-    /// So many bytes were lost beyond what the fabric expects.
-    pub fn owe(&self, bytes: u64) {
-        self.owed.fetch_add(bytes, Ordering::Relaxed);
-        self.owes.notify_one();
+    /// Counts bytes lost beyond the configured loss.
+    pub fn note_excess_loss(&self, bytes: u64) {
+        self.excess_loss.fetch_add(bytes, Ordering::Relaxed);
+        self.has_excess_loss.notify_one();
     }
 
-    /// Waits until some were, and says how many have been since it last did.
-    pub async fn owed(&self) -> u64 {
-        self.owes.notified().await;
-        self.owed.swap(0, Ordering::Relaxed)
+    /// Waits for excess loss, and returns the bytes since the last call.
+    pub async fn excess_loss(&self) -> u64 {
+        self.has_excess_loss.notified().await;
+        self.excess_loss.swap(0, Ordering::Relaxed)
     }
 }
 
-/// All tasks of a lane run on one thread, so nothing comes between a load and its store.
-impl Unsent {
+impl UnsentBytes {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     fn add(&self, bytes: u64) {
-        self.since.fetch_add(bytes, Ordering::Relaxed);
+        self.recent.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes off what was sent of so many bytes; returns how many these were.
+    /// Takes off the part of `bytes` sent bytes that these are; returns how many.
     fn sent(&self, bytes: u64) -> u64 {
-        self.since.store(0, Ordering::Relaxed);
+        self.recent.store(0, Ordering::Relaxed);
         let before = self.bytes();
         let sent = bytes.min(before);
         self.bytes.store(before - sent, Ordering::Relaxed);
@@ -208,11 +224,11 @@ impl Unsent {
     }
 
     fn forget_older(&self) {
-        self.bytes.store(self.since.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.bytes.store(self.recent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     fn clear(&self) {
-        self.since.store(0, Ordering::Relaxed);
+        self.recent.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
     }
 }
@@ -223,137 +239,137 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Poll, Wake, Waker};
 
-    const FLIGHT: u64 = 384 << 10;
-    /// Of it without headroom.
-    const FILLED: usize = 372 << 10;
+    const WINDOW: u64 = 384 << 10;
+    /// The window without headroom.
+    const USABLE: usize = 372 << 10;
     const CELL: usize = 64 << 10;
 
-    fn limits() -> Limits {
-        let limits = Limits::default();
-        limits.allow(FLIGHT, FLIGHT);
-        limits
+    fn in_flight() -> InFlight {
+        let in_flight = InFlight::default();
+        in_flight.set(WINDOW, WINDOW);
+        in_flight
     }
 
-    /// How many of so many bytes have room now, or after QUIC has had so many turns.
-    fn room(limits: &Limits, bytes: usize, turns: usize) -> Option<usize> {
-        let mut room = std::pin::pin!(limits.room(bytes));
+    /// For how many bytes there is space now, or after QUIC could run `turns` times.
+    fn space(in_flight: &InFlight, bytes: usize, turns: usize) -> Option<usize> {
+        let mut space = std::pin::pin!(in_flight.space(bytes));
         let mut context = Context::from_waker(Waker::noop());
-        (0..=turns).find_map(|_| match room.as_mut().poll(&mut context) {
-            Poll::Ready(room) => Some(room),
+        (0..=turns).find_map(|_| match space.as_mut().poll(&mut context) {
+            Poll::Ready(space) => Some(space),
             Poll::Pending => None,
         })
     }
 
-    /// Hands over cells until there is no room, and returns how many bytes that were.
-    fn fill(limits: &Limits) -> usize {
+    /// Hands over cells until there is no space, and returns how many bytes that were.
+    fn fill(in_flight: &InFlight) -> usize {
         let cells = std::iter::from_fn(|| {
-            room(limits, CELL, 0).inspect(|bytes| limits.hand(*bytes as u64))
+            space(in_flight, CELL, 0).inspect(|bytes| in_flight.note_handed(*bytes as u64))
         });
         cells.sum()
     }
 
     #[test]
-    fn most_of_a_flight_that_is_lost_at_once_is_told_from_what_a_queue_drops() {
-        let limits = limits();
-        let most_lost = |in_flight: u64, lost: u64| {
-            limits.acknowledged(in_flight, true);
-            limits.lose(lost);
-            (limits.take_most_lost(), limits.take_most_lost())
+    fn an_outage_differs_from_drops_of_a_queue() {
+        let in_flight = in_flight();
+        let most_lost = |bytes: u64, lost: u64| {
+            in_flight.note_acked(bytes, true);
+            in_flight.note_lost(lost);
+            (in_flight.take_most_lost(), in_flight.take_most_lost())
         };
-        assert_eq!(most_lost(FLIGHT, FLIGHT - (20 << 10)), (true, false));
-        assert_eq!(most_lost(FLIGHT, FLIGHT / 2), (false, false));
-        limits.acknowledged(FLIGHT, true);
-        assert_eq!(most_lost(40 << 10, 40 << 10), (false, false), "the rest came");
+        assert_eq!(most_lost(WINDOW, WINDOW - (20 << 10)), (true, false));
+        assert_eq!(most_lost(WINDOW, WINDOW / 2), (false, false));
+        in_flight.note_acked(WINDOW, true);
+        assert_eq!(most_lost(40 << 10, 40 << 10), (false, false), "the rest arrived");
         assert_eq!(most_lost(40 << 10, 40 << 10), (true, false));
-        limits.acknowledged(30 << 10, true);
+        in_flight.note_acked(30 << 10, true);
         assert_eq!(most_lost(30 << 10, 30 << 10), (false, false), "too little to tell");
     }
 
     #[test]
-    fn what_is_handed_over_sent_or_lost_fills_the_window_and_what_is_acknowledged_frees_it() {
-        let limits = limits();
-        let filled = fill(&limits);
-        assert!(filled > FILLED - CELL && filled <= FILLED, "{filled}");
-        assert_eq!(limits.sent(filled as u64), filled as u64);
-        assert_eq!(fill(&limits), 0, "in flight");
-        limits.lose(filled as u64 / 2);
-        assert_eq!(fill(&limits), 0, "to be sent again");
-        limits.sent(filled as u64 / 2);
-        assert_eq!(fill(&limits), 0, "sent again");
-        limits.acknowledged(filled as u64 / 2, false);
-        assert!(fill(&limits).abs_diff(filled / 2) < CELL);
+    fn handed_sent_and_lost_bytes_fill_the_window() {
+        let in_flight = in_flight();
+        let filled = fill(&in_flight);
+        assert!(filled > USABLE - CELL && filled <= USABLE, "{filled}");
+        assert_eq!(in_flight.note_sent(filled as u64), filled as u64);
+        assert_eq!(fill(&in_flight), 0, "in flight");
+        in_flight.note_lost(filled as u64 / 2);
+        assert_eq!(fill(&in_flight), 0, "to be retransmitted");
+        in_flight.note_sent(filled as u64 / 2);
+        assert_eq!(fill(&in_flight), 0, "retransmitted");
+        in_flight.note_acked(filled as u64 / 2, false);
+        assert!(fill(&in_flight).abs_diff(filled / 2) < CELL);
     }
 
-    /// A stream that is reset takes with it what was handed over, and what was to be sent again.
+    /// A stream that is reset drops the bytes handed over, and the retransmissions due.
     #[test]
-    fn what_is_dropped_keeps_no_room_once_all_is_sent() {
-        let limits = limits();
-        let filled = fill(&limits);
-        limits.sent(filled as u64 / 2);
-        limits.acknowledged(filled as u64 / 4, false);
-        assert!(fill(&limits) < filled / 2);
-        limits.sent(filled as u64 / 4);
-        limits.acknowledged(filled as u64 / 4, true);
-        assert!(fill(&limits) > filled / 2, "the rest was reset");
-        limits.acknowledged(0, true);
-        assert!(fill(&limits) < filled / 2, "of what was handed over since, QUIC was not asked");
-        limits.sent(filled as u64);
-        limits.lose(filled as u64);
-        limits.acknowledged(0, true);
-        assert_eq!(fill(&limits), 0, "nor of what was lost");
-        limits.sent(40);
-        limits.acknowledged(40, true);
-        assert_eq!(fill(&limits), filled, "an acknowledgement of ours left, and nothing else");
+    fn dropped_bytes_use_no_window_once_all_is_sent() {
+        let in_flight = in_flight();
+        let filled = fill(&in_flight);
+        in_flight.note_sent(filled as u64 / 2);
+        in_flight.note_acked(filled as u64 / 4, false);
+        assert!(fill(&in_flight) < filled / 2);
+        in_flight.note_sent(filled as u64 / 4);
+        in_flight.note_acked(filled as u64 / 4, true);
+        assert!(fill(&in_flight) > filled / 2, "the rest was reset");
+        in_flight.note_acked(0, true);
+        assert!(fill(&in_flight) < filled / 2, "QUIC has not looked at bytes handed over since");
+        in_flight.note_sent(filled as u64);
+        in_flight.note_lost(filled as u64);
+        in_flight.note_acked(0, true);
+        assert_eq!(fill(&in_flight), 0, "nor at bytes lost since");
+        in_flight.note_sent(40);
+        in_flight.note_acked(40, true);
+        assert_eq!(fill(&in_flight), filled, "an acknowledgement of ours left, and nothing else");
     }
 
     #[test]
-    fn what_is_dropped_keeps_no_room_once_nothing_is_in_flight() {
-        let limits = limits();
-        let filled = fill(&limits);
-        limits.sent(filled as u64 / 2);
-        limits.lose(filled as u64 / 2);
-        assert_eq!(room(&limits, FILLED, 0), None, "QUIC may yet send it");
-        assert_eq!(room(&limits, FILLED, 1), Some(FILLED));
+    fn dropped_bytes_use_no_window_once_nothing_is_in_flight() {
+        let in_flight = in_flight();
+        let filled = fill(&in_flight);
+        in_flight.note_sent(filled as u64 / 2);
+        in_flight.note_lost(filled as u64 / 2);
+        assert_eq!(space(&in_flight, USABLE, 0), None, "QUIC may yet send it");
+        assert_eq!(space(&in_flight, USABLE, 1), Some(USABLE));
     }
 
     #[test]
     fn a_narrow_window_is_filled_in_pieces() {
-        let limits = limits();
-        for (flight, filled, piece) in
+        let in_flight = in_flight();
+        for (window, usable, piece) in
             [(128 << 10, 124 << 10, 31 << 10), (64 << 10, 62 << 10, 16 << 10)]
         {
-            limits.allow(flight, flight);
-            assert_eq!(room(&limits, FILLED, 0), Some(filled));
-            limits.hand(filled as u64);
-            limits.sent(filled as u64);
-            limits.acknowledged((filled - piece + 1) as u64, false);
-            assert_eq!(room(&limits, FILLED, 0), None, "less than a piece");
-            assert_eq!(room(&limits, 3000, 0), Some(3000), "a last one");
-            limits.acknowledged((filled - piece) as u64, false);
-            assert_eq!(room(&limits, FILLED, 0), Some(piece));
-            limits.acknowledged(0, false);
+            in_flight.set(window, window);
+            assert_eq!(space(&in_flight, USABLE, 0), Some(usable));
+            in_flight.note_handed(usable as u64);
+            in_flight.note_sent(usable as u64);
+            in_flight.note_acked((usable - piece + 1) as u64, false);
+            assert_eq!(space(&in_flight, USABLE, 0), None, "less than a piece");
+            assert_eq!(space(&in_flight, 3000, 0), Some(3000), "a last one");
+            in_flight.note_acked((usable - piece) as u64, false);
+            assert_eq!(space(&in_flight, USABLE, 0), Some(piece));
+            in_flight.note_acked(0, false);
         }
-        limits.allow(0, 0);
-        assert_eq!(room(&limits, CELL, 0), Some(1), "the least window is a byte");
+        in_flight.set(0, 0);
+        assert_eq!(space(&in_flight, CELL, 0), Some(1), "the least window is a byte");
     }
 
     #[test]
-    fn whatever_frees_room_wakes_who_waits_for_it() {
+    fn freed_window_space_wakes_the_sender() {
         for free in [
-            |limits: &Limits| limits.acknowledged(0, false),
-            |limits: &Limits| limits.lose(FLIGHT),
-            |limits: &Limits| limits.allow(2 * FLIGHT, FLIGHT),
+            |in_flight: &InFlight| in_flight.note_acked(0, false),
+            |in_flight: &InFlight| in_flight.note_lost(WINDOW),
+            |in_flight: &InFlight| in_flight.set(2 * WINDOW, WINDOW),
         ] {
-            let limits = limits();
-            limits.hand(FLIGHT);
-            limits.sent(FLIGHT);
+            let in_flight = in_flight();
+            in_flight.note_handed(WINDOW);
+            in_flight.note_sent(WINDOW);
             let woken = Arc::new(Woken::default());
             let waker = Waker::from(Arc::clone(&woken));
             let mut context = Context::from_waker(&waker);
-            let mut waiting = std::pin::pin!(limits.room(CELL));
+            let mut waiting = std::pin::pin!(in_flight.space(CELL));
             assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
             assert!(!woken.0.load(Ordering::Relaxed));
-            free(&limits);
+            free(&in_flight);
             assert!(woken.0.load(Ordering::Relaxed));
         }
     }

@@ -1,90 +1,126 @@
-//! The round trip that a lane's windows are for.
+//! The min RTT of a lane's path: the round trip that its congestion window is for.
 //!
-//! A path that becomes longer leaves the link idle while the window is waited for; but a queue that
-//! a lane fills looks just like that, and windows that followed it would fill it further. So a lane
-//! that waits, on a path that seems longer, has less in flight for a while: a queue drains, distance
-//! stays.
+//! A path that became longer leaves the link idle while the sender waits for window space. But a queue
+//! that the lane fills looks the same, and a larger window would fill it further. So a window-limited
+//! lane whose RTT has grown drains: it uses less of its window for two rounds. A queue shrinks then;
+//! distance stays.
+//!
+//! The tuner task of a lane owns it and calls [`MinRtt::end_round`] once a round trip. The states below
+//! are implied by `drain_rounds` and `pause_rounds`.
+//!
+//! ```text
+//!            4 rounds, all > 1.05 x min RTT, and the lane is window-limited
+//!   CRUISE ------------------------------------------------------------------> DRAIN
+//!   (drain_rounds = 0)                                          (drain_rounds = 2, 1)
+//!     ^   ^                                                               |
+//!     |   |   RTT fell by 5 %, or is near the min RTT: it was a queue     |
+//!     |   +---------------------------------------------------------------+
+//!     |       then PAUSE: no drain for `pause` rounds (4, doubling to 64) |
+//!     |                                                                   |
+//!     |       RTT stayed for both rounds: adopt it, pause = 4             |
+//!     +-------------------------------------------------------------------+
+//!
+//!   CRUISE: an RTT < 0.95 x min RTT is adopted at once.
+//! ```
+//!
+//! With CUBIC and NewReno, which do not use this window, a longer RTT is adopted at once too.
 
 use std::collections::VecDeque;
 use units::Span;
 
-/// Round trips whose least one counts.
+/// 4 rounds: the window of the minimum. With four a longer path is filled within ten rounds.
+/// Tested by `a_path_that_becomes_longer_is_filled_again_within_ten_round_trips`.
 const ROUNDS: usize = 4;
-/// A round trip has changed when it differs by more than this part of it.
-const CHANGE: f64 = 0.05;
-/// A queue drains in one round trip, and is seen to have in another.
-const DRAIN: u32 = 2;
-/// After a queue was found, so many rounds pass before it may be distance, twice as many each time
-const WAIT: u32 = 4;
-/// up to so many.
-const WAIT_MAX: u32 = 64;
+/// 5 %: a smaller change of the RTT is jitter.
+const CHANGE_FRACTION: f64 = 0.05;
+/// 2 rounds: a queue drains in the first and shows it in the second.
+const DRAIN_ROUNDS: u32 = 2;
+/// 4 rounds: the first pause after a queue was found; each next one is twice as long.
+/// Tested by `a_queue_is_drained_less_and_less_often`.
+const PAUSE_ROUNDS: u32 = 4;
+/// 64 rounds: the longest pause.
+const PAUSE_ROUNDS_MAX: u32 = 64;
 
-/// See the module.
+/// The min RTT filter of one lane.
 #[derive(Debug)]
-pub(crate) struct Distance {
+pub(crate) struct MinRtt {
+    /// The min RTT, without a queue of our own.
     rtt: Span,
-    seen: Span,
-    longest: Span,
-    /// Whether a queue drains when it is asked to.
-    heeds: bool,
+    /// The RTT with a queue, if there is one.
+    observed_rtt: Span,
+    /// The longest RTT that is adopted.
+    rtt_max: Span,
+    /// Whether the controller uses the lane's congestion window, so that a queue can be drained.
+    can_drain: bool,
+    /// The least RTT of each of the last rounds.
     rounds: VecDeque<Option<Span>>,
-    /// While a queue, if it is one, drains: rounds left.
-    draining: u32,
-    /// Rounds to pass before the next time, and after that one.
-    waiting: u32,
-    wait: u32,
+    /// Rounds left of the drain.
+    drain_rounds: u32,
+    /// Rounds left until the next drain.
+    pause_rounds: u32,
+    /// The length of the next pause, in rounds.
+    pause: u32,
 }
 
-impl Distance {
-    /// At first what the fabric says; never followed to more than `longest`. Of a lane that has
-    /// less in flight when it is to drain a queue, or not: then the round trip is what is seen.
-    pub fn new(rtt: Span, longest: Span, heeds: bool) -> Self {
-        let rounds = VecDeque::with_capacity(ROUNDS);
-        Self { rtt, seen: rtt, longest, heeds, rounds, draining: 0, waiting: 0, wait: WAIT }
+impl MinRtt {
+    /// A filter that begins with the configured RTT and adopts none above `rtt_max`.
+    pub fn new(rtt: Span, rtt_max: Span, can_drain: bool) -> Self {
+        Self {
+            rtt,
+            observed_rtt: rtt,
+            rtt_max,
+            can_drain,
+            rounds: VecDeque::with_capacity(ROUNDS),
+            drain_rounds: 0,
+            pause_rounds: 0,
+            pause: PAUSE_ROUNDS,
+        }
     }
 
-    /// The round trip, without our own queue.
+    /// The min RTT, without a queue of our own.
     pub fn rtt(&self) -> Span {
         self.rtt
     }
 
-    /// Whether a queue, if it is one, is to drain.
-    pub fn drains(&self) -> bool {
-        self.draining > 0
+    /// Whether the lane is to drain its queue.
+    pub fn is_draining(&self) -> bool {
+        self.drain_rounds > 0
     }
 
-    /// With a queue, if it is one.
-    pub fn seen(&self) -> Span {
-        self.seen
+    /// The least RTT of the last rounds outside drains, with a queue if there is one.
+    pub fn observed_rtt(&self) -> Span {
+        self.observed_rtt
     }
 
-    /// Another round is over, whose fastest packet took `least`; in which the lane waited, or not.
-    pub fn round(&mut self, least: Option<Span>, waited: bool) {
-        self.rounds.push_back(least.map(|least| least.min(self.longest)));
+    /// Ends a round trip with its least RTT, and whether the lane was window-limited in it.
+    pub fn end_round(&mut self, least: Option<Span>, window_limited: bool) {
+        self.rounds.push_back(least.map(|least| least.min(self.rtt_max)));
         if self.rounds.len() > ROUNDS {
             self.rounds.pop_front();
         }
         let Some(least) = self.rounds.iter().flatten().min().copied() else { return };
-        if !self.drains() {
-            self.seen = least;
+        if !self.is_draining() {
+            self.observed_rtt = least;
         }
-        let far = least.ns() as f64 > (1.0 + CHANGE) * self.rtt.ns() as f64;
-        let near = (least.ns() as f64) < (1.0 - CHANGE) * self.rtt.ns() as f64;
-        self.waiting = self.waiting.saturating_sub(1);
-        if self.drains() {
-            self.draining -= 1;
-            // What the peer's lanes fill stays.
-            let fell = (least.ns() as f64) < (1.0 - CHANGE) * self.seen.ns() as f64;
-            if !far || fell {
-                (self.draining, self.waiting) = (0, self.wait);
-                self.wait = (2 * self.wait).min(WAIT_MAX);
-            } else if self.draining == 0 {
-                (self.rtt, self.wait) = (least, WAIT);
+        let longer = least.ns() as f64 > (1.0 + CHANGE_FRACTION) * self.rtt.ns() as f64;
+        let shorter = (least.ns() as f64) < (1.0 - CHANGE_FRACTION) * self.rtt.ns() as f64;
+        self.pause_rounds = self.pause_rounds.saturating_sub(1);
+        if self.is_draining() {
+            self.drain_rounds -= 1;
+            // A queue that the peer's lanes fill stays, so the RTT may fall and still be longer.
+            let observed = self.observed_rtt.ns() as f64;
+            let fell = (least.ns() as f64) < (1.0 - CHANGE_FRACTION) * observed;
+            if !longer || fell {
+                (self.drain_rounds, self.pause_rounds) = (0, self.pause);
+                self.pause = (2 * self.pause).min(PAUSE_ROUNDS_MAX);
+            } else if self.drain_rounds == 0 {
+                (self.rtt, self.pause) = (least, PAUSE_ROUNDS);
             }
-        } else if near || far && !self.heeds {
+        } else if shorter || longer && !self.can_drain {
             self.rtt = least;
-        } else if far && waited && self.rounds.len() == ROUNDS && self.waiting == 0 {
-            self.draining = DRAIN;
+        } else if longer && window_limited && self.rounds.len() == ROUNDS && self.pause_rounds == 0
+        {
+            self.drain_rounds = DRAIN_ROUNDS;
             self.rounds.clear();
         }
     }
@@ -96,70 +132,79 @@ mod tests {
 
     const MS: fn(u64) -> Span = Span::from_ms;
 
-    fn at(rtt: u64) -> Distance {
-        Distance::new(MS(rtt), MS(800), true)
+    fn at(rtt: u64) -> MinRtt {
+        MinRtt::new(MS(rtt), MS(800), true)
     }
 
-    /// Rounds of a lane that waits, on a path of so many ms, with a queue of so many that drains.
-    /// Returns in how many it had less in flight.
-    fn rounds(distance: &mut Distance, count: u32, (path, queue): (u64, u64)) -> u32 {
-        let mut less = 0;
+    /// The path of a lane that is window-limited: its round trip, and its queue while it is not drained.
+    struct Path {
+        rtt_ms: u64,
+        queue_ms: u64,
+    }
+
+    /// Rounds over a path; returns in how many the lane drained.
+    fn rounds(min_rtt: &mut MinRtt, count: u32, Path { rtt_ms, queue_ms }: Path) -> u32 {
+        let mut drained = 0;
         for _ in 0..count {
-            let queue = if distance.drains() { 0 } else { queue };
-            less += u32::from(distance.drains());
-            distance.round(Some(MS(path + queue)), true);
+            let queue_ms = if min_rtt.is_draining() { 0 } else { queue_ms };
+            drained += u32::from(min_rtt.is_draining());
+            min_rtt.end_round(Some(MS(rtt_ms + queue_ms)), true);
         }
-        less
+        drained
     }
 
     #[test]
-    fn a_path_that_becomes_longer_is_followed_and_a_queue_is_not() {
+    fn a_longer_path_is_adopted_and_a_queue_is_not() {
         let mut longer = at(80);
-        assert!(rounds(&mut longer, 6, (110, 0)) == 2 && longer.rtt() == MS(110));
+        let drained = rounds(&mut longer, 6, Path { rtt_ms: 110, queue_ms: 0 });
+        assert!(drained == 2 && longer.rtt() == MS(110));
         let mut queued = at(80);
-        assert!(rounds(&mut queued, 5, (80, 60)) == 1 && queued.rtt() == MS(80));
-        assert_eq!(queued.seen(), MS(140));
+        let drained = rounds(&mut queued, 5, Path { rtt_ms: 80, queue_ms: 60 });
+        assert!(drained == 1 && queued.rtt() == MS(80));
+        assert_eq!(queued.observed_rtt(), MS(140));
     }
 
-    /// It stays while ours drains: the path is no longer for it.
+    /// The peer's queue stays while ours drains: the path is no longer for it.
     #[test]
     fn a_queue_of_the_peer_beside_our_own_is_no_distance() {
         let mut queued = at(80);
-        assert!(rounds(&mut queued, 100, (110, 60)) > 1 && queued.rtt() == MS(80));
+        let drained = rounds(&mut queued, 100, Path { rtt_ms: 110, queue_ms: 60 });
+        assert!(drained > 1 && queued.rtt() == MS(80));
     }
 
     #[test]
-    fn a_queue_is_looked_for_less_and_less_often() {
+    fn a_queue_is_drained_less_and_less_often() {
         let mut queued = at(80);
-        let less = [10, 100, 100, 1000].map(|count| rounds(&mut queued, count, (80, 60)));
+        let path = || Path { rtt_ms: 80, queue_ms: 60 };
+        let drained = [10, 100, 100, 1000].map(|count| rounds(&mut queued, count, path()));
         assert_eq!(queued.rtt(), MS(80));
-        assert!(less[1] > less[2] && less[3] <= 16, "{less:?}");
+        assert!(drained[1] > drained[2] && drained[3] <= 16, "{drained:?}");
     }
 
     #[test]
-    fn noise_what_nobody_waits_for_and_a_pause_change_nothing() {
-        let mut distance = at(80);
-        assert_eq!(rounds(&mut distance, 20, (83, 0)), 0);
-        (0..20).for_each(|_| distance.round(Some(MS(150)), false));
-        assert_eq!(distance.seen(), MS(150), "as the peer's windows have it");
-        assert!(distance.rtt() == MS(80) && !distance.drains());
-        (0..20).for_each(|_| distance.round(None, true));
-        assert_eq!(distance.rtt(), MS(80));
+    fn jitter_idle_windows_and_pauses_change_nothing() {
+        let mut min_rtt = at(80);
+        assert_eq!(rounds(&mut min_rtt, 20, Path { rtt_ms: 83, queue_ms: 0 }), 0);
+        (0..20).for_each(|_| min_rtt.end_round(Some(MS(150)), false));
+        assert_eq!(min_rtt.observed_rtt(), MS(150), "as the peer's windows have it");
+        assert!(min_rtt.rtt() == MS(80) && !min_rtt.is_draining());
+        (0..20).for_each(|_| min_rtt.end_round(None, true));
+        assert_eq!(min_rtt.rtt(), MS(80));
     }
 
     #[test]
-    fn who_drains_no_queue_follows_what_is_seen() {
-        let mut distance = Distance::new(MS(80), MS(800), false);
-        assert_eq!(rounds(&mut distance, 5, (80, 60)), 0);
-        assert_eq!(distance.rtt(), MS(140));
+    fn a_lane_that_cannot_drain_adopts_the_observed_rtt() {
+        let mut min_rtt = MinRtt::new(MS(80), MS(800), false);
+        assert_eq!(rounds(&mut min_rtt, 5, Path { rtt_ms: 80, queue_ms: 60 }), 0);
+        assert_eq!(min_rtt.rtt(), MS(140));
     }
 
     #[test]
-    fn a_shorter_path_is_followed_at_once_and_none_beyond_the_longest() {
-        let mut distance = at(80);
-        rounds(&mut distance, 1, (40, 0));
-        assert_eq!(distance.rtt(), MS(40));
-        rounds(&mut distance, 20, (9000, 0));
-        assert_eq!(distance.rtt(), MS(800));
+    fn a_shorter_path_is_adopted_at_once() {
+        let mut min_rtt = at(80);
+        rounds(&mut min_rtt, 1, Path { rtt_ms: 40, queue_ms: 0 });
+        assert_eq!(min_rtt.rtt(), MS(40));
+        rounds(&mut min_rtt, 20, Path { rtt_ms: 9000, queue_ms: 0 });
+        assert_eq!(min_rtt.rtt(), MS(800), "none beyond the longest");
     }
 }

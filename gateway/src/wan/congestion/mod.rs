@@ -1,7 +1,63 @@
-//! Congestion control of a lane: delivery rate, min RTT, congestion window, bytes in flight.
+//! Congestion control: four nested control loops over a link of known rate.
+//!
+//! A pacer keeps each pair of gateways below its share of the link, so random loss does not count as
+//! congestion. On top of it a lane's congestion window follows what the lane delivers, and the pair's
+//! rate limit follows what the link delivers.
+//!
+//! ```text
+//! every ACK and loss (inside quinn, lane thread)                                       LOOP 4: loss debt
+//!   quinn -> ObservedController (observed.rs) -> LinkShareController (controller.rs)
+//!              | counts ACKs, min RTT                | loss beyond the configured loss
+//!              v                                     v
+//!            LaneTelemetry (telemetry.rs)          InFlight::note_excess_loss (in_flight.rs)
+//!                                                    -> tuner -> Pacer::charge (pacing/pacer.rs)
+//!
+//! every write (sender task, stream/sender.rs)                                          TWO GATES
+//!   segment -> Pacer::take (pacing/pacer.rs)        gate 1: rate limit, in order of the pulls
+//!           -> InFlight::space (in_flight.rs)       gate 2: congestion window, above QUIC
+//!           -> quinn stream
+//!
+//! every round trip (tuner task of a lane, tuner.rs)
+//!   LaneCounters -> DeliveryRate::end_round (delivery_rate.rs)                         LOOP 1: lane rate
+//!                     -> rate, gain, ECN fraction, loss
+//!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
+//!                     -> min RTT, draining
+//!   LanePath::windows (window.rs)
+//!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
+//!                         x ECN fraction x (0.75 while draining)
+//!
+//! every 100 ms (engine task)                                                           LOOP 3: link
+//!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
+//!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
+//!   LinkLimits::limit (link/rate_limit.rs): operator, schedule, fabric
+//!     the lower of both -> PairPacer::set_link_limit (pacing/pair_pacer.rs) -> Pacer::set
+//!                       -> tuner: DeliveryRate::set_assumed_rate
+//!   LinkLimits::report: significant changes -> first gateway -> new plan
+//!   inflated RTT -> straggler detection
+//!
+//! every second (engine task)
+//!   LossAlarm::sample (link/loss_alarm.rs) -> log and metrics only
+//! ```
+//!
+//! The loops meet in seven places:
+//!
+//! 1. ECN fraction and draining multiply the same congestion window.
+//! 2. `DeliveryRate::is_window_limited` decides whether `MinRtt` may drain.
+//! 3. A new link limit changes each lane's assumed rate, and `DeliveryRate` ignores two rounds.
+//! 4. Excess loss delays the pacer, which lowers the delivery rates that `LinkCapacity` measures.
+//! 5. Losing most of the bytes in flight at once means an outage for `DeliveryRate`, and the
+//!    retransmission window for `LinkShareController`.
+//! 6. A capacity probe raises the limit of all lanes to the peer.
+//! 7. `CONGESTION_LOSS` is shared by `DeliveryRate` and `LinkCapacity`.
+//!
+//! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
+//! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).
 
-pub mod controller;
+pub(crate) mod controller;
 pub(crate) mod delivery_rate;
 pub(crate) mod in_flight;
 pub(crate) mod min_rtt;
+pub(crate) mod observed;
+pub(crate) mod telemetry;
 pub(crate) mod tuner;
+pub(crate) mod window;

@@ -1,10 +1,11 @@
-//! Where the lanes of a gateway are.
+//! The addresses of a gateway's lanes.
+//!
+//! The config readers make them; lanes, the daemon and the doctor read them.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// One address or several, over which lanes are dealt in turn: lane `i` of `n` addresses uses
-/// address `i` modulo `n`, `i` ports above. Several addresses are for several carriers or
-/// ports of one link.
+/// One address or several, over which lanes are distributed: lane `i` uses address `i` modulo their
+/// number, at a port `i` above. Several addresses serve several carriers or ports of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneAddresses {
     first: SocketAddr,
@@ -12,34 +13,34 @@ pub struct LaneAddresses {
 }
 
 impl LaneAddresses {
-    /// Of several addresses, `None` unless there is one, all have different IPs, and all are
-    /// of one family: a lane of one family cannot reach one of the other.
+    /// Several addresses. `None` if there is none, if two have the same IP, or if they are of two
+    /// families: a lane of one family cannot reach one of the other.
     pub fn several(addresses: &[SocketAddr]) -> Option<Self> {
         let (first, others) = addresses.split_first()?;
         let differ = |at: usize| others[at..].iter().all(|o| o.ip() != addresses[at].ip());
         let alike = others.iter().all(|other| other.is_ipv4() == first.is_ipv4());
-        let fine = alike && (0..others.len()).all(differ);
-        fine.then(|| Self { first: *first, others: others.to_vec() })
+        let valid = alike && (0..others.len()).all(differ);
+        valid.then(|| Self { first: *first, others: others.to_vec() })
     }
 
-    /// That of lane 0.
+    /// The address of lane 0.
     pub fn first(&self) -> SocketAddr {
         self.first
     }
 
-    /// That of a lane.
+    /// The address of a lane.
     pub fn of(&self, lane: u16) -> SocketAddr {
-        let turn = usize::from(lane) % (1 + self.others.len());
-        let address = turn.checked_sub(1).map_or(self.first, |at| self.others[at]);
+        let index = usize::from(lane) % (1 + self.others.len());
+        let address = index.checked_sub(1).map_or(self.first, |at| self.others[at]);
         SocketAddr::new(address.ip(), address.port() + lane)
     }
 
-    /// All of them, before the lanes' numbers are added to their ports.
+    /// All addresses, at the ports of lane 0.
     pub fn all(&self) -> impl Iterator<Item = SocketAddr> {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
-    /// Whether a lane is at this IP.
+    /// Whether a lane has this IP.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.all().any(|address| address.ip() == ip)
     }
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_dealt_over_the_addresses_with_a_port_each() {
+    fn lanes_are_distributed_over_addresses_with_a_port_each() {
         let (one, other) = (address("10.0.0.1:7400"), address("10.1.0.1:7500"));
         let several = LaneAddresses::several(&[one, other]).expect("valid");
         let lanes: Vec<String> = (0..4).map(|lane| several.of(lane).to_string()).collect();
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_do_not_fit_together_are_none() {
+    fn addresses_that_do_not_fit_together_are_invalid() {
         let (one, same) = (address("10.0.0.1:7400"), address("10.0.0.1:7500"));
         for bad in [vec![], vec![one, same], vec![one, address("[::1]:7400")]] {
             assert_eq!(LaneAddresses::several(&bad), None, "{bad:?}");

@@ -1,8 +1,8 @@
-//! Keeps segmentation offload within the largest datagram there is.
+//! A UDP socket whose segmentation offload (GSO) stays within the largest datagram.
 //!
-//! quinn hands the kernel up to ten packets as one. With jumbo frames that is more than a UDP
-//! datagram can hold; the kernel refuses it, quinn takes the refusal for loss, and the path
-//! looks like a black hole.
+//! quinn hands the kernel up to ten packets as one. Ten jumbo packets are more than a UDP datagram can
+//! hold. The kernel refuses it, quinn takes the refusal for loss, and the path looks like a black hole.
+//! The endpoint of a lane wraps its socket here (`endpoint.rs`).
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
@@ -12,31 +12,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The largest UDP payload over IPv4.
-const DATAGRAM_MAX: usize = 65_507;
+/// 65,507 bytes: the largest UDP payload over IPv4.
+const UDP_PAYLOAD_MAX: usize = 65_507;
 
 #[derive(Debug)]
-struct Capped {
+struct GsoLimitedSocket {
     socket: Arc<dyn AsyncUdpSocket>,
     segments_max: usize,
 }
 
-/// `socket`, sending at most as many packets of `packet_bytes` at once as fit, or one by one.
-pub fn cap(
+/// Wraps `socket` so that it sends at most as many packets of `packet_bytes` at once as fit a datagram, or
+/// one packet at a time.
+pub fn limit_gso(
     socket: Arc<dyn AsyncUdpSocket>,
     packet_bytes: u16,
     one_by_one: bool,
 ) -> Arc<dyn AsyncUdpSocket> {
     let offered = if one_by_one { 1 } else { socket.max_transmit_segments() };
     let segments_max = segments_max(offered, packet_bytes);
-    Arc::new(Capped { socket, segments_max })
+    Arc::new(GsoLimitedSocket { socket, segments_max })
 }
 
 fn segments_max(offered: usize, packet_bytes: u16) -> usize {
-    offered.min(DATAGRAM_MAX / usize::from(packet_bytes)).max(1)
+    offered.min(UDP_PAYLOAD_MAX / usize::from(packet_bytes)).max(1)
 }
 
-impl AsyncUdpSocket for Capped {
+impl AsyncUdpSocket for GsoLimitedSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Arc::clone(&self.socket).create_io_poller()
     }
@@ -76,20 +77,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_at_once_fits_a_datagram() {
+    fn packets_sent_at_once_fit_a_datagram() {
         assert_eq!(segments_max(10, 1472), 10);
         assert_eq!(segments_max(10, 8872), 7);
         assert_eq!(segments_max(64, 65_507), 1);
         for bytes in 1200..=65_507 {
-            assert!(segments_max(64, bytes) * usize::from(bytes) <= DATAGRAM_MAX);
+            assert!(segments_max(64, bytes) * usize::from(bytes) <= UDP_PAYLOAD_MAX);
         }
     }
 
     #[tokio::test]
-    async fn packets_go_one_by_one_where_told() {
+    async fn packets_are_sent_one_by_one_on_request() {
         let net = wan_sim::VirtualNet::new();
         let socket = net.bind("10.0.0.1:1".parse().expect("an address")).expect("free");
-        assert!(cap(Arc::clone(&socket), 1472, false).max_transmit_segments() > 1);
-        assert_eq!(cap(socket, 1472, true).max_transmit_segments(), 1);
+        assert!(limit_gso(Arc::clone(&socket), 1472, false).max_transmit_segments() > 1);
+        assert_eq!(limit_gso(socket, 1472, true).max_transmit_segments(), 1);
     }
 }

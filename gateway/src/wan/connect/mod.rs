@@ -1,11 +1,26 @@
-//! Connections: endpoints and lanes, the handshake, TLS, packet sizes, and liveness.
+//! Connections of lanes: from the UDP socket to the tasks of an established connection.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `endpoint.rs` | a lane's thread and QUIC endpoint; accepts connections |
+//! | `dial.rs` | dials a peer, again after each failure |
+//! | `connection.rs` | the tasks of one connection, and the engine's handle to it |
+//! | `handshake.rs` | hellos: both ends prove who they are |
+//! | `control_stream.rs` | framed control messages |
+//! | `liveness.rs` | probes on silence; closes dead paths |
+//! | `quic_config.rs`, `packet_size.rs`, `gso_limit.rs` | settings of QUIC, packets and sockets |
+//! | `addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
+//! | `path_probe.rs` | measures a path for `landbridge doctor` |
 
 pub mod addresses;
 pub mod connection;
+mod control_stream;
+mod dial;
 pub mod endpoint;
 pub mod gso_limit;
+mod handshake;
 pub mod liveness;
-pub(crate) mod packet_size;
+mod packet_size;
 pub mod path_probe;
-pub(crate) mod quic_config;
+mod quic_config;
 pub mod tls;

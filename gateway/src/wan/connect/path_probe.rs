@@ -1,5 +1,7 @@
-//! A probe of the path to a peer, on a connection of its own protocol that carries no
-//! collective: handshake, RTT, MTU, and how fast some bytes that mean nothing get through.
+//! A probe of the path to a peer: handshake time, RTT, MTU, and the rate of some meaningless bytes.
+//!
+//! `landbridge doctor` calls [`measure`]. The peer's lane answers with [`answer`] (`connection.rs`). The
+//! connection has an ALPN protocol of its own and carries no collective.
 
 use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
 use quinn::congestion::{Controller, ControllerFactory};
@@ -13,10 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use units::{BitRate, ByteCount, Span};
 
-/// What the fabric says about the path.
+/// The configured values of the path.
 #[derive(Debug, Clone, Copy)]
-pub struct Want {
-    /// The least of the link's rate and both ports.
+pub struct ExpectedPath {
+    /// The lowest of the rates of the link and both ports.
     pub rate: BitRate,
     /// The link's round-trip time.
     pub rtt: Span,
@@ -24,31 +26,31 @@ pub struct Want {
     pub mtu: u16,
 }
 
-/// What a probe found.
+/// The measurements of a probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
-    /// From the first datagram until both ends knew each other.
+pub struct PathMeasurement {
+    /// Time from the first datagram until both ends had authenticated.
     pub handshake: Duration,
-    /// Least round-trip time.
+    /// The least round-trip time.
     pub rtt: Duration,
-    /// The largest IP packet that passed, in bytes; not more than was wanted is tried.
+    /// The largest IP packet that passed, in bytes. None above the configured MTU is tried.
     pub mtu: u16,
-    /// Payload sent to measure the rate.
+    /// Bytes of payload sent to measure the rate.
     pub sent: ByteCount,
-    /// Payload rate; `None` when the peer did not take all in time.
+    /// The payload rate; `None` if the peer did not take all bytes in time.
     pub rate: Option<BitRate>,
 }
 
-/// Why a path could not be measured.
+/// The reason why a path could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Not one datagram came back, or not enough of them.
-    #[error("no answer within {} s", ANSWER_WITHIN.as_secs())]
+    /// No datagram came back, or too few.
+    #[error("no answer within {} s", HANDSHAKE_TIMEOUT.as_secs())]
     NoAnswer,
-    /// The peer answered and one side refused the other.
+    /// The peer answered, and one side refused the other.
     #[error("refused: {0}")]
     Refused(ConnectionError),
-    /// This side cannot even try.
+    /// This side cannot try.
     #[error("cannot connect: {0}")]
     Local(String),
 }
@@ -59,18 +61,18 @@ impl From<CredentialsError> for ProbeError {
     }
 }
 
-/// Whether an accepted connection is a probe: then [`answer`] it.
+/// Whether an accepted connection is a probe, to be served by [`answer`].
 pub fn is_probe(connection: &Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     data.is_some_and(|data| data.protocol.as_deref() == Some(PROBE_ALPN))
 }
 
-/// Takes what a peer's probe sends and throws it away, for a few seconds at most.
+/// Reads and discards the bytes of a peer's probe, for 15 seconds at most.
 pub async fn answer(connection: Connection) {
     connection.set_receive_window(VarInt::from_u32(PROBE_MAX_BYTES));
     let budget = Arc::new(AtomicU64::new(u64::from(PROBE_MAX_BYTES)));
     let take_all = async {
-        // Read side by side, as they are written: else the windows of those that wait would fill.
+        // All streams are read at the same time, as they are written; else the windows would fill.
         let mut readers = tokio::task::JoinSet::new();
         for _ in 0..STREAMS {
             let Ok(stream) = connection.accept_uni().await else {
@@ -81,12 +83,12 @@ pub async fn answer(connection: Connection) {
         while readers.join_next().await.is_some() {}
         connection.closed().await;
     };
-    // A probe closes the connection itself; what stays longer is no probe.
-    let _ = timeout(ANSWERED_WITHIN, take_all).await;
+    // A probe closes the connection itself.
+    let _ = timeout(TRANSFER_TIMEOUT, take_all).await;
     connection.close(VarInt::from_u32(0), b"probe over");
 }
 
-/// Reads to the end, or until the connection's budget is spent: then the stream is refused.
+/// Reads a stream to its end, or until the connection's budget of bytes is spent.
 async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
@@ -97,26 +99,26 @@ async fn discard(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     }
 }
 
-/// Measures the path to the peer of that address and DNS name. Sends one second's worth of the
-/// wanted rate, at most 32 MiB.
+/// Measures the path to the peer of that address and DNS name. Sends one second of the configured rate,
+/// from 256 KiB to 32 MiB.
 ///
 /// # Errors
-/// No connection came about.
+/// [`ProbeError`]: the connection failed.
 pub async fn measure(
     endpoint: &Endpoint,
     credentials: &Credentials,
     (address, name): (SocketAddr, &str),
-    want: Want,
-) -> Result<Measured, ProbeError> {
-    let window = Arc::new(AtomicU64::new(FIRST_WINDOW_BYTES));
+    want: ExpectedPath,
+) -> Result<PathMeasurement, ProbeError> {
+    let window = Arc::new(AtomicU64::new(INITIAL_WINDOW_BYTES));
     let headers: u16 = if address.is_ipv4() { 28 } else { 48 };
     let mut config = ClientConfig::new(credentials.probe_client()?);
-    config.transport_config(transport(&window, want, headers));
+    config.transport_config(probe_transport(&window, want, headers));
     let started = Instant::now();
     let connecting = endpoint
         .connect_with(config, address, name)
         .map_err(|error| ProbeError::Local(error.to_string()))?;
-    let connection = match timeout(ANSWER_WITHIN, connecting).await {
+    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
         Ok(Ok(connection)) => connection,
         Err(_) | Ok(Err(ConnectionError::TimedOut)) => return Err(ProbeError::NoAnswer),
         Ok(Err(error)) => return Err(ProbeError::Refused(error)),
@@ -128,12 +130,12 @@ pub async fn measure(
     }
     let rtt = connection.rtt();
     let bytes_per_second = want.rate.bytes_per_second();
-    let in_flight = (bytes_per_second * rtt.as_secs_f64() * WINDOW_BDPS) as u64;
-    window.store(in_flight.max(FIRST_WINDOW_BYTES), Ordering::Relaxed);
+    let in_flight = (bytes_per_second * rtt.as_secs_f64() * WINDOW_GAIN) as u64;
+    window.store(in_flight.max(INITIAL_WINDOW_BYTES), Ordering::Relaxed);
     let size = (bytes_per_second as u64).clamp(PROBE_MIN_BYTES, u64::from(PROBE_MAX_BYTES));
-    let rate = match timeout(ANSWERED_WITHIN, send(&connection, size)).await {
+    let rate = match timeout(TRANSFER_TIMEOUT, send(&connection, size)).await {
         Ok(Ok(took)) => {
-            // The last acknowledgement takes one round trip that no byte waited for.
+            // The last acknowledgement takes a round trip in which nothing is sent.
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
             Some(BitRate::from_bits_per_second((size as f64 * 8.0 / seconds) as u64))
         }
@@ -141,23 +143,27 @@ pub async fn measure(
         Err(_) => None,
     };
     connection.close(VarInt::from_u32(0), b"probe over");
-    Ok(Measured { handshake, rtt, mtu, sent: ByteCount::new(size), rate })
+    Ok(PathMeasurement { handshake, rtt, mtu, sent: ByteCount::new(size), rate })
 }
 
-fn transport(window: &Arc<AtomicU64>, want: Want, headers: u16) -> Arc<quinn::TransportConfig> {
+fn probe_transport(
+    window: &Arc<AtomicU64>,
+    want: ExpectedPath,
+    headers: u16,
+) -> Arc<quinn::TransportConfig> {
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(want.mtu - headers);
     let mut transport = quinn::TransportConfig::default();
     transport
         .mtu_discovery_config(Some(mtu))
         .initial_rtt(want.rtt.duration().max(Duration::from_millis(1)))
-        .keep_alive_interval(Some(TICK))
+        .keep_alive_interval(Some(KEEP_ALIVE_INTERVAL))
         .send_window(u64::from(PROBE_MAX_BYTES))
         .congestion_controller_factory(Arc::new(FixedWindowFactory(Arc::clone(window))));
     Arc::new(transport)
 }
 
-/// Waits until discovery has found the wanted datagram size, or nothing new for a while.
+/// Waits until discovery has found the wanted datagram size, or no larger one for a while.
 async fn settle_mtu(connection: &Connection, wanted: u16) -> u16 {
     let patience = (connection.rtt() * 12).max(Duration::from_secs(1));
     let (mut found, mut since) = (0, Instant::now());
@@ -169,12 +175,12 @@ async fn settle_mtu(connection: &Connection, wanted: u16) -> u16 {
         if found >= wanted || since.elapsed() > patience || connection.close_reason().is_some() {
             return found;
         }
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(KEEP_ALIVE_INTERVAL).await;
     }
 }
 
-/// Sends `size` bytes over several streams, so that no stream's window is what is measured, and
-/// waits until all have arrived.
+/// Sends `size` bytes over several streams, so that no stream's window limits the rate, and waits until
+/// all have arrived.
 async fn send(connection: &Connection, size: u64) -> Result<Duration, ConnectionError> {
     let started = Instant::now();
     let part = usize::try_from(size / STREAMS).unwrap_or(0);
@@ -199,8 +205,8 @@ async fn send(connection: &Connection, size: u64) -> Result<Duration, Connection
     }
 }
 
-/// As many bytes in flight as fill the configured link, whatever gets lost: the question is
-/// what the link carries, not what a congestion controller makes of it.
+/// A congestion window that fills the configured link whatever is lost: the probe measures the link, and
+/// not a congestion controller.
 #[derive(Debug, Clone)]
 struct FixedWindow(Arc<AtomicU64>);
 
@@ -233,7 +239,7 @@ impl Controller for FixedWindow {
     }
 
     fn initial_window(&self) -> u64 {
-        FIRST_WINDOW_BYTES
+        INITIAL_WINDOW_BYTES
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -241,23 +247,26 @@ impl Controller for FixedWindow {
     }
 }
 
-/// How long a handshake may take: several retries on the longest of links.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// 5 s for the handshake: several retries on the longest of links.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a probe's bytes may take.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+/// 15 s for the bytes of a probe.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Often enough to keep discovery going.
-const TICK: Duration = Duration::from_millis(20);
+/// 20 ms between keep-alives, so that MTU discovery goes on.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Enough for a handshake.
-const FIRST_WINDOW_BYTES: u64 = 64 << 10;
+/// 64 KiB: enough for a handshake.
+const INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 
-/// Fills the link and puts a twentieth of it into the queue.
-const WINDOW_BDPS: f64 = 1.05;
+/// 1.05 BDP: fills the link, and puts a twentieth of it into the queue.
+const WINDOW_GAIN: f64 = 1.05;
 
+/// 256 KiB: the least payload of a probe.
 const PROBE_MIN_BYTES: u64 = 256 << 10;
+/// 32 MiB: the most payload of a probe, short enough beside a running job.
+/// Tested by `a_sound_deployment_passes_every_check`.
 const PROBE_MAX_BYTES: u32 = 32 << 20;
 
-/// Streams of one probe.
+/// 16 streams in one probe.
 const STREAMS: u64 = 16;

@@ -1,49 +1,52 @@
-//! What gateways say to each other of their links and lanes, whatever the jobs; docs/protocol.md
-//! section 2.
+//! Messages of gateways about their links and lanes, apart from all jobs; docs/protocol.md section 2.
+//!
+//! The engine task makes and handles them. They travel in a lane's control stream, beside the
+//! messages of jobs (`wan/connect/control_stream.rs`).
 
+use super::policy::LINK_RATE_MIN_BITS_PER_S;
 use hier_collectives::codec::{DecodeError, Reader, put_u16, put_u64};
 use hier_collectives::ids::{GroupId, RegionId};
 use units::BitRate;
 
-/// Stands where a control message has its group. No job has this number.
+/// The group number that marks a link message in a control stream. No job has this number.
 pub const LINK_GROUP: GroupId = GroupId(0);
 
-/// What stands behind [`LINK_GROUP`].
+/// A message about a link or a lane, encoded behind [`LINK_GROUP`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
-    /// Of a link.
-    Link(LinkWord),
-    /// The sender's control messages come over this connection from here on, until it says a
-    /// higher number on another.
-    Turn(u64),
+pub enum LinkMessage {
+    /// An operator's rate limit of a link.
+    Rate(RateOverride),
+    /// The sender's control messages use this connection from here on, until another connection has
+    /// a higher generation.
+    ControlGeneration(u64),
 }
 
-/// A fact about a link. The sender says it anew when a lane comes up or is lost.
+/// An operator's rate limit of a link. The sender repeats it when a lane comes up or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LinkWord {
-    /// The regions at its ends, in number order.
+pub struct RateOverride {
+    /// The regions at the link's ends, in number order.
     pub ends: (RegionId, RegionId),
-    /// Grows with each change, so that a word that comes late over a lost lane has no effect.
+    /// The number of the change. It grows, so that an old change that arrives late has no effect.
     pub number: u64,
-    /// What the sender's operator holds the link to; `None` without an operator's word.
+    /// The limit; `None` once the operator has withdrawn it.
     pub rate: Option<BitRate>,
 }
 
-impl Word {
+impl LinkMessage {
     /// The wire form, behind the group.
     pub fn encode(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(21);
         match self {
-            Self::Link(word) => {
+            Self::Rate(change) => {
                 out.push(RATE);
-                put_u16(&mut out, word.ends.0.0);
-                put_u16(&mut out, word.ends.1.0);
-                put_u64(&mut out, word.number);
-                put_u64(&mut out, word.rate.map_or(0, BitRate::bits_per_second));
+                put_u16(&mut out, change.ends.0.0);
+                put_u16(&mut out, change.ends.1.0);
+                put_u64(&mut out, change.number);
+                put_u64(&mut out, change.rate.map_or(0, BitRate::bits_per_second));
             }
-            Self::Turn(number) => {
-                out.push(TURN);
-                put_u64(&mut out, number);
+            Self::ControlGeneration(generation) => {
+                out.push(CONTROL_GENERATION);
+                put_u64(&mut out, generation);
             }
         }
         out
@@ -52,19 +55,19 @@ impl Word {
     /// Reads the wire form.
     ///
     /// # Errors
-    /// [`DecodeError`]: the peer's fault.
+    /// [`DecodeError`]: always the peer's fault.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader(bytes);
-        let word = match reader.u8()? {
-            RATE => Self::Link(LinkWord::read(&mut reader)?),
-            TURN => Self::Turn(reader.u64()?),
-            _ => return Err(DecodeError::Unknown("word")),
+        let message = match reader.u8()? {
+            RATE => Self::Rate(RateOverride::read(&mut reader)?),
+            CONTROL_GENERATION => Self::ControlGeneration(reader.u64()?),
+            _ => return Err(DecodeError::Unknown("link message")),
         };
-        reader.end(word)
+        reader.end(message)
     }
 }
 
-impl LinkWord {
+impl RateOverride {
     fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let ends = (RegionId(reader.u16()?), RegionId(reader.u16()?));
         if ends.0 >= ends.1 {
@@ -73,15 +76,17 @@ impl LinkWord {
         let (number, bits) = (reader.u64()?, reader.u64()?);
         let rate = match bits {
             0 => None,
-            bits if bits >= crate::wan::RATE_MIN_BITS => Some(BitRate::from_bits_per_second(bits)),
+            bits if bits >= LINK_RATE_MIN_BITS_PER_S => Some(BitRate::from_bits_per_second(bits)),
             _ => return Err(DecodeError::Invalid("rate")),
         };
         Ok(Self { ends, number, rate })
     }
 }
 
+/// The tag of [`LinkMessage::Rate`].
 const RATE: u8 = 1;
-const TURN: u8 = 2;
+/// The tag of [`LinkMessage::ControlGeneration`].
+const CONTROL_GENERATION: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -90,23 +95,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_survive_the_wire(
+        fn link_messages_survive_the_wire(
             a in 0u16..100,
             number: u64,
             bits in 8_000u64..,
             some: bool,
         ) {
             let rate = some.then(|| BitRate::from_bits_per_second(bits));
-            let word = LinkWord { ends: (RegionId(a), RegionId(a + 1)), number, rate };
-            for word in [Word::Link(word), Word::Turn(number)] {
-                prop_assert_eq!(Word::decode(&word.encode()), Ok(word));
+            let change = RateOverride { ends: (RegionId(a), RegionId(a + 1)), number, rate };
+            for message in [LinkMessage::Rate(change), LinkMessage::ControlGeneration(number)] {
+                prop_assert_eq!(LinkMessage::decode(&message.encode()), Ok(message));
             }
         }
 
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Ok(word) = Word::decode(&bytes) {
-                prop_assert_eq!(word.encode(), bytes);
+            if let Ok(message) = LinkMessage::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
             }
         }
     }

@@ -1,39 +1,44 @@
-//! What a fabric says of a link beside what plans are made of: how it is to be used.
+//! The policy of a link: the settings of the fabric file that no plan depends on.
+//!
+//! The config reader makes policies; the daemon and the engine read them.
 
 use hier_collectives::ids::RegionId;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// How the links of a fabric are used, by their regions in number order. A link that is not
-/// named here is used as [`LinkPolicy::default`] says.
+/// 8 kbit/s: the least rate of a link, and of any limit of one; the fabric file has the same minimum.
+pub(crate) const LINK_RATE_MIN_BITS_PER_S: u64 = 8_000;
+
+/// The policies of a fabric's links, by the regions at their ends in number order. A link without an
+/// entry has [`LinkPolicy::default`].
 pub type Policies = BTreeMap<(RegionId, RegionId), LinkPolicy>;
 
-/// How one link is used.
+/// The policy of one link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkPolicy {
-    /// Its rate by the time of day; without one, always the whole.
+    /// Its rate limit by the time of day; `None` for the whole rate at all times.
     pub schedule: Option<Schedule>,
-    /// What decides how much is in flight.
+    /// The congestion controller of its lanes.
     pub controller: ControllerKind,
 }
 
 /// A congestion controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ControllerKind {
-    /// For a link whose rate is known: random loss is not taken for congestion.
+    /// For a link whose rate is known: random loss does not count as congestion.
     #[default]
     LinkShare,
-    /// RFC 9438, for paths shared with strangers.
+    /// CUBIC (RFC 9438), for paths shared with other traffic.
     Cubic,
-    /// RFC 9002.
+    /// NewReno (RFC 9002).
     NewReno,
 }
 
 impl ControllerKind {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Self; 3] = [Self::LinkShare, Self::Cubic, Self::NewReno];
 
-    /// Its name in a config.
+    /// The controller's name in a config file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LinkShare => "link-share",
@@ -43,34 +48,34 @@ impl ControllerKind {
     }
 }
 
-/// Rates by the time of day in UTC, every day alike. Each holds until the next one; the last
+/// Rates by the time of day in UTC, the same every day. Each holds until the next one; the last one
 /// holds on past midnight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule(Vec<(u32, BitRate)>);
 
 impl Schedule {
-    /// Entries of (second of the day, rate). `None` unless there is one, and all are of one
-    /// day and in ascending order.
+    /// A schedule of entries (second of the day, rate). `None` if there is no entry, if one is not
+    /// within a day, or if they do not ascend.
     pub fn new(entries: Vec<(u32, BitRate)>) -> Option<Self> {
         let ascending = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let of_a_day = entries.iter().all(|(at, _)| *at < DAY_SECONDS);
         (!entries.is_empty() && ascending && of_a_day).then_some(Self(entries))
     }
 
-    /// The rate that holds at a time, in seconds since 1970-01-01 00:00 UTC.
+    /// The rate at a time in seconds since 1970-01-01 00:00 UTC.
     pub fn at(&self, unix_seconds: u64) -> BitRate {
         let of_day = unix_seconds % u64::from(DAY_SECONDS);
         let begun = self.0.partition_point(|(at, _)| u64::from(*at) <= of_day);
         self.0[begun.checked_sub(1).unwrap_or(self.0.len() - 1)].1
     }
 
-    /// The seconds of the day at which rates begin, and these.
+    /// The entries: the second of the day from which a rate holds, and the rate.
     pub fn entries(&self) -> impl Iterator<Item = (u32, BitRate)> {
         self.0.iter().copied()
     }
 }
 
-/// Seconds of a day; UTC's leap seconds are not counted by the clock.
+/// Seconds of a day; the clock does not count UTC's leap seconds.
 pub const DAY_SECONDS: u32 = 86_400;
 
 #[cfg(test)]
@@ -78,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rate_holds_until_the_next_and_the_last_past_midnight() {
+    fn a_rate_holds_until_the_next_and_past_midnight() {
         let rate = BitRate::from_bits_per_second;
         let (day, night) = (rate(300_000_000), rate(1_000_000_000));
         let schedule = Schedule::new(vec![(8 * 3600, day), (18 * 3600, night)]).expect("valid");

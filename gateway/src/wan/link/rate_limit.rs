@@ -1,35 +1,52 @@
-//! What the links of this gateway are held to: the fabric's rate, the schedule of the day, and
-//! the word of an operator at either end; and what the first gateway was told of them.
+//! The rate limits of this gateway's links, and which of a link's changes are worth a report.
+//!
+//! `limit = min(lowest operator override, else scheduled rate, else configured rate; configured rate)`
+//!
+//! An operator at either end may override the limit; the gateways of both regions share the overrides,
+//! since they share the link. The engine task owns this state: it applies the limits to the pacers
+//! and sends significant changes of a link to the first gateway (`engine/`).
 
-use crate::wan::link::message::LinkWord;
-use crate::wan::link::policy::{Policies, Schedule};
+use crate::wan::link::message::RateOverride;
+use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, Policies, Schedule};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Span};
 
-/// An operator's wish: a link, and what it is held to; `None` for what its schedule says.
+/// 5 %: a smaller change of a rate is not reported, since it is not worth a message.
+const RATE_CHANGE_FRACTION: f64 = 0.05;
+/// 20 %: a smaller change of an RTT is not reported.
+const RTT_CHANGE_FRACTION: f64 = 0.2;
+/// 2 ms: a smaller change of an RTT is not reported either.
+const RTT_CHANGE_MIN: Span = Span::from_ms(2);
+/// 1 % of all packets: a smaller change of the loss is not reported.
+const LOSS_CHANGE_MIN: f64 = 0.01;
+
+/// The regions at a link's ends, in number order.
+type Ends = (RegionId, RegionId);
+
+/// An operator's change of a link's rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateChange {
-    /// The link, as two regions joined by a hyphen, in any order.
+    /// The link: two region names joined by a hyphen, in any order.
     pub link: String,
-    /// The rate, up to the fabric's.
+    /// The limit, up to the configured rate; `None` to follow the schedule again.
     pub rate: Option<BitRate>,
 }
 
-/// A wish that cannot be met. The caller's fault; nothing has changed.
+/// A rate change that is impossible: always the caller's fault. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// Not a link of this gateway.
+    /// The link is not one of this gateway's.
     #[error("this gateway has no link `{link}`; it has: {known}")]
     NoLink {
-        /// The name given.
+        /// The given name.
         link: String,
-        /// Those there are.
+        /// The names of this gateway's links.
         known: String,
     },
-    /// More than the link has.
+    /// The rate is above the link's.
     #[error(
         "link `{link}` has {whole} in the fabric, {wanted} is more; a link that became faster \
          needs its new rate in fabric.toml, on all gateways"
@@ -37,62 +54,66 @@ pub enum RateError {
     TooFast {
         /// The link.
         link: String,
-        /// What it has.
+        /// Its configured rate.
         whole: BitRate,
-        /// What was asked for.
+        /// The given rate.
         wanted: BitRate,
     },
-    /// Less than any link may have.
+    /// The rate is below the minimum of all links.
     #[error("{0} is less than 8 kbit/s, the least rate of a link")]
     TooSlow(BitRate),
 }
 
-/// What holds a link, as it is shown.
+/// The limit of a link, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct EffectiveLimit {
+    /// The scheduled rate of now.
     pub scheduled: Option<BitRate>,
-    /// The lowest word of an operator, and at which gateway it was said.
+    /// The lowest override, and the gateway whose operator set it.
     pub operator: Option<(BitRate, GatewayId)>,
+    /// The limit.
     pub effective: BitRate,
 }
 
-/// See the module.
-pub(crate) struct Links {
+/// The limits of this gateway's links.
+pub(crate) struct LinkLimits {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    links: BTreeMap<(RegionId, RegionId), State>,
+    links: BTreeMap<Ends, LimitedLink>,
 }
 
-struct State {
+struct LimitedLink {
     schedule: Option<Schedule>,
-    /// What operators hold it to, by the gateway that they spoke to.
-    words: BTreeMap<GatewayId, LinkWord>,
-    /// What was last told of it.
-    told: LinkState,
-    /// Its round trip, while that is far longer than the fabric says.
-    stretched: Option<Span>,
+    /// The overrides, by the gateway whose operator set them.
+    overrides: BTreeMap<GatewayId, RateOverride>,
+    /// The state that was last reported.
+    reported: LinkState,
+    /// The link's RTT while it is inflated.
+    inflated_rtt: Option<Span>,
 }
 
-impl Links {
+impl LinkLimits {
+    /// The limits of the links of gateway `me`.
     pub fn new(fabric: Arc<Fabric>, me: GatewayId, policies: &Policies) -> Self {
         let region = fabric.gateway(me).region;
         let ours = fabric.links().iter().filter(|link| link.a == region || link.b == region);
-        let state = |link: &Link| {
+        let limited = |link: &Link| {
             let ends = (link.a, link.b);
             let schedule = policies.get(&ends).and_then(|policy| policy.schedule.clone());
             let Link { rate, rtt, loss, .. } = *link;
-            let told = LinkState { rate, rtt, loss };
-            (ends, State { schedule, words: BTreeMap::new(), told, stretched: None })
+            let reported = LinkState { rate, rtt, loss };
+            let overrides = BTreeMap::new();
+            (ends, LimitedLink { schedule, overrides, reported, inflated_rtt: None })
         };
-        let links = ours.map(state).collect();
+        let links = ours.map(limited).collect();
         Self { fabric, me, links }
     }
 
-    /// An operator here has spoken; returns the regions of the link.
+    /// Sets or withdraws the override of an operator at this gateway; returns the ends of the link.
     ///
     /// # Errors
     /// [`RateError`]: nothing has changed.
-    pub fn change(&mut self, change: &RateChange) -> Result<(RegionId, RegionId), RateError> {
+    pub fn set_override(&mut self, change: &RateChange) -> Result<Ends, RateError> {
         let named = |link: &&Link| {
             let (a, b) = (&self.fabric.region(link.a).name, &self.fabric.region(link.b).name);
             change.link == format!("{a}-{b}") || change.link == format!("{b}-{a}")
@@ -107,97 +128,99 @@ impl Links {
                 let link_name = self.name(link);
                 return Err(RateError::TooFast { link: link_name, whole: link.rate, wanted });
             }
-            if wanted.bits_per_second() < crate::wan::RATE_MIN_BITS {
+            if wanted.bits_per_second() < LINK_RATE_MIN_BITS_PER_S {
                 return Err(RateError::TooSlow(wanted));
             }
         }
         let ends = (link.a, link.b);
-        let words = &mut self.links.get_mut(&ends).expect("found above").words;
-        let number = words.get(&self.me).map_or(0, |before| before.number) + 1;
-        words.insert(self.me, LinkWord { ends, number, rate: change.rate });
+        let overrides = &mut self.links.get_mut(&ends).expect("found above").overrides;
+        let number = overrides.get(&self.me).map_or(0, |before| before.number) + 1;
+        overrides.insert(self.me, RateOverride { ends, number, rate: change.rate });
         Ok(ends)
     }
 
-    /// A peer has said what its operator holds a link of ours and its own to; the link's name
-    /// when that is news.
-    pub fn hear(&mut self, from: GatewayId, word: LinkWord) -> Option<String> {
+    /// Takes the override of an operator at a peer, if the link is both ours and the peer's. Returns the
+    /// link's name if the override has changed.
+    pub fn receive_override(&mut self, from: GatewayId, change: RateOverride) -> Option<String> {
         let region = self.fabric.gateway(from).region;
-        let state = self.links.get_mut(&word.ends)?;
-        if ![word.ends.0, word.ends.1].contains(&region) {
+        let link = self.links.get_mut(&change.ends)?;
+        if ![change.ends.0, change.ends.1].contains(&region) {
             return None;
         }
-        let before = state.words.get(&from).copied();
-        if before.is_some_and(|before| before.number > word.number) {
+        let before = link.overrides.get(&from).copied();
+        if before.is_some_and(|before| before.number > change.number) {
             return None;
         }
-        state.words.insert(from, word);
-        let news = before.and_then(|before| before.rate) != word.rate;
-        self.fabric.link(word.ends.0, word.ends.1).filter(|_| news).map(|link| self.name(link))
+        link.overrides.insert(from, change);
+        let changed = before.and_then(|before| before.rate) != change.rate;
+        let link = self.fabric.link(change.ends.0, change.ends.1);
+        link.filter(|_| changed).map(|link| self.name(link))
     }
 
-    /// A peer may have been started anew: its words count from the beginning.
-    pub fn forget(&mut self, peer: GatewayId) {
-        for state in self.links.values_mut() {
-            state.words.remove(&peer);
+    /// Forgets the overrides of a peer, which may have restarted: its numbers begin anew.
+    pub fn forget_peer(&mut self, peer: GatewayId) {
+        for link in self.links.values_mut() {
+            link.overrides.remove(&peer);
         }
     }
 
-    /// What an operator here has said of links that a peer's region has too. All gateways of both
-    /// regions need to hear it: they share the link.
-    pub fn words_to(&self, peer: GatewayId) -> impl Iterator<Item = LinkWord> {
+    /// The overrides of operators here, for a peer whose region has the link too.
+    pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverride> {
         let region = self.fabric.gateway(peer).region;
         let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
-        shared.filter_map(|(_, state)| state.words.get(&self.me).copied())
+        shared.filter_map(|(_, link)| link.overrides.get(&self.me).copied())
     }
 
-    /// What holds the link between two regions.
-    pub fn held(&self, ends: (RegionId, RegionId), unix_seconds: u64) -> Option<Held> {
-        let (state, link) = (self.links.get(&ends)?, self.fabric.link(ends.0, ends.1)?);
-        let scheduled = state.schedule.as_ref().map(|schedule| schedule.at(unix_seconds));
-        let words = state.words.iter().filter_map(|(from, word)| Some((word.rate?, *from)));
-        let operator = words.min();
+    /// The limit of the link between two regions at a time in seconds since 1970.
+    pub fn limit(&self, ends: Ends, unix_seconds: u64) -> Option<EffectiveLimit> {
+        let (limited, link) = (self.links.get(&ends)?, self.fabric.link(ends.0, ends.1)?);
+        let scheduled = limited.schedule.as_ref().map(|schedule| schedule.at(unix_seconds));
+        let overrides = limited.overrides.iter();
+        let operator = overrides.filter_map(|(from, change)| Some((change.rate?, *from))).min();
         let effective = operator.map(|(rate, _)| rate).or(scheduled).unwrap_or(link.rate);
-        Some(Held { scheduled, operator, effective: effective.min(link.rate) })
+        Some(EffectiveLimit { scheduled, operator, effective: effective.min(link.rate) })
     }
 
-    /// Our links, by the region at the other end.
-    pub fn others(&self) -> Vec<RegionId> {
+    /// The regions at the far ends of our links.
+    pub fn far_regions(&self) -> Vec<RegionId> {
         let here = self.fabric.gateway(self.me).region;
         self.links.keys().map(|(a, b)| if *a == here { *b } else { *a }).collect()
     }
 
-    /// A link is found to be like this; returns that, and its name, when it is worth telling.
-    pub fn find(&mut self, to: RegionId, found: LinkState) -> Option<(LinkState, String)> {
+    /// Compares the measured state of a link with the reported one. After a significant change it
+    /// becomes the reported one, and is returned with the link's name.
+    pub fn report(&mut self, to: RegionId, measured: LinkState) -> Option<(LinkState, String)> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));
         let link = self.fabric.link(ends.0, ends.1)?;
         let name = self.name(link);
-        let told = &mut self.links.get_mut(&ends)?.told;
-        let loss = (found.loss.as_f64() - told.loss.as_f64()).abs();
-        let whole = found.rate == link.rate && told.rate != link.rate;
-        let news = whole
-            || apart(found.rate.bits_per_second(), told.rate.bits_per_second(), RATE_NEWS)
-            || is_other_rtt(found.rtt, told.rtt)
-            || loss > LOSS_NEWS;
-        if !news || !found.is_valid() {
+        let reported = &mut self.links.get_mut(&ends)?.reported;
+        let loss_change = (measured.loss.as_f64() - reported.loss.as_f64()).abs();
+        let recovered = measured.rate == link.rate && reported.rate != link.rate;
+        let (rate, before) = (measured.rate.bits_per_second(), reported.rate.bits_per_second());
+        let significant = recovered
+            || differs(rate, before, RATE_CHANGE_FRACTION)
+            || is_other_rtt(measured.rtt, reported.rtt)
+            || loss_change > LOSS_CHANGE_MIN;
+        if !significant || !measured.is_valid() {
             return None;
         }
-        *told = found;
-        Some((found, name))
+        *reported = measured;
+        Some((measured, name))
     }
 
-    /// How long a link is: as last told, or as it is found to be stretched just now. An estimate
-    /// that breathes is no news here either.
-    pub fn rtt(&mut self, ends: (RegionId, RegionId), stretched: Option<Span>) -> Option<Span> {
-        let state = self.links.get_mut(&ends)?;
-        let before = state.stretched;
-        let breathes = |before: &Span| stretched.is_some_and(|now| !is_other_rtt(*before, now));
-        state.stretched = before.filter(breathes).or(stretched);
-        state.stretched.max(Some(state.told.rtt))
+    /// The RTT of a link: the reported one, or the inflated one of now. Jitter of the inflated RTT
+    /// changes nothing.
+    pub fn rtt(&mut self, ends: Ends, inflated: Option<Span>) -> Option<Span> {
+        let link = self.links.get_mut(&ends)?;
+        let before = link.inflated_rtt;
+        let is_jitter = |before: &Span| inflated.is_some_and(|now| !is_other_rtt(*before, now));
+        link.inflated_rtt = before.filter(is_jitter).or(inflated);
+        link.inflated_rtt.max(Some(link.reported.rtt))
     }
 
-    /// The regions of the link to a peer.
-    pub fn ends_to(&self, peer: GatewayId) -> Option<(RegionId, RegionId)> {
+    /// The ends of the link to a peer.
+    pub fn ends_to(&self, peer: GatewayId) -> Option<Ends> {
         let (one, other) = (self.fabric.gateway(self.me).region, self.fabric.gateway(peer).region);
         let ends = (one.min(other), one.max(other));
         self.links.contains_key(&ends).then_some(ends)
@@ -208,46 +231,38 @@ impl Links {
     }
 }
 
-fn apart(one: u64, other: u64, part: f64) -> bool {
-    one.abs_diff(other) as f64 > part * one.max(other) as f64
+/// Whether two values differ by more than `fraction` of the larger.
+fn differs(one: u64, other: u64, fraction: f64) -> bool {
+    one.abs_diff(other) as f64 > fraction * one.max(other) as f64
 }
 
 fn is_other_rtt(one: Span, other: Span) -> bool {
     let (one, other) = (one.ns(), other.ns());
-    apart(one, other, RTT_NEWS) && one.abs_diff(other) > RTT_NEWS_MIN.ns()
+    differs(one, other, RTT_CHANGE_FRACTION) && one.abs_diff(other) > RTT_CHANGE_MIN.ns()
 }
-
-/// A rate that has changed by less than this part is not told anew,
-const RATE_NEWS: f64 = 0.05;
-/// nor is a round trip that has changed by less than this part
-const RTT_NEWS: f64 = 0.2;
-/// or by less than this,
-const RTT_NEWS_MIN: Span = Span::from_ms(2);
-/// nor is loss that has changed by less than this part of all packets.
-const LOSS_NEWS: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wan::link::policy::LinkPolicy;
     use hier_collectives::topology::{LinkSpec, RegionSpec, WanPort};
-    use units::{Fraction, Span};
+    use units::Fraction;
 
     const EAST: GatewayId = GatewayId(0);
     const EAST_TOO: GatewayId = GatewayId(1);
     const WEST: GatewayId = GatewayId(2);
-    const ENDS: (RegionId, RegionId) = (RegionId(0), RegionId(1));
+    const ENDS: Ends = (RegionId(0), RegionId(1));
 
     fn mbit(rate: u64) -> BitRate {
         BitRate::from_bits_per_second(rate * 1_000_000)
     }
 
-    fn links() -> Links {
+    fn limits() -> LinkLimits {
         let wan = Some(WanPort { egress: mbit(1000), ingress: mbit(1000) });
         let region = |name: &str| RegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; 2],
-            gateways: (0..2).map(|seat| (format!("{name}-{seat}"), 1, wan)).collect(),
+            gateways: (0..2).map(|index| (format!("{name}-{index}"), 1, wan)).collect(),
         };
         let between = ("east".to_owned(), "west".to_owned());
         let (rate, rtt, loss) = (mbit(1000), Span::from_ms(80), Fraction::default());
@@ -256,63 +271,66 @@ mod tests {
         let fabric = Fabric::new("two", 1500, regions, vec![link]).expect("valid");
         let schedule = Schedule::new(vec![(100, mbit(400)), (200, mbit(900))]);
         let policy = LinkPolicy { schedule, ..LinkPolicy::default() };
-        Links::new(Arc::new(fabric), EAST, &Policies::from([(ENDS, policy)]))
+        LinkLimits::new(Arc::new(fabric), EAST, &Policies::from([(ENDS, policy)]))
     }
 
-    fn effective(links: &Links, at: u64) -> BitRate {
-        links.held(ENDS, at).expect("a link").effective
+    fn effective(limits: &LinkLimits, at: u64) -> BitRate {
+        limits.limit(ENDS, at).expect("a link").effective
     }
 
-    fn say(links: &mut Links, link: &str, rate: Option<BitRate>) -> Result<(), RateError> {
-        links.change(&RateChange { link: link.to_owned(), rate }).map(drop)
+    fn set(limits: &mut LinkLimits, link: &str, rate: Option<BitRate>) -> Result<(), RateError> {
+        limits.set_override(&RateChange { link: link.to_owned(), rate }).map(drop)
     }
 
-    fn word(number: u64, rate: Option<BitRate>) -> LinkWord {
-        LinkWord { ends: ENDS, number, rate }
-    }
-
-    #[test]
-    fn an_operators_word_goes_before_the_schedule_and_the_lowest_word_holds() {
-        let mut links = links();
-        assert_eq!([effective(&links, 150), effective(&links, 250)], [mbit(400), mbit(900)]);
-        say(&mut links, "west-east", Some(mbit(600))).expect("a link, whatever the order");
-        assert_eq!([effective(&links, 150), effective(&links, 250)], [mbit(600), mbit(600)]);
-        assert_eq!(links.hear(WEST, word(3, Some(mbit(300)))).as_deref(), Some("east-west"));
-        assert_eq!(links.held(ENDS, 150).expect("a link").operator, Some((mbit(300), WEST)));
-        assert_eq!(links.hear(WEST, word(2, None)), None);
-        assert_eq!(effective(&links, 150), mbit(300), "a word that came late");
-        links.hear(WEST, word(4, None));
-        assert_eq!(effective(&links, 150), mbit(600));
-        say(&mut links, "east-west", None).expect("a link");
-        assert_eq!(effective(&links, 150), mbit(400));
-        assert_eq!(links.words_to(WEST).collect::<Vec<_>>(), [word(2, None)]);
+    fn change(number: u64, rate: Option<BitRate>) -> RateOverride {
+        RateOverride { ends: ENDS, number, rate }
     }
 
     #[test]
-    fn gateways_of_one_region_hear_of_each_others_operators() {
-        let mut links = links();
-        assert_eq!(links.words_to(EAST_TOO).next(), None, "nothing is said yet");
-        links.hear(EAST_TOO, word(1, Some(mbit(500))));
-        assert_eq!(effective(&links, 0), mbit(500));
-        say(&mut links, "east-west", Some(mbit(200))).expect("a link");
-        assert_eq!(links.words_to(EAST_TOO).collect::<Vec<_>>(), [word(1, Some(mbit(200)))]);
-        let strange = LinkWord { ends: (RegionId(0), RegionId(7)), ..word(9, Some(mbit(1))) };
-        assert_eq!((links.hear(WEST, strange), effective(&links, 0)), (None, mbit(200)));
-        links.forget(EAST_TOO);
-        say(&mut links, "east-west", None).expect("a link");
-        assert_eq!(effective(&links, 0), mbit(900), "only the schedule is left");
+    fn the_lowest_override_precedes_the_schedule() {
+        let mut limits = limits();
+        assert_eq!([effective(&limits, 150), effective(&limits, 250)], [mbit(400), mbit(900)]);
+        set(&mut limits, "west-east", Some(mbit(600))).expect("a link, in either order");
+        assert_eq!([effective(&limits, 150), effective(&limits, 250)], [mbit(600), mbit(600)]);
+        let name = limits.receive_override(WEST, change(3, Some(mbit(300))));
+        assert_eq!(name.as_deref(), Some("east-west"));
+        assert_eq!(limits.limit(ENDS, 150).expect("a link").operator, Some((mbit(300), WEST)));
+        assert_eq!(limits.receive_override(WEST, change(2, None)), None);
+        assert_eq!(effective(&limits, 150), mbit(300), "an old override that arrived late");
+        limits.receive_override(WEST, change(4, None));
+        assert_eq!(effective(&limits, 150), mbit(600));
+        set(&mut limits, "east-west", None).expect("a link");
+        assert_eq!(effective(&limits, 150), mbit(400));
+        assert_eq!(limits.overrides_for(WEST).collect::<Vec<_>>(), [change(2, None)]);
     }
 
     #[test]
-    fn what_a_link_cannot_have_is_refused() {
-        let mut links = links();
-        let too_fast = say(&mut links, "east-west", Some(mbit(1001)));
+    fn gateways_of_one_region_share_their_overrides() {
+        let mut limits = limits();
+        assert_eq!(limits.overrides_for(EAST_TOO).next(), None, "no override yet");
+        limits.receive_override(EAST_TOO, change(1, Some(mbit(500))));
+        assert_eq!(effective(&limits, 0), mbit(500));
+        set(&mut limits, "east-west", Some(mbit(200))).expect("a link");
+        let shared: Vec<_> = limits.overrides_for(EAST_TOO).collect();
+        assert_eq!(shared, [change(1, Some(mbit(200)))]);
+        let unknown = RateOverride { ends: (RegionId(0), RegionId(7)), ..change(9, Some(mbit(1))) };
+        let received = limits.receive_override(WEST, unknown);
+        assert_eq!((received, effective(&limits, 0)), (None, mbit(200)));
+        limits.forget_peer(EAST_TOO);
+        set(&mut limits, "east-west", None).expect("a link");
+        assert_eq!(effective(&limits, 0), mbit(900), "only the schedule is left");
+    }
+
+    #[test]
+    fn an_override_that_a_link_cannot_have_is_refused() {
+        let mut limits = limits();
+        let too_fast = set(&mut limits, "east-west", Some(mbit(1001)));
         assert!(matches!(too_fast, Err(RateError::TooFast { .. })), "{too_fast:?}");
         let slow = BitRate::from_bits_per_second(7_999);
-        assert_eq!(say(&mut links, "east-west", Some(slow)), Err(RateError::TooSlow(slow)));
-        let unknown = say(&mut links, "east-south", None).expect_err("no such link");
+        assert_eq!(set(&mut limits, "east-west", Some(slow)), Err(RateError::TooSlow(slow)));
+        let unknown = set(&mut limits, "east-south", None).expect_err("no such link");
         assert!(unknown.to_string().contains("it has: east-west"), "{unknown}");
-        links.hear(WEST, word(1, Some(mbit(5000))));
-        assert_eq!(effective(&links, 0), mbit(1000), "a peer cannot raise it");
+        limits.receive_override(WEST, change(1, Some(mbit(5000))));
+        assert_eq!(effective(&limits, 0), mbit(1000), "a peer cannot raise it");
     }
 }

@@ -1,5 +1,12 @@
-//! What stands ahead of a segment's payload, and a second time further on: parity restores a payload
-//! in which packets are missing, but nobody knows what it is of without this.
+//! The preamble of a segment's stream: its group and header, sent twice.
+//!
+//! Parity restores a payload with missing packets, but not the header that says what it is. So the
+//! preamble stands at the begin of the stream, and again after 16 KiB, in another packet. One copy is
+//! enough.
+//!
+//! The sender writes both copies (`wan/stream/sender.rs`). The receiver of a stream gathers chunks until
+//! one copy is complete, and passes on the payload that came before it (`wan/stream/receiver.rs`). All
+//! streams of a connection share a bound on bytes without a preamble.
 
 use bytes::Bytes;
 use hier_collectives::codec::DecodeError;
@@ -8,34 +15,40 @@ use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, RecvStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Its length.
-pub(crate) const AHEAD_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
-/// Where it stands again in a stream that goes on beyond: in another packet than the first, up to
-/// jumbo ones.
-const AGAIN_AT: u64 = 16 << 10;
-const PLACES: [u64; 2] = [0, AGAIN_AT];
+/// Bytes of a preamble.
+pub(super) const PREAMBLE_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
+/// 16 KiB: the offset of the second copy in streams that are longer. It is in another packet than the
+/// first, jumbo packets included, and early enough that little waits for it. Tested by `either_copy_is_enough`.
+const SECOND_COPY_AT: u64 = 16 << 10;
+/// The offsets of both copies in a stream.
+const COPIES_AT: [u64; 2] = [0, SECOND_COPY_AT];
+/// 4 of the longest segments: the most that a connection's streams may hold without a preamble. Both
+/// copies are rarely missing at once. Tested by `streams_without_a_preamble_share_one_bound`.
+const HEADERLESS_SEGMENTS_MAX: u64 = 4;
+/// 2 KiB: the memory of a chunk is at least the datagram that it arrived in.
+const CHUNK_BYTES_MIN: u64 = 2048;
 
-/// The group and the header, as they are sent.
-pub(crate) type Ahead = [u8; AHEAD_BYTES];
+/// The encoded group and header.
+pub(super) type Preamble = [u8; PREAMBLE_BYTES];
 
-pub(crate) fn encode(group: GroupId, header: &SegmentHeader) -> Ahead {
-    let mut ahead = [0; AHEAD_BYTES];
-    let (of_group, rest) = ahead.split_at_mut(GroupId::BYTES);
+pub(super) fn encode(group: GroupId, header: &SegmentHeader) -> Preamble {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    let (of_group, rest) = preamble.split_at_mut(GroupId::BYTES);
     of_group.copy_from_slice(&group.0.to_be_bytes());
     rest.copy_from_slice(&header.encode());
-    ahead
+    preamble
 }
 
-pub(crate) fn decode(ahead: &Ahead) -> Result<(GroupId, SegmentHeader), DecodeError> {
-    let (group, header) = ahead.split_at(GroupId::BYTES);
+pub(super) fn decode(preamble: &Preamble) -> Result<(GroupId, SegmentHeader), DecodeError> {
+    let (group, header) = preamble.split_at(GroupId::BYTES);
     let group = GroupId(u64::from_be_bytes(group.try_into().expect("split there")));
     Ok((group, SegmentHeader::decode(header.try_into().expect("the rest"))?))
 }
 
-/// The bytes of payload and parity from `offset` on, before and after the second copy; all are before
-/// it if none follows.
-pub(crate) fn around(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
-    let before = (AGAIN_AT - AHEAD_BYTES as u64).checked_sub(offset);
+/// Splits bytes of payload and parity, which begin at `offset`, at the second copy. There is no second
+/// part if the copy does not lie within them.
+pub(super) fn split_at_copy(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
+    let before = (SECOND_COPY_AT - PREAMBLE_BYTES as u64).checked_sub(offset);
     let before = before.and_then(|before| usize::try_from(before).ok());
     match before.filter(|before| *before < bytes.len()) {
         Some(before) => {
@@ -46,121 +59,120 @@ pub(crate) fn around(offset: u64, mut bytes: Bytes) -> (Bytes, Option<Bytes>) {
     }
 }
 
-/// What follows both copies, where it belongs.
+/// Bytes of payload or parity, with their place.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Piece {
-    /// From the payload's first byte on.
+pub(super) struct PayloadPiece {
+    /// The offset from the payload's first byte.
     pub offset: u64,
     pub bytes: Bytes,
 }
 
-/// What a connection's streams hold of segments whose header is missing.
+/// The memory that a connection's streams hold without a preamble, and its bound.
 #[derive(Debug)]
-pub(crate) struct Unheaded {
+pub(super) struct HeaderlessBytes {
     bytes: AtomicU64,
-    most: u64,
+    bytes_max: u64,
 }
 
-/// Segments of the longest kind of which a connection may hold all but the header: in a fair peer's
-/// both copies are rarely missing at once.
-const UNHEADED_MAX: u64 = 4;
-/// What a chunk holds at least: the datagram that it came in.
-const CHUNK_BYTES: u64 = 2048;
-
-impl Unheaded {
-    /// Of a connection whose longest stream is as long.
-    pub fn new(longest: u64) -> Self {
-        Self { bytes: AtomicU64::new(0), most: UNHEADED_MAX * longest }
+impl HeaderlessBytes {
+    /// The memory of a connection whose longest stream has `longest_stream` bytes.
+    pub fn new(longest_stream: u64) -> Self {
+        let bytes_max = HEADERLESS_SEGMENTS_MAX * longest_stream;
+        Self { bytes: AtomicU64::new(0), bytes_max }
     }
 }
 
-/// The first copy that was whole, and what came before that; `None` when the stream ends first.
+/// Reads a stream up to its first complete preamble. Returns it with the payload that came before;
+/// `None` if the stream ends first.
 ///
 /// # Errors
-/// The peer's fault: its streams hold more than they may without a header.
-pub(crate) async fn read(
+/// The peer's fault: its streams hold more bytes without a preamble than they may.
+pub(super) async fn read(
     stream: &mut RecvStream,
-    unheaded: &Unheaded,
-) -> Result<Option<(Ahead, Vec<Piece>)>, String> {
-    let mut gathered = Gathered::new(unheaded);
+    headerless: &HeaderlessBytes,
+) -> Result<Option<(Preamble, Vec<PayloadPiece>)>, String> {
+    let mut gathered = GatheredStart::new(headerless);
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
-        let whole = gathered.put(chunk);
-        if let Some(ahead) = whole {
-            return Ok(Some((ahead, std::mem::take(&mut gathered.early))));
+        if let Some(preamble) = gathered.put(chunk) {
+            return Ok(Some((preamble, std::mem::take(&mut gathered.early))));
         }
         if gathered.is_too_much() {
-            return Err("too much of segments without a header".to_owned());
+            let most = headerless.bytes_max;
+            return Err(format!("streams without a segment header hold more than {most} bytes"));
         }
     }
     Ok(None)
 }
 
-/// As much as is here before either copy is.
+/// The start of a stream before either copy of the preamble is complete.
 #[derive(Debug)]
-struct Gathered<'u> {
-    copies: [Copy; 2],
-    early: Vec<Piece>,
+struct GatheredStart<'h> {
+    copies: [PreambleCopy; 2],
+    early: Vec<PayloadPiece>,
+    /// The memory of the gathered chunks.
     bytes: u64,
-    unheaded: &'u Unheaded,
+    headerless: &'h HeaderlessBytes,
 }
 
-impl Drop for Gathered<'_> {
+impl Drop for GatheredStart<'_> {
     fn drop(&mut self) {
-        self.unheaded.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.headerless.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
+/// One copy of the preamble.
 #[derive(Debug)]
-struct Copy {
-    bytes: Ahead,
-    have: usize,
+struct PreambleCopy {
+    bytes: Preamble,
+    /// Bytes that have arrived; quinn delivers no byte twice.
+    arrived: usize,
 }
 
-impl Default for Copy {
+impl Default for PreambleCopy {
     fn default() -> Self {
-        Self { bytes: [0; AHEAD_BYTES], have: 0 }
+        Self { bytes: [0; PREAMBLE_BYTES], arrived: 0 }
     }
 }
 
-impl<'u> Gathered<'u> {
-    fn new(unheaded: &'u Unheaded) -> Self {
-        Self { copies: Default::default(), early: Vec::new(), bytes: 0, unheaded }
+impl<'h> GatheredStart<'h> {
+    fn new(headerless: &'h HeaderlessBytes) -> Self {
+        Self { copies: Default::default(), early: Vec::new(), bytes: 0, headerless }
     }
 
     fn is_too_much(&self) -> bool {
-        self.unheaded.bytes.load(Ordering::Relaxed) > self.unheaded.most
+        self.headerless.bytes.load(Ordering::Relaxed) > self.headerless.bytes_max
     }
 
-    /// One of the copies, if it is whole with this: quinn gives no byte twice.
-    fn put(&mut self, chunk: Chunk) -> Option<Ahead> {
-        let held = CHUNK_BYTES.max(chunk.bytes.len() as u64);
-        self.bytes += held;
-        self.unheaded.bytes.fetch_add(held, Ordering::Relaxed);
-        let mut whole = None;
-        for (place, copy) in PLACES.into_iter().zip(&mut self.copies) {
-            let (first, part) = within(&chunk, place, place + AHEAD_BYTES as u64);
-            let at = (first - place) as usize;
+    /// Adds a chunk; returns the preamble if a copy is complete with it.
+    fn put(&mut self, chunk: Chunk) -> Option<Preamble> {
+        let memory = CHUNK_BYTES_MIN.max(chunk.bytes.len() as u64);
+        self.bytes += memory;
+        self.headerless.bytes.fetch_add(memory, Ordering::Relaxed);
+        let mut complete = None;
+        for (begin, copy) in COPIES_AT.into_iter().zip(&mut self.copies) {
+            let (first, part) = part_within(&chunk, begin, begin + PREAMBLE_BYTES as u64);
+            let at = (first - begin) as usize;
             copy.bytes[at..at + part.len()].copy_from_slice(&part);
-            copy.have += part.len();
-            whole = whole.or((copy.have == AHEAD_BYTES).then_some(copy.bytes));
+            copy.arrived += part.len();
+            complete = complete.or((copy.arrived == PREAMBLE_BYTES).then_some(copy.bytes));
         }
-        self.early.extend(pieces(chunk));
-        whole
+        self.early.extend(payload_pieces(chunk));
+        complete
     }
 }
 
-/// What of a chunk is neither copy.
-pub(crate) fn pieces(chunk: Chunk) -> impl Iterator<Item = Piece> {
-    let ends = [AGAIN_AT, u64::MAX];
-    PLACES.into_iter().zip(ends).zip(1..).filter_map(move |((place, end), copies)| {
-        let (first, bytes) = within(&chunk, place + AHEAD_BYTES as u64, end);
-        let offset = first - copies * AHEAD_BYTES as u64;
-        (!bytes.is_empty()).then_some(Piece { offset, bytes })
+/// The parts of a chunk that belong to neither copy.
+pub(super) fn payload_pieces(chunk: Chunk) -> impl Iterator<Item = PayloadPiece> {
+    let ends = [SECOND_COPY_AT, u64::MAX];
+    COPIES_AT.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
+        let (first, bytes) = part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
+        let offset = first - copies * PREAMBLE_BYTES as u64;
+        (!bytes.is_empty()).then_some(PayloadPiece { offset, bytes })
     })
 }
 
-/// What of a chunk lies from `begin` to before `end` in the stream, and where.
-fn within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
+/// The part of a chunk within `begin..end` of the stream, and the offset of its first byte.
+fn part_within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
     let length = chunk.bytes.len() as u64;
     let from = begin.saturating_sub(chunk.offset).min(length);
     let to = end.saturating_sub(chunk.offset).min(length).max(from);
@@ -173,24 +185,24 @@ mod tests {
     use proptest::prelude::*;
 
     /// The whole stream of a segment.
-    fn stream(ahead: &Ahead, payload: &[u8]) -> Vec<u8> {
-        let (before, after) = around(0, Bytes::copy_from_slice(payload));
-        let again = after.map(|after| [&ahead[..], &after].concat()).unwrap_or_default();
-        [&ahead[..], &before, &again].concat()
+    fn stream(preamble: &Preamble, payload: &[u8]) -> Vec<u8> {
+        let (before, after) = split_at_copy(0, Bytes::copy_from_slice(payload));
+        let again = after.map(|after| [&preamble[..], &after].concat()).unwrap_or_default();
+        [&preamble[..], &before, &again].concat()
     }
 
     proptest! {
         #[test]
-        fn what_is_cut_and_mixed_at_will_comes_together_again(
+        fn a_stream_in_any_chunks_and_order_is_restored(
             length in prop_oneof![0_usize..40_000, 16_330_usize..16_335, 16_382_usize..16_438],
             cuts in proptest::collection::vec(any::<usize>(), 0..20),
-            turn in any::<usize>(),
+            rotation in any::<usize>(),
         ) {
-            let ahead: Ahead = std::array::from_fn(|i| i as u8 + 100);
+            let preamble: Preamble = std::array::from_fn(|i| i as u8 + 100);
             let payload: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
-            let sent = stream(&ahead, &payload);
-            let is_long = length + AHEAD_BYTES > AGAIN_AT as usize;
-            prop_assert_eq!(sent.len(), length + AHEAD_BYTES * (1 + usize::from(is_long)));
+            let sent = stream(&preamble, &payload);
+            let is_long = length + PREAMBLE_BYTES > SECOND_COPY_AT as usize;
+            prop_assert_eq!(sent.len(), length + PREAMBLE_BYTES * (1 + usize::from(is_long)));
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (sent.len() + 1)).collect();
             cuts.extend([0, sent.len()]);
             cuts.sort_unstable();
@@ -199,17 +211,17 @@ mod tests {
                 bytes: Bytes::copy_from_slice(&sent[ends[0]..ends[1]]),
             };
             let mut chunks: Vec<Chunk> = cuts.windows(2).map(chunk).collect();
-            let turn = turn % chunks.len();
-            chunks.rotate_left(turn);
-            let unheaded = Unheaded::new(1);
-            let (mut gathered, mut first) = (Gathered::new(&unheaded), None);
+            let rotation = rotation % chunks.len();
+            chunks.rotate_left(rotation);
+            let headerless = HeaderlessBytes::new(1);
+            let (mut gathered, mut first) = (GatheredStart::new(&headerless), None);
             for chunk in chunks {
-                let whole = gathered.put(chunk);
-                first = first.or(whole);
+                let complete = gathered.put(chunk);
+                first = first.or(complete);
             }
-            prop_assert_eq!(first, Some(ahead));
+            prop_assert_eq!(first, Some(preamble));
             let mut got = vec![0; length];
-            for Piece { offset, bytes } in &gathered.early {
+            for PayloadPiece { offset, bytes } in &gathered.early {
                 let offset = *offset;
                 let at = offset as usize;
                 got[at..at + bytes.len()].copy_from_slice(bytes);
@@ -220,26 +232,26 @@ mod tests {
 
     #[test]
     fn either_copy_is_enough() {
-        let ahead: Ahead = std::array::from_fn(|i| i as u8);
-        let sent = stream(&ahead, &[7; 40_000]);
-        for lost in PLACES.map(|place| place as usize) {
-            let unheaded = Unheaded::new(1);
-            let mut gathered = Gathered::new(&unheaded);
+        let preamble: Preamble = std::array::from_fn(|i| i as u8);
+        let sent = stream(&preamble, &[7; 40_000]);
+        for lost in COPIES_AT.map(|at| at as usize) {
+            let headerless = HeaderlessBytes::new(1);
+            let mut gathered = GatheredStart::new(&headerless);
             let chunk = |offset: usize, bytes: &[u8]| Chunk {
                 offset: offset as u64,
                 bytes: Bytes::copy_from_slice(bytes),
             };
             let here = [chunk(0, &sent[..lost]), chunk(lost + 1, &sent[lost + 1..])];
-            let whole = here.into_iter().find_map(|here| gathered.put(here));
-            assert_eq!(whole, Some(ahead), "without byte {lost}");
+            let complete = here.into_iter().find_map(|here| gathered.put(here));
+            assert_eq!(complete, Some(preamble), "without byte {lost}");
         }
     }
 
-    /// However short what comes: it holds the datagram.
+    /// However short a chunk is, it holds the datagram that it arrived in.
     #[test]
-    fn streams_without_a_header_hold_so_much_together_and_give_it_back() {
-        let unheaded = Unheaded::new(CHUNK_BYTES);
-        let mut streams = [Gathered::new(&unheaded), Gathered::new(&unheaded)];
+    fn streams_without_a_preamble_share_one_bound() {
+        let headerless = HeaderlessBytes::new(CHUNK_BYTES_MIN);
+        let mut streams = [GatheredStart::new(&headerless), GatheredStart::new(&headerless)];
         for offset in 100..102 {
             for stream in &mut streams {
                 let bytes = Bytes::from_static(&[0]);
@@ -250,6 +262,6 @@ mod tests {
         streams[0].put(Chunk { offset: 200, bytes: Bytes::from_static(&[0]) });
         assert!(streams[1].is_too_much());
         drop(streams);
-        assert!(!Gathered::new(&unheaded).is_too_much());
+        assert!(!GatheredStart::new(&headerless).is_too_much());
     }
 }

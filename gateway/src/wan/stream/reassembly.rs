@@ -1,61 +1,63 @@
-//! Puts a segment's bytes in place as they arrive, in any order.
+//! Reassembly of a segment: its bytes are written or reduced as they arrive, in any order.
 //!
-//! QUIC cuts a stream at any byte, so elements arrive in pieces: whole elements are combined
-//! straight from the datagram, the pieces of a split one wait for each other here.
+//! QUIC cuts a stream at any byte, so elements arrive in pieces. Whole elements are reduced straight
+//! from the datagram; the pieces of a split element wait here for each other. The receiver task of a
+//! stream owns it (`wan/stream/receiver.rs`).
 
 use crate::engine::Placement;
 use crate::memory::arena::{MemSlice, Operand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::BTreeMap;
 
-/// Where the bytes of one segment go.
+/// The destination of one segment's payload.
 #[derive(Debug)]
-pub enum Assembler {
-    /// As they are.
+pub enum Reassembly {
+    /// Memory that the payload is copied to.
     Land(MemSlice),
-    /// Combined with what is here.
-    Combine(Combine),
+    /// A reduction with an operand that is here.
+    Combine(ElementReducer),
 }
 
-/// See [`Placement::Combine`].
+/// A reduction of arriving elements with an operand that is here; see [`Placement::Combine`].
 #[derive(Debug)]
-pub struct Combine {
+pub struct ElementReducer {
     op: ReduceOp,
     dtype: Dtype,
     local: (MemSlice, f64),
     net_weight: f64,
     net_first: bool,
     out: MemSlice,
-    /// By their index. A peer may split every one.
+    /// Incomplete elements by their index. A peer may split every one.
     split: BTreeMap<u64, SplitElement>,
 }
 
 #[derive(Debug, Default)]
 struct SplitElement {
     bytes: [u8; 8],
-    /// A bit per byte that is here.
-    have: u8,
+    /// One bit for each byte that has arrived.
+    arrived: u8,
 }
 
-impl Assembler {
-    /// For a placement that wants bytes; `None` for one that discards them.
+impl Reassembly {
+    /// The reassembly of a placement; `None` for one that discards the payload.
     pub fn new(placement: Placement) -> Option<Self> {
         match placement {
             Placement::Land { into, .. } => Some(Self::Land(into)),
             Placement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
                 let split = BTreeMap::new();
-                let combine = Combine { op, dtype, local, net_weight, net_first, out, split };
-                Some(Self::Combine(combine))
+                let reducer =
+                    ElementReducer { op, dtype, local, net_weight, net_first, out, split };
+                Some(Self::Combine(reducer))
             }
             Placement::Discard(_) => None,
         }
     }
 
-    /// Puts `bytes` at `offset` of the segment. False when they reach beyond it.
+    /// Puts `bytes` at `offset` of the payload. Returns false if they reach beyond its end.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let length = match self {
             Self::Land(into) => into.len(),
-            Self::Combine(combine) => combine.out.len(),
+            Self::Combine(reducer) => reducer.out.len(),
         };
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > length) {
@@ -63,13 +65,13 @@ impl Assembler {
         }
         match self {
             Self::Land(into) => into.copy_from_bytes(offset, bytes),
-            Self::Combine(combine) => combine.put(offset, bytes),
+            Self::Combine(reducer) => reducer.put(offset, bytes),
         }
         true
     }
 }
 
-impl Combine {
+impl ElementReducer {
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let size = self.dtype.size();
         let first_whole = offset.next_multiple_of(size);
@@ -77,13 +79,13 @@ impl Combine {
         let (head, rest) = bytes.split_at(head);
         let tail = rest.len() - rest.len() % size as usize;
         let (whole, tail) = rest.split_at(tail);
-        self.piece(offset, head);
-        self.combine(first_whole, whole);
-        self.piece(first_whole + whole.len() as u64, tail);
+        self.put_part(offset, head);
+        self.reduce(first_whole, whole);
+        self.put_part(first_whole + whole.len() as u64, tail);
     }
 
-    /// Part of one element.
-    fn piece(&mut self, offset: u64, bytes: &[u8]) {
+    /// Keeps a part of one element, and reduces the element once it is complete.
+    fn put_part(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -92,16 +94,16 @@ impl Combine {
         let split = self.split.entry(index).or_default();
         for (position, byte) in (within..).zip(bytes) {
             split.bytes[position] = *byte;
-            split.have |= 1 << position;
+            split.arrived |= 1 << position;
         }
-        if u64::from(split.have.count_ones()) == size {
+        if u64::from(split.arrived.count_ones()) == size {
             let whole = split.bytes;
             self.split.remove(&index);
-            self.combine(index * size, &whole[..size as usize]);
+            self.reduce(index * size, &whole[..size as usize]);
         }
     }
 
-    fn combine(&self, offset: u64, net: &[u8]) {
+    fn reduce(&self, offset: u64, net: &[u8]) {
         if net.is_empty() {
             return;
         }
@@ -134,9 +136,9 @@ mod tests {
     }
 
     proptest! {
-        /// Cut anywhere, in any order, some pieces twice: the result is that of one reduction.
+        /// The result is that of one reduction, wherever the stream is cut.
         #[test]
-        fn any_cuts_and_order_give_the_same_bytes(
+        fn any_pieces_in_any_order_give_the_same_bytes(
             elements in 0usize..60,
             dtype in 0usize..7,
             net_first: bool,
@@ -153,7 +155,7 @@ mod tests {
             let (a, b) = ((ours.clone(), 1.0), (memory(&net), 1.0));
             let pair = if net_first { [b, a] } else { [a, b] };
             whole.reduce(ReduceOp::Sum, dtype, &pair);
-            let mut assembler = Assembler::new(Placement::Combine {
+            let mut reassembly = Reassembly::new(Placement::Combine {
                 lease: hier_collectives::session::LeaseId(1),
                 op: ReduceOp::Sum,
                 dtype,
@@ -168,23 +170,23 @@ mod tests {
             cuts.sort_unstable();
             let mut pieces: Vec<(usize, usize)> =
                 cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
-            let turn = seed as usize % pieces.len();
-            pieces.rotate_left(turn);
+            let rotation = seed as usize % pieces.len();
+            pieces.rotate_left(rotation);
             for (start, end) in pieces {
-                prop_assert!(assembler.put(start as u64, &net[start..end]));
+                prop_assert!(reassembly.put(start as u64, &net[start..end]));
             }
             prop_assert_eq!(read(&out), read(&whole));
-            prop_assert!(!assembler.put(length as u64, &[0]));
+            prop_assert!(!reassembly.put(length as u64, &[0]));
         }
     }
 
-    /// A peer may cut every element, and deliver the last parts of them last.
+    /// A peer may split every element, and deliver the last parts of all of them last.
     #[test]
-    fn many_split_elements_are_put_together() {
+    fn many_split_elements_are_joined() {
         let elements = 100_000;
         let net: Vec<u8> = (0..elements).flat_map(|i: u32| (i as f32).to_le_bytes()).collect();
         let (ours, out) = (memory(&vec![0; net.len()]), memory(&vec![0; net.len()]));
-        let mut assembler = Assembler::new(Placement::Combine {
+        let mut reassembly = Reassembly::new(Placement::Combine {
             lease: hier_collectives::session::LeaseId(1),
             op: ReduceOp::Sum,
             dtype: Dtype::F32,
@@ -198,7 +200,7 @@ mod tests {
         for part in [0..1, 1..4] {
             for at in (0..net.len()).step_by(4) {
                 let range = at + part.start..at + part.end;
-                assert!(assembler.put(range.start as u64, &net[range]));
+                assert!(reassembly.put(range.start as u64, &net[range]));
             }
         }
         assert_eq!(read(&out), net);

@@ -1,0 +1,167 @@
+//! Counters that a lane's congestion controller shares with the tasks of the lane.
+//!
+//! The controller runs inside quinn, on the lane's thread, and writes the counters at each packet. The
+//! tuner, the liveness monitor, the sender and the engine read them; all but the engine are tasks on
+//! the same thread. So a plain load and store is enough for the controller.
+
+use super::in_flight::InFlight;
+use crate::host::Host;
+use crate::sync::lock;
+use quinn_proto::congestion::Controller;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use units::{Span, TimeNs};
+
+/// The counters of one path of a lane. A connection that moves to another path has new ones.
+#[derive(Default)]
+pub(crate) struct LaneTelemetry {
+    /// Packets acknowledged so far.
+    acked_packets: AtomicU64,
+    /// Bytes of the packets acknowledged so far, QUIC's headers included.
+    acked_bytes: AtomicU64,
+    /// Bytes that a liveness probe may send beyond the congestion window.
+    probe_allowance: AtomicU64,
+    /// Bytes of UDP payload in a packet.
+    mtu: AtomicU64,
+    /// Nanoseconds that the sender has waited for window space, up to `waiting_since_ns`.
+    waited_ns: AtomicU64,
+    /// When the sender began to wait for window space, in nanoseconds; 0 while it does not wait.
+    waiting_since_ns: AtomicU64,
+    /// The least RTT since the tuner last took it, in nanoseconds; 0 for none.
+    tuner_min_rtt_ns: AtomicU64,
+    /// The least RTT since the engine last took it, in nanoseconds; 0 for none. Taking clears it, so
+    /// the tuner has its own.
+    engine_min_rtt_ns: AtomicU64,
+    /// Bytes in flight, and the congestion window.
+    pub in_flight: Arc<InFlight>,
+    /// The controller to change to; see [`LaneTelemetry::replace_controller`].
+    next_controller: Mutex<Option<Box<dyn Controller>>>,
+    has_next_controller: AtomicBool,
+}
+
+/// Counts the time that the sender waits for window space, until dropped.
+pub(crate) struct WindowWait<'w> {
+    telemetry: &'w LaneTelemetry,
+    host: &'w dyn Host,
+}
+
+impl LaneTelemetry {
+    /// Counters of a path whose packets have `mtu` bytes of UDP payload.
+    pub fn new(mtu: u16) -> Self {
+        Self { mtu: u64::from(mtu).into(), ..Self::default() }
+    }
+
+    /// Counts an acknowledged packet. Only the controller calls this.
+    pub fn note_ack(&self, bytes: u64, rtt_ns: u64) {
+        add(&self.acked_packets, 1);
+        add(&self.acked_bytes, bytes);
+        let rtt_ns = rtt_ns.max(1);
+        for min_rtt_ns in [&self.tuner_min_rtt_ns, &self.engine_min_rtt_ns] {
+            let least = min_rtt_ns.load(Ordering::Relaxed);
+            if least == 0 || rtt_ns < least {
+                min_rtt_ns.store(rtt_ns, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The packets acknowledged so far, and their bytes with QUIC's headers.
+    pub fn acked(&self) -> (u64, u64) {
+        (self.acked_packets.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The packets acknowledged so far.
+    pub fn acked_packets(&self) -> u64 {
+        self.acked_packets.load(Ordering::Relaxed)
+    }
+
+    /// The least RTT since the tuner last took it.
+    pub fn take_min_rtt_for_tuner(&self) -> Option<Span> {
+        take_min_rtt(&self.tuner_min_rtt_ns)
+    }
+
+    /// The least RTT since the engine last took it.
+    pub fn take_min_rtt_for_engine(&self) -> Option<Span> {
+        take_min_rtt(&self.engine_min_rtt_ns)
+    }
+
+    /// Counts the sender's wait for window space until the result is dropped.
+    pub fn begin_wait<'w>(&'w self, host: &'w dyn Host) -> WindowWait<'w> {
+        self.waiting_since_ns.store(host.now().ns().max(1), Ordering::Relaxed);
+        WindowWait { telemetry: self, host }
+    }
+
+    /// The time that the sender has waited for window space so far.
+    pub fn waited(&self, now: TimeNs) -> Span {
+        let since = match self.waiting_since_ns.load(Ordering::Relaxed) {
+            0 => now,
+            since => TimeNs::from_ns(since),
+        };
+        Span::from_ns(self.waited_ns.load(Ordering::Relaxed)) + now.since(since)
+    }
+
+    /// Bytes of UDP payload in a packet.
+    pub fn mtu(&self) -> u16 {
+        u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
+    }
+
+    /// Changes the packet size.
+    pub fn set_mtu(&self, mtu: u16) {
+        self.mtu.store(u64::from(mtu), Ordering::Relaxed);
+    }
+
+    /// Lets a liveness probe pass a closed window: two packets more until the next acknowledgement.
+    pub fn allow_probe(&self) {
+        let allowance = 2 * self.mtu.load(Ordering::Relaxed);
+        self.probe_allowance.store(allowance, Ordering::Relaxed);
+    }
+
+    /// Takes sent bytes off the allowance for probes.
+    pub fn use_probe_allowance(&self, bytes: u64) {
+        let allowance = self.probe_allowance.load(Ordering::Relaxed);
+        self.probe_allowance.store(allowance.saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// Ends the allowance for probes.
+    pub fn end_probe_allowance(&self) {
+        self.probe_allowance.store(0, Ordering::Relaxed);
+    }
+
+    /// The window that lets a probe pass; 0 while none is allowed.
+    pub fn probe_window(&self) -> u64 {
+        let allowance = self.probe_allowance.load(Ordering::Relaxed);
+        if allowance == 0 { 0 } else { self.in_flight.bytes() + allowance }
+    }
+
+    /// Changes to another controller at the next acknowledgement. An accepted connection has the
+    /// controller of some link until its peer is known.
+    pub fn replace_controller(&self, next: Box<dyn Controller>) {
+        *lock(&self.next_controller) = Some(next);
+        self.has_next_controller.store(true, Ordering::Release);
+    }
+
+    /// The controller to change to, once.
+    pub fn take_next_controller(&self) -> Option<Box<dyn Controller>> {
+        if !self.has_next_controller.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.next_controller).take()
+    }
+}
+
+impl Drop for WindowWait<'_> {
+    fn drop(&mut self) {
+        let since = TimeNs::from_ns(self.telemetry.waiting_since_ns.swap(0, Ordering::Relaxed));
+        let waited = self.host.now().since(since);
+        self.telemetry.waited_ns.fetch_add(waited.ns(), Ordering::Relaxed);
+    }
+}
+
+fn take_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
+    let ns = min_rtt_ns.swap(0, Ordering::Relaxed);
+    (ns > 0).then(|| Span::from_ns(ns))
+}
+
+/// Adds to a counter that only the connection writes: no read-modify-write for each packet.
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}

@@ -1,0 +1,215 @@
+//! The windows of a lane, from its link, its delivery rate and its min RTT.
+//!
+//! Formulas, in bytes, with `rate` and `loss` of the lane's [`DeliveryRate`], `rtt` its min RTT:
+//!
+//! ```text
+//! slack          = clamp(SLACK_ROUNDS x rtt, SLACK_MIN, SLACK_MAX)      for delayed ACKs and timers
+//! flight(gain)   = rate x (gain x rtt + slack)
+//! congestion     = max(flight(gain), WINDOW_MIN) x ECN fraction x (DRAIN_FRACTION while draining)
+//! retransmission = min(congestion, rate x smoothed RTT)
+//! holes          = 1 - (1 - loss) ^ (packets of a segment)   part of the segments with a lost packet
+//! send           = max(flight(1.25) + HOLE_ROUNDS x holes x rate x rtt, congestion) + 2 streams
+//! stream         = the longest segment with its parity, and 4 KiB
+//! receive        = 3 x BDP + 8 streams
+//! streams        = 64 + 4 x BDP / segment
+//! ```
+
+use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
+use super::min_rtt::MinRtt;
+use hier_collectives::fec::{SHARD_BYTES, parity_max};
+use hier_collectives::plan::SEGMENT_BYTES_MAX;
+use hier_collectives::topology::Link;
+use quinn::VarInt;
+use units::{BitRate, Span};
+
+/// 256 KiB: the least congestion window, except while a queue drains or after ECN marks.
+const WINDOW_MIN: u64 = 256 << 10;
+/// 60 ms: the most slack. With 35 ms, single round trips after an outage reached 139 of 200 Mbit/s.
+const SLACK_MAX: Span = Span::from_ms(60);
+/// 3 round trips of slack: bytes that a short path does not hold stand in the peer's socket.
+const SLACK_ROUNDS: u64 = 3;
+/// 2 ms: the least slack, since a thread may wait that long to be scheduled.
+const SLACK_MIN: Span = Span::from_ms(2);
+/// 0.75 of the congestion window while a queue drains.
+const DRAIN_FRACTION: f64 = 0.75;
+/// 3 round trips: how long quinn keeps bytes that were acknowledged behind a hole.
+/// Tested by `every_window_holds_the_bdp`.
+const HOLE_ROUNDS: f64 = 3.0;
+/// 1,400 bytes: the part of a segment that one packet carries.
+const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
+/// 8 times the configured RTT is the longest that windows follow, so that memory stays bounded when a
+/// peer acknowledges late. Tested by `the_longest_round_trip_is_bounded`.
+const RTT_MAX_FACTOR: u64 = 8;
+/// 1 s: windows between regions follow RTTs up to it even if the configured RTT is short.
+const RTT_MAX_LEAST: Span = Span::from_secs(1);
+
+/// The windows of one lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Windows {
+    /// The receive window of one stream: the longest segment with its parity.
+    pub stream: VarInt,
+    /// The receive window of all streams together.
+    pub receive: VarInt,
+    /// Streams that may be open at once.
+    pub streams: VarInt,
+    /// The send window: bytes that quinn keeps until they are acknowledged, behind holes too.
+    pub send: u64,
+    /// The congestion window: bytes in flight.
+    pub congestion: u64,
+    /// The congestion window while much is retransmitted.
+    pub retransmission: u64,
+}
+
+/// The path of a lane, as configured and limited.
+#[derive(Debug, Clone)]
+pub(crate) struct LanePath {
+    /// The link, at its present rate limit.
+    pub link: Link,
+    /// The rate at which the peer may send, whatever our limit is.
+    pub inbound: BitRate,
+    /// Lanes that share the link.
+    pub lanes: u64,
+    /// Bytes of the plan's segments.
+    pub segment_bytes: u64,
+}
+
+impl LanePath {
+    /// The windows of a lane before anything is measured.
+    pub fn initial_windows(&self) -> Windows {
+        let rtt = self.link.rtt;
+        self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false), rtt)
+    }
+
+    /// The delivery rate of a lane before anything is measured.
+    pub fn initial_delivery_rate(&self) -> DeliveryRate {
+        DeliveryRate::new(self.lane_rate(), self.link.loss.as_f64())
+    }
+
+    /// An equal share of the link for each lane, in bytes per second.
+    pub fn lane_rate(&self) -> f64 {
+        self.link.rate.bytes_per_second() / self.lanes as f64
+    }
+
+    /// The windows of a lane with this smoothed RTT.
+    pub fn windows(
+        &self,
+        delivery: &DeliveryRate,
+        min_rtt: &MinRtt,
+        smoothed_rtt: Span,
+    ) -> Windows {
+        let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
+        let inbound = Link { rate: self.inbound, rtt: longest_rtt, ..self.link.clone() };
+        let bdp = inbound.bdp().get();
+        let stream = stream_bytes(self.segment_bytes);
+        // The plan is the first gateway's, whose fabric file may differ.
+        let longest_stream = stream_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));
+        let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
+        let slack = slack(min_rtt.rtt()).as_secs_f64();
+        let flight = |gain: f64| rate * (gain * rtt + slack);
+        let drain = if min_rtt.is_draining() { DRAIN_FRACTION } else { 1.0 };
+        let fraction = delivery.window_fraction() * drain;
+        let congestion = flight(delivery.window_gain()).max(WINDOW_MIN as f64) * fraction;
+        let congestion = congestion as u64;
+        let packets = self.segment_bytes as f64 / PACKET_PAYLOAD_BYTES;
+        let holes = 1.0 - (1.0 - delivery.loss()).powf(packets);
+        let send = (flight(WINDOW_GAIN) + HOLE_ROUNDS * holes * rate * rtt) as u64;
+        Windows {
+            // Streams are always read, so the receive windows only stop a peer that breaks the rules:
+            // grants are the back-pressure.
+            stream: varint(longest_stream),
+            receive: varint(3 * bdp + 8 * stream),
+            streams: varint(64 + 4 * bdp / self.segment_bytes.min(4096)),
+            // More than the congestion window, so that only that one limits the sender.
+            send: send.max(congestion) + 2 * stream,
+            congestion,
+            // quinn's pacer spreads it over a round trip.
+            retransmission: congestion.min((rate * smoothed_rtt.as_secs_f64()) as u64),
+        }
+    }
+}
+
+/// The longest stream: a segment's payload and parity, and 4 KiB for its header.
+pub(crate) fn stream_bytes(segment: u64) -> u64 {
+    segment + u64::from(parity_max(segment)) * SHARD_BYTES + 4096
+}
+
+/// The longest RTT that windows follow. Inside a region no path is long, and the configured rate is
+/// above that of any path.
+pub(super) fn rtt_max(link: &Link) -> Span {
+    let longest = Span::from_ns(link.rtt.ns().saturating_mul(RTT_MAX_FACTOR));
+    if link.a == link.b { longest } else { RTT_MAX_LEAST.max(longest) }
+}
+
+fn slack(rtt: Span) -> Span {
+    let rounds = Span::from_ns(rtt.ns().saturating_mul(SLACK_ROUNDS));
+    rounds.clamp(SLACK_MIN, SLACK_MAX)
+}
+
+fn varint(value: u64) -> VarInt {
+    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::ids::RegionId;
+    use units::Fraction;
+
+    fn path(rtt: Span, gigabits: u64, loss_ppb: u32) -> LanePath {
+        let rate = BitRate::from_bits_per_second(gigabits * 1_000_000_000);
+        let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
+        let link = Link { a: RegionId(0), b: RegionId(1), rate, rtt, loss };
+        LanePath { link, inbound: rate, lanes: 4, segment_bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn every_window_holds_the_bdp() {
+        for (rtt, gigabits) in [(1, 1), (80, 1), (200, 10), (100, 100)] {
+            for loss in [0, 10_000_000] {
+                let path = path(Span::from_ms(rtt), gigabits, loss);
+                let (bdp, windows) = (path.link.bdp().get(), path.initial_windows());
+                let part = bdp / path.lanes;
+                assert!(windows.congestion > part * 5 / 4, "{windows:?}");
+                assert!(windows.retransmission >= part, "{windows:?}");
+                assert!(windows.send > windows.congestion.min(part * 5 / 4 + (1 << 20)));
+                // Nearly every segment of so many packets has a hole.
+                assert!(loss == 0 || windows.send > 4 * part, "{windows:?}");
+                assert!(windows.receive.into_inner() > 3 * bdp);
+                let streams = windows.streams.into_inner() * (1 << 20);
+                assert!(streams > 3 * bdp && windows.stream.into_inner() > 1 << 20);
+            }
+        }
+    }
+
+    #[test]
+    fn the_retransmission_window_follows_the_smoothed_rtt() {
+        let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
+        let min_rtt = MinRtt::new(ms(80), ms(800), true);
+        let windows = |smoothed| path.windows(&path.initial_delivery_rate(), &min_rtt, smoothed);
+        assert_eq!(windows(ms(120)).retransmission, 3 * windows(ms(40)).retransmission);
+        let congestion = path.initial_windows().congestion;
+        assert_eq!(windows(ms(900)).retransmission, congestion, "and never more");
+    }
+
+    #[test]
+    fn the_congestion_window_shrinks_while_a_queue_drains() {
+        let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
+        let mut min_rtt = MinRtt::new(ms(80), ms(800), true);
+        let whole = path.initial_windows();
+        for _ in 0..4 {
+            min_rtt.end_round(Some(ms(120)), true);
+        }
+        let draining = path.windows(&path.initial_delivery_rate(), &min_rtt, ms(120));
+        assert!(draining.congestion < whole.congestion * 4 / 5 && draining.send == whole.send);
+        assert!(draining.receive > whole.receive, "the peer's are for the observed RTT");
+    }
+
+    #[test]
+    fn the_longest_round_trip_is_bounded() {
+        let longest = |rtt, b| rtt_max(&Link { b: RegionId(b), ..path(rtt, 1, 0).link });
+        let ms = Span::from_ms;
+        assert_eq!(longest(ms(200), 1), ms(1600), "a peer that does not answer");
+        assert_eq!(longest(ms(1), 1), ms(1000));
+        assert_eq!(longest(ms(1), 0), ms(8), "inside a region");
+    }
+}

@@ -1,0 +1,88 @@
+//! The control stream of a connection: length-prefixed frames, the first unidirectional stream each way.
+//!
+//! Two of the connection's tasks use it. The reader sends an engine event for each message, and waits
+//! while the engine's queue is full. The writer empties the queue of the lane's handle
+//! (`wan/lane_handle.rs` has its bound).
+
+use crate::engine::{Event, EventSender};
+use crate::wan::link::message::{LINK_GROUP, LinkMessage};
+use crate::wan::stream::send_queue::ConnectionId;
+use hier_collectives::codec::DecodeError;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
+use quinn::{RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+/// 2: the priority of the control stream; small segments have 1 and bulk 0. Receipts and grants go first.
+const CONTROL_PRIORITY: i32 = 2;
+
+/// Gives a stream the priority of control messages.
+pub(super) fn prioritize(stream: &SendStream) {
+    let _ = stream.set_priority(CONTROL_PRIORITY);
+}
+
+/// A message with its length before it.
+pub(super) fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), message].concat()
+}
+
+/// Reads one message of at most `max_bytes` bytes.
+pub(super) async fn read_frame(
+    stream: &mut RecvStream,
+    max_bytes: usize,
+) -> Result<Vec<u8>, String> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.map_err(|error| error.to_string())?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > max_bytes {
+        return Err(format!("a frame of {length} bytes, where {max_bytes} are allowed"));
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// Reads control messages until the stream ends; returns the reason.
+pub(super) async fn read_control(
+    events: &EventSender,
+    from: GatewayId,
+    id: ConnectionId,
+    mut stream: RecvStream,
+) -> String {
+    loop {
+        let bytes = match read_frame(&mut stream, MAX_MESSAGE_BYTES).await {
+            Ok(bytes) => bytes,
+            Err(why) => return why,
+        };
+        let event = match decode_event(&bytes, from, id) {
+            Ok(event) => event,
+            Err(error) => return format!("malformed control message: {error}"),
+        };
+        if events.send(event).await.is_err() {
+            return "the engine has ended".to_owned();
+        }
+    }
+}
+
+/// Decodes a link message, or an envelope with a message of a job.
+fn decode_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
+    if let Some(message) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
+        return Ok(Event::Word { from, id, word: LinkMessage::decode(message)? });
+    }
+    let (envelope, message) = Envelope::decode(bytes)?;
+    Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })
+}
+
+/// Writes queued control messages until the handle is dropped; returns the reason.
+pub(super) async fn write_control(
+    mut stream: SendStream,
+    mut queue: mpsc::Receiver<Vec<u8>>,
+) -> String {
+    while let Some(message) = queue.recv().await {
+        if let Err(error) = stream.write_all(&frame(&message)).await {
+            return error.to_string();
+        }
+    }
+    "retired by the engine".to_owned()
+}

@@ -1,0 +1,127 @@
+//! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
+//!
+//! One task for each lane and peer, on the lane's thread, until shutdown.
+
+use super::connection::{EstablishedConnection, Origin, serve};
+use super::packet_size::PacketSize;
+use super::quic_config::transport_config;
+use super::tls;
+use crate::engine::Event;
+use crate::log_throttle::LogThrottle;
+use crate::wan::spec::{LaneSpec, PeerLink};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use units::Span;
+
+/// 10 s: a dial without success is given up and repeated. QUIC sends about 16 packets in that time.
+const DIAL_TIMEOUT: Span = Span::from_secs(10);
+/// 100 ms: the first pause between dials; each next one is twice as long.
+/// Tested by `only_a_lane_that_stood_resets_the_backoff`.
+const BACKOFF_MIN: Span = Span::from_ms(100);
+/// 5 s: the longest pause between dials, and the age at which a lane resets the pause.
+const BACKOFF_MAX: Span = Span::from_secs(5);
+
+/// A lane's connection to one peer, to be dialled.
+pub(super) struct Dial {
+    pub spec: Arc<LaneSpec>,
+    pub lane: u16,
+    pub endpoint: quinn::Endpoint,
+    pub peer: Arc<PeerLink>,
+    pub packets: PacketSize,
+}
+
+impl Dial {
+    /// Dials and serves, again and again until shutdown.
+    pub async fn run(self) {
+        let Self { spec, lane, peer, .. } = &self;
+        let mut backoff = Backoff::default();
+        let refusals = LogThrottle::default();
+        while !spec.shutdown.is_cancelled() {
+            let began = spec.host.now();
+            let met = match self.connect().await {
+                Ok(connection) => {
+                    let (spec, lane) = (Arc::clone(spec), *lane);
+                    let origin = Origin::Dialled(peer.id);
+                    let established = EstablishedConnection { spec, lane, connection, origin };
+                    serve(established, &refusals).await
+                }
+                Err(why) => {
+                    let event = Event::DialFailed { peer: peer.id, lane: *lane, why };
+                    if spec.events.send(event).await.is_err() {
+                        return;
+                    }
+                    false
+                }
+            };
+            let pause = backoff.after(met, spec.host.now().since(began));
+            tokio::select! {
+                biased;
+                () = spec.shutdown.cancelled() => return,
+                () = spec.host.sleep_until(spec.host.now() + pause) => {}
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<quinn::Connection, String> {
+        let Self { spec, peer, .. } = self;
+        let address: SocketAddr = peer.addresses.of(self.lane);
+        let credentials = Arc::clone(&spec.credentials.borrow());
+        let crypto = credentials.client().map_err(|error| error.to_string())?;
+        let mut config = quinn::ClientConfig::new(crypto);
+        let transport = transport_config(&peer.path(spec), peer.controller, self.packets);
+        config.transport_config(Arc::new(transport));
+        let server_name = tls::dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
+        let connecting = self
+            .endpoint
+            .connect_with(config, address, &server_name)
+            .map_err(|error| format!("{address}: {error}"))?;
+        tokio::select! {
+            biased;
+            result = connecting => result.map_err(|error| format!("{address}: {error}")),
+            () = spec.host.sleep_until(spec.host.now() + DIAL_TIMEOUT) => {
+                Err(format!("{address}: no answer within {DIAL_TIMEOUT}"))
+            }
+            () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
+        }
+    }
+}
+
+/// The pauses between dials: each twice as long as the one before, until a lane has stood for a while.
+#[derive(Debug, Default)]
+struct Backoff {
+    last: Span,
+}
+
+impl Backoff {
+    /// The pause after a dial that ended after `lived`, and did or did not meet the peer.
+    fn after(&mut self, met: bool, lived: Span) -> Span {
+        let stood = met && lived > BACKOFF_MAX;
+        let next = if stood { BACKOFF_MIN } else { self.last + self.last };
+        self.last = next.max(BACKOFF_MIN).min(BACKOFF_MAX);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wan::connect::handshake::HELLO_TIMEOUT;
+
+    #[test]
+    fn only_a_lane_that_stood_resets_the_backoff() {
+        let mut backoff = Backoff::default();
+        let pauses = |backoff: &mut Backoff, met, lived, count: usize| -> Vec<u64> {
+            (0..count).map(|_| backoff.after(met, lived).ns() / 1_000_000).collect()
+        };
+        let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
+        // Nobody answers: each dial takes until its timeout.
+        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 8), growing);
+        // A peer that answers and never sends a hello, or that refuses us at once.
+        assert_eq!(pauses(&mut backoff, false, HELLO_TIMEOUT, 1), [5000]);
+        assert_eq!(pauses(&mut backoff, false, Span::from_ms(40), 1), [5000]);
+        // A peer that dies as soon as it is met.
+        assert_eq!(pauses(&mut backoff, true, Span::from_ms(40), 1), [5000]);
+        assert_eq!(pauses(&mut backoff, true, Span::from_secs(3600), 1), [100]);
+        assert_eq!(pauses(&mut backoff, false, DIAL_TIMEOUT, 2), [200, 400]);
+    }
+}

@@ -1,0 +1,118 @@
+//! The handshake above TLS: both ends send a hello and check the other's.
+//!
+//! It runs in the connection's task, before the engine knows the lane. A hello is the first frame of the
+//! control stream.
+
+use super::control_stream::{frame, prioritize, read_frame};
+use super::tls;
+use crate::wan::lane_handle::PeerSeen;
+use crate::wan::spec::LaneSpec;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::wire::{Hello, WIRE_VERSION};
+use quinn::{Connection, RecvStream, SendStream};
+use rustls::pki_types::CertificateDer;
+use units::Span;
+
+/// 10 s from the connection to the peer's hello: several retries on the longest of links.
+pub(super) const HELLO_TIMEOUT: Span = Span::from_secs(10);
+
+/// A peer that has proved its identity, with the control streams.
+pub(super) struct MetPeer {
+    /// The peer.
+    pub seen: PeerSeen,
+    /// Its control messages.
+    pub control_in: RecvStream,
+    /// Our control messages.
+    pub control_out: SendStream,
+}
+
+/// The reason why a peer was refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("no hello: {0}")]
+    NoHello(String),
+    #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
+    Version { theirs: u16 },
+    #[error("its fabric differs from ours; the fabric files must agree on names, ranks and MTU")]
+    Fabric,
+    #[error("gateway `{0}` is not one of the fabric's peers")]
+    Unknown(String),
+    #[error("it says it is `{0}`, which is not the gateway that we dialled")]
+    NotDialled(String),
+    #[error("its lane {theirs} met our lane {ours}; the ports in the fabric do not match")]
+    Lane { theirs: u16, ours: u16 },
+    #[error(transparent)]
+    Identity(#[from] tls::IdentityError),
+    #[error("too many connections have not sent a hello yet; try again")]
+    Evicted,
+}
+
+/// Exchanges hellos within [`HELLO_TIMEOUT`]. `dialled` is the peer that we dialled, if we did.
+pub(super) async fn exchange_hellos(
+    spec: &LaneSpec,
+    lane: u16,
+    connection: &Connection,
+    dialled: Option<GatewayId>,
+) -> Result<MetPeer, Refusal> {
+    tokio::select! {
+        biased;
+        met = exchange(spec, lane, connection, dialled) => met,
+        () = spec.host.sleep_until(spec.host.now() + HELLO_TIMEOUT) => {
+            Err(Refusal::NoHello("timed out".to_owned()))
+        }
+    }
+}
+
+async fn exchange(
+    spec: &LaneSpec,
+    lane: u16,
+    connection: &Connection,
+    dialled: Option<GatewayId>,
+) -> Result<MetPeer, Refusal> {
+    let no_hello = |error: String| Refusal::NoHello(error);
+    let opened = connection.open_uni().await;
+    let mut control_out = opened.map_err(|error| no_hello(error.to_string()))?;
+    prioritize(&control_out);
+    let hello = Hello {
+        version: WIRE_VERSION,
+        fabric: spec.identity,
+        gateway: spec.fabric.gateway(spec.me).name.clone(),
+        boot: spec.boot,
+        lane,
+    };
+    let framed = frame(&hello.encode());
+    control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
+    let accepted = connection.accept_uni().await;
+    let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
+    let bytes = read_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
+    let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
+    let peer = check(spec, lane, &hello, dialled)?;
+    let chain = connection.peer_identity().and_then(|any| any.downcast().ok());
+    let chain: Box<Vec<CertificateDer<'static>>> = chain.unwrap_or_default();
+    tls::proves(&chain, &hello.gateway, spec.fabric.name())?;
+    let seen = PeerSeen { peer, boot: hello.boot, lane };
+    Ok(MetPeer { seen, control_in, control_out })
+}
+
+fn check(
+    spec: &LaneSpec,
+    lane: u16,
+    hello: &Hello,
+    dialled: Option<GatewayId>,
+) -> Result<GatewayId, Refusal> {
+    if hello.version != WIRE_VERSION {
+        return Err(Refusal::Version { theirs: hello.version });
+    }
+    if hello.fabric != spec.identity {
+        return Err(Refusal::Fabric);
+    }
+    let known = spec.fabric.gateway_named(&hello.gateway).filter(|id| spec.peers.contains_key(id));
+    let peer = known.ok_or_else(|| Refusal::Unknown(hello.gateway.clone()))?;
+    if dialled.is_some_and(|dialled| dialled != peer) {
+        return Err(Refusal::NotDialled(hello.gateway.clone()));
+    }
+    if hello.lane != lane {
+        return Err(Refusal::Lane { theirs: hello.lane, ours: lane });
+    }
+    Ok(peer)
+}

@@ -1,0 +1,31 @@
+//! Tests of mutual TLS between gateways.
+
+mod authentication;
+mod ciphers;
+
+use super::Credentials;
+use crate::certs::{CertificateAuthority, Issued, Validity};
+
+const FABRIC: &str = "two-region";
+
+fn authority() -> CertificateAuthority {
+    CertificateAuthority::generate(FABRIC).expect("a CA")
+}
+
+fn issue(authority: &CertificateAuthority, gateway: &str) -> Issued {
+    authority.issue(gateway, FABRIC, Validity::days(1)).expect("a certificate")
+}
+
+/// Credentials loaded from files, as a gateway does.
+fn credentials(issued: &Issued, authority: &CertificateAuthority) -> Credentials {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("a temporary file");
+        path
+    };
+    let certificate = file("own.pem", &issued.certificate_pem);
+    let key = file("own.key", &issued.key_pem);
+    let ca = file("ca.pem", authority.certificate_pem());
+    Credentials::load(&certificate, &key, &ca).expect("credentials")
+}

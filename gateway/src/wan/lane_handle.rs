@@ -1,0 +1,113 @@
+//! The engine's handle to an established lane, and the identity of the peer at its other end.
+//!
+//! A connection's task makes the handle and sends it to the engine (`Event::LaneUp`). The engine queues
+//! control messages through it; the control writer of the connection sends them.
+
+use crate::wan::congestion::observed;
+use crate::wan::error_code::{CLOSING, PROTOCOL_VIOLATION};
+use crate::wan::link::message::{LINK_GROUP, LinkMessage};
+use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::stream::send_queue::ConnectionId;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::wire::{Envelope, Message};
+use quinn::Connection;
+use tokio::sync::mpsc;
+use units::Span;
+
+/// 262,144 messages: the bound of a lane's control queue. A peer always reads them, so a full queue means
+/// that it does not, and the connection is closed. After a loss all receipts, grants and posts under
+/// way are repeated: a few for each tree, one for each waiting rank.
+const CONTROL_QUEUE_MAX: usize = 1 << 18;
+
+/// The peer at the other end of a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerSeen {
+    /// The peer.
+    pub peer: GatewayId,
+    /// The random number of its start.
+    pub boot: BootId,
+    /// The lane.
+    pub lane: u16,
+}
+
+/// The engine's handle to a lane.
+#[derive(Debug, Clone)]
+pub struct LaneHandle {
+    /// Its connection.
+    pub id: ConnectionId,
+    control: mpsc::Sender<Vec<u8>>,
+    connection: Connection,
+}
+
+/// A measurement of a lane.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneMeasurement {
+    /// The traffic over its present path so far.
+    pub traffic: LinkTraffic,
+    /// The least RTT since the last measurement.
+    pub min_rtt: Option<Span>,
+}
+
+impl LaneHandle {
+    /// A handle, and the queue that it fills. The control writer of the connection empties the queue.
+    pub(crate) fn new(id: ConnectionId, connection: Connection) -> (Self, mpsc::Receiver<Vec<u8>>) {
+        let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
+        (Self { id, control, connection }, queue)
+    }
+
+    /// Queues a control message of a job; returns its length in bytes. A lane whose queue is full is
+    /// closed.
+    pub fn send(&self, envelope: Envelope, message: &Message) -> u64 {
+        let bytes = [&envelope.encode(), &*message.encode()].concat();
+        let length = bytes.len() as u64;
+        self.queue(bytes);
+        length
+    }
+
+    /// Queues a message about a link or lane. A lane whose queue is full is closed.
+    pub fn send_link_message(&self, message: LinkMessage) {
+        self.queue([&LINK_GROUP.0.to_be_bytes(), &*message.encode()].concat());
+    }
+
+    fn queue(&self, bytes: Vec<u8>) {
+        if self.control.try_send(bytes).is_err() {
+            self.close(PROTOCOL_VIOLATION, "control messages are not read");
+        }
+    }
+
+    /// Closes the connection: the peer has violated the protocol.
+    pub fn close_for_violation(&self, why: &str) {
+        self.close(PROTOCOL_VIOLATION, why);
+    }
+
+    /// Closes the connection: another one has replaced it.
+    pub fn close_replaced(&self, why: &str) {
+        self.close(CLOSING, why);
+    }
+
+    /// The smoothed RTT.
+    pub fn smoothed_rtt(&self) -> Span {
+        observed::smoothed_rtt(&self.connection)
+    }
+
+    /// Measures the lane. Delivered bytes include 28 bytes of IP and UDP headers for each packet, 48 with
+    /// IPv6.
+    pub fn measure(&self) -> LaneMeasurement {
+        let path = self.connection.stats().path;
+        let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
+        let telemetry = observed::telemetry(&self.connection);
+        let acked = telemetry.as_ref().map_or((0, 0), |telemetry| telemetry.acked());
+        let (packets, bytes) = acked;
+        let traffic = LinkTraffic {
+            sent_packets: path.sent_packets,
+            lost_packets: path.lost_packets,
+            delivered_bytes: bytes + headers * packets,
+        };
+        let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
+        LaneMeasurement { traffic, min_rtt }
+    }
+
+    fn close(&self, code: u32, why: &str) {
+        self.connection.close(code.into(), why.as_bytes());
+    }
+}

@@ -1,0 +1,131 @@
+//! The capacity falls, is corrected, and recovers.
+
+use super::Pair;
+use units::BitRate;
+
+#[test]
+fn a_halved_rate_is_found_and_probed_in_vain() {
+    let mut pair = Pair::new(0);
+    pair.fill(20, 900.0);
+    assert_eq!(pair.reduced(), None);
+    pair.fill(14, 400.0);
+    let near = |pair: &Pair| pair.reduced().is_some_and(|c| (390.0..=401.0).contains(&c));
+    assert!(near(&pair), "{:?}", pair.reduced());
+    let mut probes = 0;
+    for _ in 0..1000 {
+        let before = pair.capacity.probed.is_some();
+        pair.fill(1, 400.0);
+        probes += u32::from(!before && pair.capacity.probed.is_some());
+        assert!(near(&pair), "{:?}", pair.reduced());
+    }
+    assert!((5..=8).contains(&probes), "each later than the one before: {probes}");
+}
+
+/// As after a storm that made it seem a tenth of its rate.
+#[test]
+fn a_link_that_seemed_slow_is_fast_within_half_a_minute() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    pair.fill(14, 80.0);
+    assert!(pair.reduced().is_some_and(|capacity| capacity < 81.0));
+    pair.fill(300, 900.0);
+    assert_eq!(pair.reduced(), None);
+}
+
+/// A link that delivers in bursts delivers, span by span, a little more or less.
+#[test]
+fn a_capacity_that_is_a_little_too_high_is_corrected() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    for round in 0..20 {
+        pair.fill(1, if round % 2 == 0 { 400.0 } else { 420.0 });
+    }
+    assert!(pair.reduced().is_some_and(|capacity| capacity > 409.0), "{:?}", pair.reduced());
+    pair.fill(12, 395.0);
+    let capacity = pair.reduced().expect("found");
+    assert!((394.0..396.0).contains(&capacity), "{capacity}");
+}
+
+/// As of other traffic that fills the queue from time to time.
+#[test]
+fn a_capacity_is_not_corrected_again_and_again() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    pair.fill(14, 400.0);
+    for _ in 0..200 {
+        pair.fill(4, 0.98 * 0.98 * pair.reduced().expect("found"));
+        pair.pass(2, 1.0, 400.0, 0.0);
+    }
+    let capacity = pair.reduced().expect("found");
+    assert!((355.0..405.0).contains(&capacity), "{capacity}");
+}
+
+/// As of a path that became longer, and of loss that is not of a queue.
+#[test]
+fn a_capacity_stays_while_loss_is_as_configured() {
+    let mut pair = Pair::new(10_000_000);
+    pair.fill(10, 900.0);
+    pair.fill(14, 400.0);
+    let found = pair.reduced().expect("found");
+    for _ in 0..20 {
+        pair.pass_rtts(4000, &[90; 5]);
+        pair.pass(5, 0.97 * found, found, 0.01);
+    }
+    assert_eq!(pair.reduced(), Some(found));
+}
+
+#[test]
+fn the_configured_rate_is_reached_again() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    pair.fill(14, 200.0);
+    assert!(pair.reduced().is_some_and(|capacity| capacity < 201.0));
+    pair.fill(1000, 900.0);
+    assert_eq!(pair.reduced(), None);
+}
+
+#[test]
+fn a_capacity_that_is_not_used_is_forgotten() {
+    let mut pair = Pair::new(0);
+    pair.fill(10, 900.0);
+    pair.fill(14, 200.0);
+    pair.pass(5_000, 1.0, 200.0, 0.0);
+    assert!(pair.reduced().is_some());
+    pair.pass(1_100, 1.0, 200.0, 0.0);
+    assert_eq!(pair.reduced(), None);
+}
+
+#[test]
+fn random_loss_idleness_and_a_longer_path_show_nothing() {
+    let mut pair = Pair::new(10_000_000);
+    for _ in 0..20 {
+        pair.pass(5, 780.0, 900.0, 0.01);
+        pair.pass(5, 100.0, 900.0, 0.2);
+        pair.pass(5, 0.1, 0.05, 0.0);
+        pair.pass(5, 780.0, 770.0, 0.0);
+    }
+    assert_eq!(pair.reduced(), None);
+}
+
+/// The retransmissions after an outage leave at once, and so do their acknowledgements.
+#[test]
+fn bursts_among_little_traffic_show_nothing() {
+    let mut pair = Pair::new(0);
+    pair.fill(5, 900.0);
+    for _ in 0..20 {
+        pair.pass(9, 1.9, 2.0, 0.0);
+        pair.pass(1, 10.0, 2.0, 0.0);
+    }
+    assert_eq!(pair.reduced(), None);
+}
+
+#[test]
+fn a_link_too_slow_to_measure_keeps_its_configured_rate() {
+    for (mbits, measured) in [(2, false), (7, false), (8, true)] {
+        let rate = BitRate::from_bits_per_second(mbits * 1_000_000);
+        let mut pair = Pair::of(rate, 0);
+        pair.pass(5, mbits as f64, mbits as f64 + 1.0, 0.0);
+        pair.pass(20, mbits as f64, mbits as f64 / 2.0, 0.0);
+        assert_eq!(pair.reduced().is_some(), measured, "{mbits} Mbit/s");
+    }
+}

@@ -1,0 +1,147 @@
+//! The pacer of one pair of gateways, set to the pair's share of the link's rate limit.
+//!
+//! The engine task changes the limit and the share; sender and tuner tasks of the lanes read them.
+
+use super::pacer::Pacer;
+use crate::host::Host;
+use crate::sync::lock;
+use hier_collectives::plan::{self, PairShare};
+use hier_collectives::topology::Link;
+use std::sync::{Arc, Mutex};
+use units::{BitRate, Span};
+
+/// 2 ms: the least queue that a link is taken to hold. A shorter one may lose packets of a burst.
+const QUEUE_MIN: Span = Span::from_ms(2);
+
+/// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP
+/// bytes, may change.
+pub struct PairPacer {
+    link: Link,
+    mtu: u16,
+    setting: Mutex<Setting>,
+    pacer: Pacer,
+}
+
+/// The inputs of the pacer's rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Setting {
+    /// The pair's share of the link.
+    share: PairShare,
+    /// The limit of the link, all its pairs together.
+    limit: BitRate,
+}
+
+impl PairPacer {
+    /// A pacer for the pair's share of the whole of `link`.
+    pub fn new(host: Arc<dyn Host>, share: PairShare, link: Link, mtu: u16) -> Self {
+        let setting = Setting { share, limit: link.rate };
+        let rate = payload_bytes_per_second(&setting, &link, mtu);
+        let pacer = Pacer::new(host, rate, queue_span(&link));
+        Self { link, mtu, setting: Mutex::new(setting), pacer }
+    }
+
+    /// The limit of the link, all its pairs together.
+    pub fn link_limit(&self) -> BitRate {
+        lock(&self.setting).limit
+    }
+
+    /// The pair's share of the link.
+    pub fn share(&self) -> PairShare {
+        lock(&self.setting).share
+    }
+
+    /// Limits the link to `limit`, and never to more than its own rate.
+    pub fn set_link_limit(&self, limit: BitRate) {
+        let share = self.share();
+        self.set(Setting { share, limit: limit.min(self.link.rate) });
+    }
+
+    /// Gives the pair another share of the link's limit.
+    pub fn set_share(&self, share: PairShare) {
+        let limit = self.link_limit();
+        self.set(Setting { share, limit });
+    }
+
+    fn set(&self, setting: Setting) {
+        let mut current = lock(&self.setting);
+        if *current != setting {
+            *current = setting;
+            self.pacer.set(payload_bytes_per_second(&setting, &self.link, self.mtu));
+        }
+    }
+
+    /// The pacer that payload waits for.
+    pub fn pacer(&self) -> &Pacer {
+        &self.pacer
+    }
+}
+
+/// Time that the queue of a link is taken to hold: a round trip, and at least [`QUEUE_MIN`].
+fn queue_span(link: &Link) -> Span {
+    link.rtt.max(QUEUE_MIN)
+}
+
+fn payload_bytes_per_second(setting: &Setting, link: &Link, mtu: u16) -> f64 {
+    plan::payload_limit(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+    use crate::wan::pacing::token_bucket::TokenBucket;
+    use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+    use units::Fraction;
+
+    /// A burst and one unused cell fit the least queue that such a link has. A task that waits for a
+    /// cell finds all cells that came due meanwhile.
+    #[test]
+    fn a_burst_fits_a_short_link_and_a_late_timer() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        for mbit in [50, 100, 200, 300, 500, 1000, 2500, 10_000] {
+            for rtt_us in [2000, 2200, 3000, 5000, 8000, 20_000] {
+                let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
+                let rtt = Span::from_ns(rtt_us * 1000);
+                let fabric = fabric(rate, rtt);
+                let bytes = rate.bytes_per_second();
+                let bucket = TokenBucket::new(&host, bytes, queue_span(&fabric.links()[0]));
+                let cells = bucket.drain_cells();
+                let most = (cells + 1) * bucket.cell_bytes();
+                let holds = bytes * rtt.as_secs_f64();
+                assert!(most as f64 <= holds, "{mbit} Mbit/s, {rtt}: {most} of {holds}");
+                let late = (cells - 1) * bucket.cell_bytes();
+                assert!(late as f64 >= 0.00149 * bytes, "{mbit} Mbit/s, {rtt}: {late} bytes late");
+            }
+        }
+    }
+
+    /// quinn goes through all that was written to a stream for each range that it retransmits.
+    #[tokio::test(start_paused = true)]
+    async fn a_segment_is_written_in_few_cells_on_any_link() {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
+        for mbit in [1, 10, 100, 1000, 10_000, 400_000] {
+            for rtt_ms in [1, 20, 200, 1000] {
+                let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
+                let fabric = fabric(rate, Span::from_ms(rtt_ms));
+                let setting = Setting { share: PairShare::unshared(rate), limit: rate };
+                let link = &fabric.links()[0];
+                let limit = payload_bytes_per_second(&setting, link, fabric.mtu());
+                let cell = Pacer::new(Arc::clone(&host), limit, queue_span(link)).cell_bytes();
+                let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
+                assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
+            }
+        }
+    }
+
+    fn fabric(rate: BitRate, rtt: Span) -> Fabric {
+        let wan = Some(WanPort { egress: rate, ingress: rate });
+        let region = |name: &str| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![(format!("{name}-0"), 1, wan)],
+        };
+        let between = ("east".to_owned(), "west".to_owned());
+        let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };
+        Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
+    }
+}

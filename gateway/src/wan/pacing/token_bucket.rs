@@ -1,0 +1,151 @@
+//! The token bucket of a pacer: `governor`'s bucket on the host's clock, with a loss debt beside it.
+//!
+//! Tokens are payload bytes. They are bought from the bucket in cells; a cell is the number of bytes
+//! that the pacer releases at once. With `rate` in bytes per second and `queue` the time that the
+//! link's queue is taken to hold:
+//!
+//! ```text
+//! largest     = min(max(CELL_BYTES_MAX, rate x CELL_SPAN_FAST), rate x CELL_SPAN_MAX)
+//! wanted      = max(min(largest, rate x (queue - TIMER_DELAY) / 2), CELL_BYTES_MIN)
+//! late_cells  = ceil(rate x TIMER_DELAY / wanted)
+//! cell        = max(min(wanted, rate x queue / (late_cells + 2)), CELL_BYTES_MIN)
+//! burst       = 1 + late_cells         cells that a full bucket holds
+//! ```
+//!
+//! A late timer therefore loses no tokens, and a burst with one unused cell fits the link's queue.
+//! Retransmissions leave without tokens. They become debt, which the next tokens or idle time repay.
+
+use crate::host::Host;
+use governor::clock::{Clock, Reference};
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+use units::{Span, TimeNs};
+
+/// 2 ms of rate: the largest cell, so that bursts stay short.
+const CELL_SPAN_MAX: Span = Span::from_ms(2);
+/// 1.5 ms: how late a timer may be. Tokio's timers have steps of 1 ms, and a woken task waits for a core.
+const TIMER_DELAY: Span = Span::from_ns(1_500_000);
+/// 64 KiB: the largest cell, except at rates where this leaves within [`CELL_SPAN_FAST`].
+const CELL_BYTES_MAX: f64 = 65_536.0;
+/// 0.2 ms of rate: the least time between cells at high rates, since each cell costs work.
+const CELL_SPAN_FAST: Span = Span::from_ns(200_000);
+/// 1,200 bytes: the smallest cell. It fits a packet on every path; a cell may end in a short packet.
+const CELL_BYTES_MIN: f64 = 1200.0;
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, HostClock, NoOpMiddleware<Nanos>>;
+
+/// The host's clock for `governor`, which would use the system's: simulations have their own time.
+#[derive(Clone)]
+struct HostClock(Arc<dyn Host>);
+
+impl Clock for HostClock {
+    type Instant = Nanos;
+    fn now(&self) -> Nanos {
+        Nanos::from(self.0.now().ns())
+    }
+}
+
+/// A token bucket with debt.
+pub(super) struct TokenBucket {
+    cell_bytes: u64,
+    bucket: Bucket,
+    /// Bytes bought and not used yet.
+    credit_bytes: u64,
+    /// Bytes that left without tokens and are not repaid yet.
+    debt_bytes: u64,
+    /// One second of rate: the debt never exceeds it.
+    debt_bytes_max: u64,
+    bytes_per_second: f64,
+    /// Time in which an empty bucket fills.
+    fill_time: Span,
+    /// When the pacer last had a waiter, or idle time last repaid debt.
+    idle_since: TimeNs,
+}
+
+impl TokenBucket {
+    /// A full bucket of `bytes_per_second`, for a link whose queue holds `queue` of time.
+    pub fn new(host: &Arc<dyn Host>, bytes_per_second: f64, queue: Span) -> Self {
+        let in_time = |span: Span| bytes_per_second * span.as_secs_f64();
+        let largest = CELL_BYTES_MAX.max(in_time(CELL_SPAN_FAST)).min(in_time(CELL_SPAN_MAX));
+        let (queue_bytes, late_bytes) = (in_time(queue), in_time(TIMER_DELAY));
+        let wanted = largest.min((queue_bytes - late_bytes) / 2.0).max(CELL_BYTES_MIN);
+        let late_cells = (late_bytes / wanted).ceil();
+        // Rounding up to whole cells may exceed the queue, so the cell shrinks once more.
+        let cell_bytes = wanted.min(queue_bytes / (late_cells + 2.0));
+        let cell_bytes = cell_bytes.max(CELL_BYTES_MIN).floor();
+        let period = Duration::from_secs_f64(cell_bytes / bytes_per_second);
+        let burst = 1 + late_cells as u32;
+        let fill_time = Span::from_ns(period.as_nanos() as u64 * u64::from(burst));
+        let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::with_period(period).expect("a cell takes time").allow_burst(burst);
+        let bucket = RateLimiter::direct_with_clock(quota, HostClock(Arc::clone(host)));
+        Self {
+            cell_bytes: cell_bytes as u64,
+            bucket,
+            credit_bytes: 0,
+            debt_bytes: 0,
+            debt_bytes_max: bytes_per_second as u64,
+            bytes_per_second,
+            fill_time,
+            idle_since: host.now(),
+        }
+    }
+
+    /// Bytes of a cell.
+    pub fn cell_bytes(&self) -> u64 {
+        self.cell_bytes
+    }
+
+    /// Takes tokens for `bytes` bytes and for the debt; else returns the time until the next cell.
+    pub fn try_take(&mut self, bytes: u64, now: TimeNs) -> Result<(), Span> {
+        // It takes more than one cell where the rate fell after the bytes were cut.
+        while self.credit_bytes < bytes + self.debt_bytes {
+            self.bucket.check().map_err(|not_yet| {
+                let earliest = not_yet.earliest_possible();
+                Span::from_ns(earliest.duration_since(Nanos::from(now.ns())).as_u64())
+            })?;
+            self.credit_bytes += self.cell_bytes;
+        }
+        self.credit_bytes -= bytes + self.debt_bytes;
+        self.debt_bytes = 0;
+        Ok(())
+    }
+
+    /// Adds debt, up to one second of rate.
+    pub fn add_debt(&mut self, bytes: u64) {
+        self.debt_bytes = (self.debt_bytes + bytes).min(self.debt_bytes_max);
+    }
+
+    /// The pacer had no waiter until now: tokens that overflowed the bucket repay the debt.
+    pub fn repay_by_idling(&mut self, now: TimeNs) {
+        // The bucket fills once; from then on it stays full until somebody takes.
+        let full = self.idle_since + self.fill_time;
+        let repaid = (now.since(full).as_secs_f64() * self.bytes_per_second) as u64;
+        self.debt_bytes = self.debt_bytes.saturating_sub(repaid);
+        let filling = TimeNs::from_ns(now.ns().saturating_sub(self.fill_time.ns()));
+        self.idle_since = self.idle_since.max(filling);
+    }
+
+    /// A waiter has just left.
+    pub fn note_use(&mut self, now: TimeNs) {
+        self.idle_since = now;
+    }
+}
+
+#[cfg(test)]
+impl TokenBucket {
+    /// Time in which an empty bucket fills.
+    pub fn fill_time(&self) -> Span {
+        self.fill_time
+    }
+
+    /// Takes all cells that the bucket releases at once, and returns how many they are.
+    pub fn drain_cells(&self) -> u64 {
+        std::iter::from_fn(|| self.bucket.check().ok()).count() as u64
+    }
+}

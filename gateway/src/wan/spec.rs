@@ -1,0 +1,107 @@
+//! The state that all lanes of a gateway share: [`LaneSpec`], and a [`PeerLink`] for each peer.
+//!
+//! The daemon makes it at the start. Tasks of all lanes and the engine read it; its parts have locks of
+//! their own.
+
+use crate::engine::EventSender;
+use crate::host::Host;
+use crate::observe::metrics::PeerMetrics;
+use crate::wan::congestion::window::LanePath;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::liveness::PeerLiveness;
+use crate::wan::connect::tls::Credentials;
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::send_queue::SendQueue;
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::plan;
+use hier_collectives::topology::{Fabric, Link};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use units::BitRate;
+
+/// One peer, as all lanes share it.
+pub struct PeerLink {
+    /// The peer.
+    pub id: GatewayId,
+    /// The addresses of its lanes.
+    pub addresses: LaneAddresses,
+    /// The link to its region, at the rate that the pair alone could send.
+    pub link: Link,
+    /// The segments to it.
+    pub send_queue: SendQueue,
+    /// The rate limit of the payload to it.
+    pub pair_pacer: PairPacer,
+    /// The congestion controller of its lanes.
+    pub controller: ControllerKind,
+    /// When its lanes were last heard.
+    pub liveness: PeerLiveness,
+    /// Its counters.
+    pub metrics: PeerMetrics,
+}
+
+/// The state that every lane of a gateway shares.
+pub struct LaneSpec {
+    /// The host: clock, sockets, threads, compute pool.
+    pub host: Arc<dyn Host>,
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// The digest of the fabric's identity, which peers compare.
+    pub identity: [u8; 32],
+    /// This gateway.
+    pub me: GatewayId,
+    /// The random number of this start.
+    pub boot: BootId,
+    /// The addresses that lanes listen on.
+    pub listen: LaneAddresses,
+    /// The threads of the lanes.
+    pub threads: LaneThreads,
+    /// Whether each packet is handed to the system by itself, without GSO.
+    pub one_by_one: bool,
+    /// Whether the fabric file states the MTU of every path; otherwise it is discovered.
+    pub mtu_pinned: bool,
+    /// Bytes of the plan's segments.
+    pub segment_bytes: u64,
+    /// The certificate of this gateway and the CA that it trusts. A change holds from the next handshake on.
+    pub credentials: watch::Receiver<Arc<Credentials>>,
+    /// All other gateways with a WAN port.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+    /// The event queue of the engine.
+    pub events: EventSender,
+    /// Ends the lanes. A lane that ends by itself cancels it, which ends the gateway.
+    pub shutdown: CancellationToken,
+}
+
+/// The threads of a gateway's lanes; see [`LaneThread`](crate::host::LaneThread).
+#[derive(Debug, Clone, Copy)]
+pub struct LaneThreads {
+    /// The number of the first thread.
+    pub first: usize,
+    /// The number of threads of all lanes of this process.
+    pub of: usize,
+}
+
+impl PeerLink {
+    /// The path of a lane to this peer, before anything is measured.
+    pub(crate) fn path(&self, spec: &LaneSpec) -> LanePath {
+        LanePath {
+            link: Link { rate: self.rate_now(), ..self.link.clone() },
+            inbound: self.link.rate,
+            lanes: u64::from(plan::lanes(&spec.fabric)),
+            segment_bytes: spec.segment_bytes,
+        }
+    }
+
+    /// The rate that the pair alone could send, within the present limit of the link.
+    pub(crate) fn rate_now(&self) -> BitRate {
+        self.link.rate.min(self.pair_pacer.link_limit())
+    }
+}
+
+impl std::fmt::Debug for PeerLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PeerLink").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! The queue itself: a scheduler behind a lock, and a signal for the lanes.
+
+use super::scheduler::{PulledSegment, Scheduler};
+use super::segment::ConnectionId;
+use super::segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
+use crate::sync::lock;
+use crate::wan::error_code::CANCELLED;
+use crate::wan::pacing::pacer::ORDER_LAST;
+use hier_collectives::ids::{GroupId, Sequence};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// The send queue of one peer; the module above names both ends and the bound.
+#[derive(Debug)]
+pub struct SendQueue {
+    pub(super) scheduler: Mutex<Scheduler>,
+    /// Wakes the senders when a segment may be ready.
+    changed: Notify,
+}
+
+impl SendQueue {
+    /// An empty queue for jobs of these weights.
+    pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
+        Self { scheduler: Mutex::new(Scheduler::new(weights)), changed: Notify::new() }
+    }
+
+    /// Queues a segment. Its parity is decided when a lane pulls it.
+    pub fn push(&self, segment: NewSegment) {
+        let NewSegment { group, header, turn, tail, payload } = segment;
+        lock(&self.scheduler).push(QueuedSegment {
+            group,
+            header,
+            payload,
+            turn,
+            tail,
+            order: ORDER_LAST,
+            requeued: false,
+            cancel: CancellationToken::new(),
+            released: CancellationToken::new(),
+        });
+        self.changed.notify_waiters();
+    }
+
+    /// Charges bytes of a job's control messages to its share of the link.
+    pub fn charge(&self, group: GroupId, bytes: u64) {
+        lock(&self.scheduler).charge(group, bytes);
+    }
+
+    /// Waits until a segment of a class can be pulled.
+    pub async fn ready(&self, class: TrafficClass) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if lock(&self.scheduler).has(class) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Pulls the next segment of a class, if there is one. It belongs to this connection until its
+    /// receipt.
+    pub fn pull(&self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
+        let pulled = lock(&self.scheduler).take(class, connection);
+        if class == TrafficClass::Bulk {
+            // A bulk turn may have repaid the overdraft of a job whose small segments wait.
+            self.changed.notify_waiters();
+        }
+        pulled
+    }
+
+    /// Keeps the stream of a segment that is written completely.
+    pub fn keep_stream(
+        &self,
+        id: SegmentId,
+        connection: ConnectionId,
+        mut stream: quinn::SendStream,
+        cancel: &CancellationToken,
+    ) {
+        let mut scheduler = lock(&self.scheduler);
+        match scheduler.pulled.get_mut(&id) {
+            Some(pulled) if pulled.connection == connection => pulled.stream = Some(stream),
+            _ if cancel.is_cancelled() => {
+                let _ = stream.reset(CANCELLED.into());
+            }
+            // It is receipted already, or another lane has it by now.
+            _ => {}
+        }
+    }
+
+    /// Forgets a segment that the peer has.
+    pub fn receipt(&self, id: SegmentId) {
+        let mut scheduler = lock(&self.scheduler);
+        let pulled = scheduler.pulled.remove(&id);
+        let was_queued = scheduler.remove(id.0, |queued| *queued == id.1);
+        drop(scheduler);
+        if was_queued {
+            self.changed.notify_waiters();
+        }
+        // A segment that the receiver restored, or that arrived over a lost lane, needs no more bytes.
+        let is_needless =
+            |pulled: &PulledSegment| pulled.segment.header.parity > 0 || pulled.stream.is_none();
+        if let Some(pulled) = pulled.filter(is_needless) {
+            pulled.stop();
+        }
+    }
+
+    /// Stops all segments of a collective. Returns tokens that fire once the senders that are writing
+    /// them have stopped: until then they read the memory.
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
+        let mut scheduler = lock(&self.scheduler);
+        scheduler.remove(group, |queued| queued.sequence == sequence);
+        let of_it = |id: &SegmentId| id.0 == group && id.1.sequence == sequence;
+        let ended: Vec<_> = scheduler.pulled.extract_if(.., |id, _| of_it(id)).collect();
+        drop(scheduler);
+        self.changed.notify_waiters();
+        let writing = ended.iter().filter(|(_, pulled)| pulled.stream.is_none());
+        let writing = writing.map(|(_, pulled)| pulled.segment.released.clone()).collect();
+        for (_, pulled) in ended {
+            pulled.stop();
+        }
+        writing
+    }
+
+    /// Requeues the segments without a receipt of a lost connection; returns their payload bytes.
+    pub fn requeue(&self, connection: ConnectionId) -> u64 {
+        let mut scheduler = lock(&self.scheduler);
+        let lost: Vec<_> =
+            scheduler.pulled.extract_if(.., |_, pulled| pulled.connection == connection).collect();
+        let mut bytes = 0;
+        for (_, pulled) in lost {
+            bytes += pulled.segment.payload.len();
+            scheduler.push(pulled.segment.requeue());
+        }
+        drop(scheduler);
+        self.changed.notify_waiters();
+        bytes
+    }
+
+    /// Drops all segments: the peer is gone, and its epochs with it.
+    pub fn clear(&self) {
+        let ended = lock(&self.scheduler).clear();
+        ended.into_values().for_each(PulledSegment::stop);
+    }
+}

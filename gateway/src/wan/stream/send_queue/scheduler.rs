@@ -1,0 +1,220 @@
+//! The order of a send queue: which segment a lane gets next, and whether with parity.
+//!
+//! Jobs share the link by weight. In each turn of the round a job may send
+//! `QUANTUM_BYTES x weight / heaviest waiting weight` bytes. Small segments do not wait for the round
+//! of the bulk. They overdraw their job's share instead, which its bulk turns repay. A job whose
+//! overdraft reaches `QUANTUM_BYTES x weight` waits while others have bulk: small operations without
+//! end would starve them.
+
+use super::fair_queue::FairQueue;
+use super::segment::ConnectionId;
+use super::segment::{QueuedSegment, SegmentId, TrafficClass};
+use crate::wan::error_code::CANCELLED;
+use crate::wan::pacing::pacer::ORDER_FIRST;
+use hier_collectives::ids::GroupId;
+use hier_collectives::session::Tail;
+use hier_collectives::size_class::SizeClass;
+use hier_collectives::wire::SegmentKey;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+/// 256 KiB: a turn of the heaviest waiting job, so that no turn takes long on a thin link.
+/// Tested by `a_light_job_does_not_wait_long_for_a_heavy_one`.
+const QUANTUM_BYTES: u64 = 256 << 10;
+
+/// The segments of a send queue.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    weights: BTreeMap<GroupId, NonZeroU32>,
+    small: FairQueue,
+    pub(super) bulk: FairQueue,
+    /// Bytes that a job's small segments took before other jobs' bulk. Below zero: bytes that bulk turns
+    /// left to small segments that wait.
+    pub(super) overdrafts: BTreeMap<GroupId, i64>,
+    /// The segments that lanes have pulled and the peer has not receipted.
+    pub(super) pulled: BTreeMap<SegmentId, PulledSegment>,
+    /// The number of pulls so far.
+    pulls: u64,
+}
+
+/// A segment that a lane has pulled.
+#[derive(Debug)]
+pub(super) struct PulledSegment {
+    pub connection: ConnectionId,
+    pub segment: QueuedSegment,
+    /// The stream once it is written; kept until the receipt, so that a cancel can still reset it.
+    pub stream: Option<quinn::SendStream>,
+}
+
+impl Scheduler {
+    pub fn new(weights: BTreeMap<GroupId, NonZeroU32>) -> Self {
+        Self {
+            weights,
+            small: FairQueue::default(),
+            bulk: FairQueue::default(),
+            overdrafts: BTreeMap::new(),
+            pulled: BTreeMap::new(),
+            pulls: 0,
+        }
+    }
+
+    pub fn push(&mut self, segment: QueuedSegment) {
+        let is_small = segment.turn.class == SizeClass::Small;
+        if is_small { &mut self.small } else { &mut self.bulk }.push(segment);
+    }
+
+    /// Whether a lane could pull a segment of the class now.
+    pub fn has(&self, class: TrafficClass) -> bool {
+        match class {
+            TrafficClass::Small => self.small.waiting().any(|group| !self.is_overdrawn(group)),
+            TrafficClass::Bulk => self.bulk.waiting().next().is_some(),
+        }
+    }
+
+    /// Takes the next segment of a class for a lane's connection.
+    pub fn take(&mut self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
+        let mut segment = match class {
+            TrafficClass::Small => self.take_small()?,
+            TrafficClass::Bulk => self.take_bulk()?,
+        };
+        self.pulls += 1;
+        segment.order = if class == TrafficClass::Small { ORDER_FIRST } else { self.pulls };
+        if !segment.requeued {
+            segment.header.parity = self.parity_for(&segment);
+        }
+        let pulled = PulledSegment { connection, segment: segment.clone(), stream: None };
+        self.pulled.insert(segment.id(), pulled);
+        Some(segment)
+    }
+
+    /// Removes queued segments of a job; returns whether there was one.
+    pub fn remove(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
+        let small = self.small.remove(group, &which);
+        self.bulk.remove(group, &which) || small
+    }
+
+    /// Drops all segments; returns those that lanes have pulled.
+    pub fn clear(&mut self) -> BTreeMap<SegmentId, PulledSegment> {
+        (self.small, self.bulk) = (FairQueue::default(), FairQueue::default());
+        self.overdrafts.clear();
+        std::mem::take(&mut self.pulled)
+    }
+
+    /// Charges bytes of control messages to a job's share. A relayed message may be of a job that has
+    /// no share here.
+    pub fn charge(&mut self, group: GroupId, bytes: u64) {
+        if self.weights.contains_key(&group) {
+            self.overdraw(group, bytes);
+        }
+    }
+
+    fn is_overdrawn(&self, group: GroupId) -> bool {
+        let overdraft = self.overdrafts.get(&group).copied().unwrap_or(0);
+        overdraft >= (QUANTUM_BYTES * self.weight(group)) as i64 && self.others_have_bulk(group)
+    }
+
+    fn weight(&self, group: GroupId) -> u64 {
+        weight(&self.weights, group)
+    }
+
+    fn others_have_bulk(&self, group: GroupId) -> bool {
+        self.bulk.waiting().any(|other| other != group)
+    }
+
+    fn overdraw(&mut self, group: GroupId, bytes: u64) {
+        if self.others_have_bulk(group) {
+            *self.overdrafts.entry(group).or_default() += bytes as i64;
+            self.bulk.enter_round(group);
+        }
+    }
+
+    /// The parity shards of a job's next segment. Only the last segments of a collective have parity: a
+    /// loss in earlier ones is retransmitted while the rest is sent. A later collective's segment that
+    /// overtakes them counts as last as well.
+    fn parity_for(&self, next: &QueuedSegment) -> u16 {
+        let Tail { parity, room } = next.tail;
+        if parity == 0 {
+            return 0;
+        }
+        let queued = || self.small.of(next.group).chain(self.bulk.of(next.group));
+        let pulled = self.pulled.iter().filter(|((group, _), _)| *group == next.group);
+        let pulled = pulled.map(|(_, pulled)| &pulled.segment);
+        let bytes_of = |some: &mut dyn Iterator<Item = &QueuedSegment>| -> u64 {
+            some.map(|segment| segment.payload.len()).sum()
+        };
+        // A requeued segment counts too: its receiver may hold a part of it.
+        let protected = pulled.chain(queued()).filter(|segment| segment.header.parity > 0);
+        let used = bytes_of(&mut protected.into_iter());
+        let follows = |one: &&QueuedSegment| one.header.key.sequence >= next.header.key.sequence;
+        let following = bytes_of(&mut queued().filter(follows));
+        if following < room && used + next.payload.len() <= room { parity } else { 0 }
+    }
+
+    fn take_bulk(&mut self) -> Option<QueuedSegment> {
+        if !self.has(TrafficClass::Bulk) {
+            return None;
+        }
+        let small: BTreeSet<_> = self.small.waiting().collect();
+        let heaviest = self.heaviest(&self.bulk);
+        let mut turn = |group, has_segment: bool| {
+            let quantum = quantum(weight(&self.weights, group), heaviest);
+            let overdraft = self.overdrafts.entry(group).or_default();
+            let repaid = match has_segment {
+                true => (*overdraft).clamp(0, quantum as i64),
+                false if small.contains(&group) => quantum as i64,
+                false if *overdraft <= 0 => {
+                    self.overdrafts.remove(&group);
+                    return None;
+                }
+                false => (*overdraft).min(quantum as i64),
+            };
+            *overdraft -= repaid;
+            Some(quantum - repaid as u64)
+        };
+        self.bulk.take(&mut turn)
+    }
+
+    fn take_small(&mut self) -> Option<QueuedSegment> {
+        if !self.has(TrafficClass::Small) {
+            return None;
+        }
+        let overdrawn: Vec<_> =
+            self.small.waiting().filter(|group| self.is_overdrawn(*group)).collect();
+        let entries = self.small.round.iter_mut();
+        entries
+            .filter(|entry| overdrawn.contains(&entry.group))
+            .for_each(|entry| entry.deficit = 0);
+        let heaviest = self.heaviest(&self.small);
+        let segment = self.small.take(&mut |group, has_segment| {
+            let quantum = quantum(weight(&self.weights, group), heaviest);
+            has_segment.then_some(if overdrawn.contains(&group) { 0 } else { quantum })
+        })?;
+        self.overdraw(segment.group, segment.payload.len());
+        Some(segment)
+    }
+
+    /// The weight of the heaviest job in the round.
+    fn heaviest(&self, queue: &FairQueue) -> u64 {
+        queue.round.iter().map(|entry| self.weight(entry.group)).max().unwrap_or(1)
+    }
+}
+
+impl PulledSegment {
+    /// Stops the writer, and resets the stream if it is written.
+    pub fn stop(self) {
+        self.segment.cancel.cancel();
+        if let Some(mut stream) = self.stream {
+            // A stream that is finished and acknowledged needs no reset.
+            let _ = stream.reset(CANCELLED.into());
+        }
+    }
+}
+
+fn weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
+    weights.get(&group).map_or(1, |weight| weight.get().into())
+}
+
+/// The bytes that a job may send in each turn.
+fn quantum(weight: u64, heaviest: u64) -> u64 {
+    (QUANTUM_BYTES * weight / heaviest).max(1)
+}

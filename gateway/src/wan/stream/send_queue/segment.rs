@@ -1,0 +1,83 @@
+//! Segments as the send queue holds them.
+
+use crate::memory::arena::MemSlice;
+use hier_collectives::ids::{GroupId, Sequence};
+use hier_collectives::session::{Tail, Turn};
+use hier_collectives::size_class::SizeClass;
+use hier_collectives::wire::{SegmentHeader, SegmentKey};
+use tokio_util::sync::CancellationToken;
+
+/// The number of a lane's connection; never used twice in a process.
+pub type ConnectionId = u64;
+
+/// The name of a segment in a send queue: its job and its key.
+pub type SegmentId = (GroupId, SegmentKey);
+
+/// The order within a job: the smaller class first, then the lower collective, then the segment that is
+/// less far into its tree. Sequences grow through all epochs.
+pub(super) type SendOrder = (SizeClass, Sequence, u32, SegmentKey);
+
+/// A segment to push.
+#[derive(Debug)]
+pub struct NewSegment {
+    /// The job's group.
+    pub group: GroupId,
+    /// The header that goes before the payload.
+    pub header: SegmentHeader,
+    /// The priority among the segments of its group.
+    pub turn: Turn,
+    /// The parity that it has if few enough bytes follow it.
+    pub tail: Tail,
+    /// The payload.
+    pub payload: MemSlice,
+}
+
+/// A segment that waits, or that a lane has pulled.
+#[derive(Debug, Clone)]
+pub struct QueuedSegment {
+    /// The job's group.
+    pub group: GroupId,
+    /// The header that goes before the payload.
+    pub header: SegmentHeader,
+    /// The payload.
+    pub payload: MemSlice,
+    /// The priority among the segments of its group.
+    pub turn: Turn,
+    /// The parity that it has if few enough bytes follow it.
+    pub tail: Tail,
+    /// Its order at the pacer: [`ORDER_FIRST`](crate::wan::pacing::pacer::ORDER_FIRST) if small, else
+    /// the number of its pull.
+    pub order: u64,
+    /// Whether a lane had it before and was lost.
+    pub requeued: bool,
+    /// Stops the stream.
+    pub cancel: CancellationToken,
+    /// Fires once the sender no longer reads the payload: it is handed over, reset, or lost.
+    pub released: CancellationToken,
+}
+
+/// The two kinds of traffic, each with a sender task of its own on every lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrafficClass {
+    /// Segments of small operations, which do not wait behind others.
+    Small,
+    /// Segments of all other operations.
+    Bulk,
+}
+
+impl QueuedSegment {
+    pub(super) fn id(&self) -> SegmentId {
+        (self.group, self.header.key)
+    }
+
+    pub(super) fn send_order(&self) -> SendOrder {
+        let key = self.header.key;
+        (self.turn.class, key.sequence, self.turn.depth, key)
+    }
+
+    /// The same segment, to be pulled by another lane.
+    pub(super) fn requeue(self) -> Self {
+        let (cancel, released) = (CancellationToken::new(), CancellationToken::new());
+        Self { requeued: true, cancel, released, ..self }
+    }
+}

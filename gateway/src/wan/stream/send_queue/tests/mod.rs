@@ -1,0 +1,57 @@
+//! Tests of the send queue: shares of jobs, parity, and segments of lost lanes.
+
+mod parity;
+mod requeue;
+mod shares;
+
+use super::segment::NewSegment;
+use super::{SendQueue, TrafficClass};
+use crate::memory::arena::Arena;
+use crate::sync::lock;
+use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
+use hier_collectives::session::{Tail, Turn};
+use hier_collectives::size_class::SizeClass;
+use hier_collectives::wire::{SegmentHeader, SegmentKey};
+use std::num::NonZeroU32;
+
+const MIB: u32 = 1 << 20;
+const SMALL: u32 = 64 << 10;
+
+fn queue(weights: &[(u64, u32)]) -> SendQueue {
+    let weight = |(group, weight): &(u64, u32)| {
+        (GroupId(*group), NonZeroU32::new(*weight).expect("a weight"))
+    };
+    SendQueue::new(weights.iter().map(weight).collect())
+}
+
+/// A segment of collective 1 of a job.
+fn push(queue: &SendQueue, group: u64, segment: u32, bytes: u32) {
+    push_tail(queue, group, Part { sequence: 1, segment, bytes }, Tail::default());
+}
+
+/// Which segment of a job it is.
+struct Part {
+    sequence: u64,
+    segment: u32,
+    bytes: u32,
+}
+
+fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: Tail) {
+    let bytes = part.bytes;
+    let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
+    let key = SegmentKey { sequence: Sequence(part.sequence), ..key(part.segment) };
+    let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
+    let turn = Turn { class: SizeClass::of(bytes.into()), depth: 0 };
+    queue.push(NewSegment { group: GroupId(group), header, turn, tail, payload: arena.whole() });
+}
+
+fn key(segment: u32) -> SegmentKey {
+    SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(segment) }
+}
+
+/// The job and the bytes of the next pulls.
+fn pulled(queue: &SendQueue, count: usize) -> Vec<(u64, u64)> {
+    let next = |_| lock(&queue.scheduler).take(TrafficClass::Bulk, 1).expect("queued");
+    let pulls = (0..count).map(next);
+    pulls.map(|segment| (segment.group.0, segment.payload.len())).collect()
+}
