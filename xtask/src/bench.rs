@@ -55,21 +55,26 @@ const BENCHES: [Bench; 12] = [
 /// Runs a bench and writes its page; `None` when there is none of that name.
 pub fn run(name: &str) -> Option<ExitCode> {
     let (name, measure) = BENCHES.iter().find(|(known, _)| *known == name)?;
-    Some(write(name, measure))
+    let page = if *name == "wan" { "wan/whole" } else { name };
+    Some(write_to(page, name, measure))
 }
 
 /// Some fuzz targets anew.
 pub fn fuzz_some(targets: &[&str]) -> ExitCode {
-    write("fuzz", |root| fuzz::measure_some(root, targets))
+    write_to("fuzz", "fuzz", |root| fuzz::measure_some(root, targets))
 }
 
 /// The few rows of `wan --quick`.
 pub fn wan_quick() -> ExitCode {
-    write("wan --quick", wan::measure_quick)
+    write_to("wan/quick", "wan --quick", wan::measure_quick)
 }
 
-/// A bench, or a part of it that flags after its name choose: `NAME --flag` has a page `NAME-flag`.
-fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCode {
+/// Runs a bench, or the part of it that flags after its name choose, and writes it to `page`.
+fn write_to(
+    page_name: &str,
+    name: &str,
+    measure: impl Fn(&Path) -> Result<Page, Failure>,
+) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     // Before anything is measured: who waits for it may change files meanwhile.
     let (command, commit) = (format!("cargo xtask bench {name}"), commit());
@@ -85,18 +90,18 @@ fn write(name: &str, measure: impl Fn(&Path) -> Result<Page, Failure>) -> ExitCo
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
         page.title, page.text,
     );
-    let name = name.replace(" --", "-");
-    let mut files = vec![(format!("{name}.md"), text.clone())];
+    let mut files = vec![(format!("{page_name}.md"), text.clone())];
     if let Some(mut json) = page.json {
         for (key, value) in [("command", command), ("commit", commit), ("machine", machine)] {
             json[key] = value.into();
         }
-        files.push((format!("{name}.json"), format!("{json}\n")));
+        files.push((format!("{page_name}.json"), format!("{json}\n")));
     }
     let folder = root.join("docs/results");
     for (file, text) in files {
         let file = folder.join(file);
-        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, &text));
+        let parent = file.parent().expect("a file's folder");
+        let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(&file, &text));
         if let Err(error) = written {
             eprintln!("{}: {error}", file.display());
             return ExitCode::FAILURE;

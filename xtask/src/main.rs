@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask bench`.
+//! The project's own commands: `cargo xtask check`, `test`, `bench` and others.
 
 mod bench;
 mod command;
@@ -8,6 +8,7 @@ mod programs;
 mod python;
 mod quickstart;
 mod simulate;
+mod stages;
 mod tally;
 mod test;
 
@@ -20,8 +21,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["test"] => test::run(),
-        ["python"] => test::run_only("python"),
+        ["check"] => test::check(),
+        ["test"] => test::run(false),
+        ["test", "--install"] => test::run(true),
+        ["python"] => test::python(),
         ["bench", "train", "--quick"] => bench::train_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => bench::fuzz_some(targets),
         ["bench", "wan", "--quick"] => bench::wan_quick(),
@@ -46,9 +49,11 @@ const HELP: &str = "\
 Usage: cargo xtask <COMMAND>
 
 Commands:
+  check             The fast part of `test`: format, names and comments, lints, unit tests.
   test              Format, lints, purity of the cores, all tests, a short run of the fuzz targets,
-                    docs, example configs, quickstart, the Python package.
-                    Stops at the first stage that fails and prints the command that repeats it.
+                    docs, example configs, quickstart, the Python package. Stops at the first stage
+                    that fails and prints the command that repeats it. With --install it installs
+                    missing system packages by apt, for tests that are skipped otherwise.
   python            The last stage of these alone: wheel, Python tests, PyTorch.
   faults            Kills and stops real processes in mid-collective; `faults --help` says more.
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
@@ -72,8 +77,8 @@ Commands:
   bench train       What trainers pay in Python and PyTorch, writes docs/results/train.md and
                     train.json; with `--quick` less of it, and writes nothing.
   bench wan         All-reduces over long links in virtual time and, as root, over emulated ones
-                    with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan.md. With
-                    --quick less of it, to wan-quick.md; with other flags (`--help` lists
+                    with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan/whole.md. With
+                    --quick less of it, to quick.md; with other flags (`--help` lists
                     them) it shows, and writes nothing.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.

@@ -157,7 +157,7 @@ impl<'a> Environment<'a> {
         let installer = if self.has_uv {
             vec!["uv", "pip", "install", "--quiet", "--python", &python]
         } else {
-            vec![&python, "-m", "pip", "install", "--quiet"]
+            vec![&python, "-m", "pip", "install", "--quiet", "--no-compile"]
         };
         CommandLine::new(&[&installer, options, packages].concat())
     }

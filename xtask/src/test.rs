@@ -1,144 +1,161 @@
-//! `cargo xtask test`, stage by stage.
+//! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
 use crate::command::{CommandLine, Failure};
+use crate::stages::{self, Stage, Workspace};
 use crate::tally::Tally;
 use crate::{core_purity, faults, programs, python, quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
-/// Where things are.
-struct Place {
-    root: PathBuf,
-    /// Built by the test stage, in the profile of the tests: optimised, and built once.
-    landbridge: PathBuf,
-}
+const TOOLS: Stage = Stage {
+    name: "tools",
+    purpose: "programs that the tests need",
+    seconds: 1,
+    run: |workspace, _| tools(workspace),
+};
+const FORMAT: Stage = Stage {
+    name: "format",
+    purpose: "rustfmt changes nothing",
+    seconds: 2,
+    run: |workspace, _| cargo(workspace, &["fmt", "--all", "--check"]),
+};
+const TIDY: Stage = Stage {
+    name: "tidy",
+    purpose: "names, comments, sizes, imports, links between documents",
+    seconds: 10,
+    run: |workspace, tally| tests(workspace, &["test", "--package", "tidy"], tally),
+};
+const CORE_PURITY: Stage = Stage {
+    name: "core purity",
+    purpose: "the cores depend on no socket, clock or executor",
+    seconds: 1,
+    run: |workspace, _| core_purity::check(&workspace.root),
+};
+const CLIPPY: Stage = Stage {
+    name: "clippy",
+    purpose: "no warning in any target",
+    seconds: 120,
+    run: |workspace, _| {
+        let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
+        cargo(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
+    },
+};
+const UNIT_TESTS: Stage = Stage {
+    name: "unit tests",
+    purpose: "tests beside the code of each crate",
+    seconds: 100,
+    run: |workspace, tally| tests(workspace, &[&ALL_TESTS[..], &["--lib"]].concat(), tally),
+};
+const TESTS: Stage = Stage {
+    name: "tests",
+    purpose: "all tests of all crates, whole gateways in virtual time and as processes",
+    seconds: 400,
+    run: |workspace, tally| {
+        tests(
+            workspace,
+            &[&ALL_TESTS[..], &["--exclude", "fuzz", "--exclude", "tidy"]].concat(),
+            tally,
+        )
+    },
+};
+const MUTANTS: Stage = Stage {
+    name: "mutants",
+    purpose: "the simulation finds each variant that is broken on purpose",
+    seconds: 30,
+    run: |workspace, _| {
+        // The tests have built it, all features included.
+        simulate::find_soon(&workspace.root, &workspace.landbridge.with_file_name("simulate"))
+    },
+};
+const FUZZ: Stage = Stage {
+    name: "fuzz",
+    purpose: "each decoder over its seeds and 20,000 mutations",
+    seconds: 30,
+    run: |workspace, tally| {
+        tests(workspace, &[&ALL_TESTS[..], &["--test", "short"]].concat(), tally)
+    },
+};
+const DOCS: Stage = Stage {
+    name: "docs",
+    purpose: "rustdoc has no warning",
+    seconds: 30,
+    run: |workspace, _| docs(workspace),
+};
+const CONFIGS: Stage = Stage {
+    name: "example configs",
+    purpose: "`landbridge check` accepts each file of configs",
+    seconds: 1,
+    run: |workspace, _| configs(workspace),
+};
+const QUICKSTART: Stage = Stage {
+    name: "quickstart",
+    purpose: "`landbridge quickstart`, short",
+    seconds: 15,
+    run: |workspace, tally| quickstart::check(&workspace.root, &workspace.landbridge, tally),
+};
+const FAULTS: Stage = Stage {
+    name: "faults",
+    purpose: "processes killed and stopped in mid-collective",
+    seconds: 60,
+    run: |workspace, tally| faults::check(&workspace.root, &workspace.landbridge, tally),
+};
+const PYTHON: Stage = Stage {
+    name: "python",
+    purpose: "wheel, Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
+    seconds: 300,
+    run: |workspace, tally| python::check(&workspace.root, workspace.target(), tally),
+};
 
-struct Stage {
-    name: &'static str,
-    run: fn(&Place, &mut Tally) -> Result<(), Failure>,
-}
-
-const STAGES: [Stage; 12] = [
-    Stage { name: "tools", run: |_, _| tools() },
-    Stage { name: "format", run: |place, _| cargo(place, &["fmt", "--all", "--check"]) },
-    Stage { name: "core purity", run: |place, _| core_purity::check(&place.root) },
-    Stage {
-        name: "clippy",
-        run: |place, _| {
-            let selected =
-                ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
-            cargo(place, &[&selected[..], &["--", "-D", "warnings"]].concat())
-        },
-    },
-    Stage { name: "tests", run: |place, tally| tests(place, &["--exclude", "fuzz"], tally) },
-    // What the tests have built, all features included.
-    Stage {
-        name: "mutants",
-        run: |place, _| {
-            simulate::find_soon(&place.root, &place.landbridge.with_file_name("simulate"))
-        },
-    },
-    Stage { name: "fuzz", run: |place, tally| tests(place, &["--test", "short"], tally) },
-    Stage { name: "docs", run: |place, _| docs(place) },
-    Stage { name: "example configs", run: |place, _| configs(place) },
-    Stage {
-        name: "quickstart",
-        run: |place, tally| quickstart::check(&place.root, &place.landbridge, tally),
-    },
-    Stage {
-        name: "faults",
-        run: |place, tally| faults::check(&place.root, &place.landbridge, tally),
-    },
-    Stage { name: "python", run: |place, tally| python::check(&place.root, place.target(), tally) },
+/// Everything that must hold before a merge.
+const TEST: [Stage; 13] = [
+    TOOLS,
+    FORMAT,
+    TIDY,
+    CORE_PURITY,
+    CLIPPY,
+    TESTS,
+    MUTANTS,
+    FUZZ,
+    DOCS,
+    CONFIGS,
+    QUICKSTART,
+    FAULTS,
+    PYTHON,
 ];
+/// The fast part of it.
+const CHECK: [Stage; 5] = [FORMAT, TIDY, CORE_PURITY, CLIPPY, UNIT_TESTS];
 
-/// Runs all stages, up to the first that fails.
-pub fn run() -> ExitCode {
-    run_stages(&STAGES)
+/// The same packages and features for all tests, so that nothing is built twice. All test programs
+/// run, so that one report names every failure.
+const ALL_TESTS: [&str; 4] = ["test", "--workspace", "--all-features", "--no-fail-fast"];
+
+/// Runs all stages; `may_install` allows missing system packages to be installed.
+pub fn run(may_install: bool) -> ExitCode {
+    let title = if may_install {
+        "cargo xtask test, which installs missing system packages"
+    } else {
+        "cargo xtask test"
+    };
+    stages::run(title, &Workspace::find(may_install), &TEST)
 }
 
-/// Where whatever is built goes.
+/// Runs the fast stages.
+pub fn check() -> ExitCode {
+    stages::run("cargo xtask check", &Workspace::find(false), &CHECK)
+}
+
+/// Runs the tests of the Python package, which need nothing that other stages build.
+pub fn python() -> ExitCode {
+    stages::run("cargo xtask python", &Workspace::find(false), &[PYTHON])
+}
+
+/// The folder of build outputs.
 pub fn target_folder() -> PathBuf {
-    Place::find().target().to_owned()
+    Workspace::find(false).target().to_owned()
 }
 
-/// Runs one stage, which must not need what others build.
-pub fn run_only(name: &str) -> ExitCode {
-    let index = STAGES.iter().position(|stage| stage.name == name).expect("a stage's name");
-    run_stages(&STAGES[index..=index])
-}
-
-fn run_stages(stages: &[Stage]) -> ExitCode {
-    let place = Place::find();
-    let mut tally = Tally::default();
-    let mut times = Vec::new();
-    let mut failure = None;
-    for (index, stage) in stages.iter().enumerate() {
-        println!("\n== {}/{} {} ==", index + 1, stages.len(), stage.name);
-        let begun = Instant::now();
-        let outcome = (stage.run)(&place, &mut tally);
-        times.push((stage.name, begun.elapsed()));
-        if let Err(why) = outcome {
-            failure = Some((stage.name, why));
-            break;
-        }
-    }
-    summarise(stages, &times, &mut tally, failure.as_ref());
-    if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-impl Place {
-    fn find() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-        let ours = std::env::current_exe().expect("the system knows who runs");
-        let landbridge =
-            ours.with_file_name("landbridge").with_extension(std::env::consts::EXE_EXTENSION);
-        Self { root: root.to_owned(), landbridge }
-    }
-
-    /// Where whatever is built goes: the folder above the profile's.
-    fn target(&self) -> &Path {
-        self.landbridge.ancestors().nth(2).expect("a profile's folder")
-    }
-}
-
-/// The last line sums the test runners' counts; a failed stage counts at least once.
-fn summarise(
-    stages: &[Stage],
-    times: &[(&str, Duration)],
-    tally: &mut Tally,
-    failure: Option<&(&'static str, Failure)>,
-) {
-    println!("\n== summary ==");
-    for (index, stage) in stages.iter().enumerate() {
-        let verdict = match (times.get(index), failure) {
-            (None, _) => "        not reached".to_owned(),
-            (Some((_, time)), Some((failed, _))) if *failed == stage.name => {
-                format!("{:7.1} s FAILED", time.as_secs_f64())
-            }
-            (Some((_, time)), _) => format!("{:7.1} s ok", time.as_secs_f64()),
-        };
-        println!("{:16}{verdict}", stage.name);
-    }
-    let total: Duration = times.iter().map(|(_, time)| *time).sum();
-    println!("{:16}{:7.1} s", "all", total.as_secs_f64());
-    if !tally.skipped.is_empty() {
-        println!("\nSKIPPED, so not shown to work:");
-        tally.skipped.iter().for_each(|what| println!("  {what}"));
-    }
-    if let Some((stage, failure)) = failure {
-        println!("\nFAILED: {stage}: {}", failure.why);
-        tally.failures.iter().for_each(|what| println!("  {what}"));
-        println!("Repeat with:\n  {}", failure.repeat);
-        tally.failed = tally.failed.max(1);
-    }
-    let Tally { passed, failed, skipped, .. } = tally;
-    println!("\nlandbridge: {passed} passed, {failed} failed, {} skipped", skipped.len());
-}
-
-/// Says all at once what is missing, and how to get it.
-fn tools() -> Result<(), Failure> {
+/// Names everything that is missing at once, with the way to get it.
+fn tools(workspace: &Workspace) -> Result<(), Failure> {
     // May be a wrapper and its compiler.
     let compiler = std::env::var("CC").unwrap_or_default();
     let compiler = compiler.split_whitespace().next().unwrap_or("cc");
@@ -161,7 +178,7 @@ fn tools() -> Result<(), Failure> {
         }
     }
     if missing.is_empty() {
-        programs::install();
+        programs::find(workspace.may_install);
         return Ok(());
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");
@@ -169,40 +186,39 @@ fn tools() -> Result<(), Failure> {
     Err(Failure { why, repeat: "cargo xtask test".to_owned() })
 }
 
-fn cargo(place: &Place, arguments: &[&str]) -> Result<(), Failure> {
-    CommandLine::cargo(arguments).pass(&place.root)
+fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
+    CommandLine::cargo(arguments).pass(&workspace.root)
 }
 
-/// Tests and doc tests, as selected. All test programs run, so that one report names every
-/// failure. The same packages and features each time, so that nothing is built twice.
-fn tests(place: &Place, selected: &[&str], tally: &mut Tally) -> Result<(), Failure> {
-    let line = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-    let line = CommandLine::cargo(&[&line[..], selected].concat());
-    let status = line.stream(&place.root, |line| tally.line(line))?;
+/// Runs `cargo` with these words, and counts tests and doc tests.
+fn tests(workspace: &Workspace, words: &[&str], tally: &mut Tally) -> Result<(), Failure> {
+    let line = CommandLine::cargo(words);
+    let before = tally.passed;
+    let status = line.stream(&workspace.root, |line| tally.line(line))?;
     if !status.success() {
         return Err(line.failed(&format!("{} tests failed, {status}", tally.failed)));
     }
-    if tally.failed > 0 || tally.passed == 0 {
+    if tally.failed > 0 || tally.passed == before {
         return Err(line.failed(&"the test runner's counts make no sense"));
     }
     Ok(())
 }
 
-fn docs(place: &Place) -> Result<(), Failure> {
+fn docs(workspace: &Workspace) -> Result<(), Failure> {
     let line = CommandLine::cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
-    line.with("RUSTDOCFLAGS", "-D warnings").pass(&place.root)
+    line.with("RUSTDOCFLAGS", "-D warnings").pass(&workspace.root)
 }
 
 /// Fabrics and regions. Labs are links alone, which wan-sim's own tests read.
-fn configs(place: &Place) -> Result<(), Failure> {
+fn configs(workspace: &Workspace) -> Result<(), Failure> {
     let mut files = Vec::new();
-    toml_files(&place.root.join("configs"), &mut files);
+    toml_files(&workspace.root.join("configs"), &mut files);
     files.sort();
-    let shown = files.iter().filter_map(|file| file.strip_prefix(&place.root).ok());
+    let shown = files.iter().filter_map(|file| file.strip_prefix(&workspace.root).ok());
     let shown: Vec<String> = shown.map(|file| file.display().to_string()).collect();
     let arguments = std::iter::once("check").chain(shown.iter().map(String::as_str));
     let arguments: Vec<&str> = arguments.collect();
-    CommandLine::built(&place.landbridge, &arguments).pass(&place.root)
+    CommandLine::built(&workspace.landbridge, &arguments).pass(&workspace.root)
 }
 
 fn toml_files(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -6,18 +6,18 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs all rows; writes `docs/results/wan.json` and `docs/results/wan.svg` as well.
+/// Runs all rows; writes `docs/results/wan/whole.json` and `whole.svg` as well.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    page(root, "wan", &[])
+    page(root, "whole", &[])
 }
 
-/// The same of a few rows, to `wan-quick`.
+/// The same of a few rows, to `docs/results/wan/quick.md`.
 pub(super) fn measure_quick(root: &Path) -> Result<Page, Failure> {
-    page(root, "wan-quick", &["--quick"])
+    page(root, "quick", &["--quick"])
 }
 
 fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
-    let results = root.join("docs/results");
+    let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::test::target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];

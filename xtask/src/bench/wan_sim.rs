@@ -41,7 +41,7 @@ const HELD_BY_TESTS: &str = "
 
 /// Runs the crate's benches, and takes their tables.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    programs::install();
+    programs::find(false);
     let mut text = String::from(
         "Figures are median (least to most). All that is compared alternates within one run, so \
          that a busy spell of the machine meets both; where the machine is busy with other work, \
