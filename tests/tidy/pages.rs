@@ -80,10 +80,16 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
     };
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("readable");
     let scenarios = read("tests/scenarios.toml");
-    let pages = ["docs/defaults.md", "docs/failures.md"].map(|page| (page, read(page)));
-    let spans = pages
-        .iter()
-        .flat_map(|(page, text)| text.split('`').skip(1).step_by(2).map(move |span| (*page, span)));
+    let pages: Vec<(String, String)> = sources_in(&["md"])
+        .into_iter()
+        .filter(|page| {
+            !page.path.starts_with("docs/results") && !page.path.ends_with("CHANGELOG.md")
+        })
+        .map(|page| (page.path.display().to_string(), page.text))
+        .collect();
+    let spans = pages.iter().flat_map(|(page, text)| {
+        text.split('`').skip(1).step_by(2).map(move |span| (page.clone(), span))
+    });
     let (mut findings, mut found) = (Vec::new(), 0);
     for (page, span) in spans {
         let words = span.trim_start_matches("Failure::");
