@@ -15,6 +15,6 @@ struct Arguments {
 fn main() -> ExitCode {
     match Arguments::try_parse() {
         Ok(arguments) => ExitCode::from(cli::run(&arguments.command)),
-        Err(error) => ExitCode::from(cli::tell::<Arguments>(&error)),
+        Err(error) => ExitCode::from(cli::explain::<Arguments>(&error)),
     }
 }

@@ -1,6 +1,6 @@
 //! Commands that print.
 
-use super::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
+use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets as all_presets};
@@ -52,7 +52,7 @@ pub(super) fn replayed(file: &Path) -> u8 {
         Ok(replayed) => {
             for (name, seen) in replayed.links {
                 let (packets, drops) = (seen.packets, seen.drops());
-                say!("{name}: {packets} packets, {drops} dropped, every fate as recorded");
+                print_line!("{name}: {packets} packets, {drops} dropped, every fate as recorded");
             }
             EXIT_GOOD
         }
@@ -75,14 +75,14 @@ pub(super) fn topology(file: &Path) -> u8 {
                     (a, b, link.a_to_b, &link.a_to_b_script),
                     (b, a, link.b_to_a, &link.b_to_a_script),
                 ] {
-                    say!("{from} to {to}: {}", Netem { link: spec, seed: None });
+                    print_line!("{from} to {to}: {}", Netem { link: spec, seed: None });
                     foreseen(script);
                 }
             }
             for (site, port) in topology.sites.iter().zip(&topology.ports) {
                 for (way, spec) in [("egress", port.egress), ("ingress", port.ingress)] {
                     let words = spec.map(|link| Netem { link, seed: None });
-                    words.inspect(|words| say!("{site} {way}: {words}"));
+                    words.inspect(|words| print_line!("{site} {way}: {words}"));
                 }
             }
             EXIT_GOOD
@@ -99,21 +99,21 @@ fn foreseen(script: &Script) {
     for (at, change) in script.changes() {
         let at = Span::from_ns(at.ns());
         match change {
-            Change::Spec(link) => say!("    at {at}: {}", Netem { link, seed: None }),
-            Change::Cut => say!("    at {at}: cut"),
-            Change::Join => say!("    at {at}: joined"),
+            Change::Spec(link) => print_line!("    at {at}: {}", Netem { link, seed: None }),
+            Change::Cut => print_line!("    at {at}: cut"),
+            Change::Join => print_line!("    at {at}: joined"),
         }
     }
     let dropped: Vec<_> = script.dropped().map(|number| number.to_string()).collect();
     if !dropped.is_empty() {
-        say!("    drops packets {}", dropped.join(", "));
+        print_line!("    drops packets {}", dropped.join(", "));
     }
 }
 
 pub(super) fn presets() -> u8 {
     for preset in all_presets() {
         let words = Netem { link: preset.link, seed: None };
-        say!("{}: {words}\n    {}", preset.name, preset.provenance);
+        print_line!("{}: {words}\n    {}", preset.name, preset.provenance);
     }
     EXIT_GOOD
 }

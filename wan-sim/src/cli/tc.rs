@@ -1,6 +1,6 @@
 //! `wan-sim tc`.
 
-use super::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
+use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
 use crate::tc::{
     HostCommands, SEGMENTS_MOST, Shown, TcError, VerifyError, applied, most_segments, removal,
     render, segments, verify,
@@ -93,7 +93,7 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
             apply(host)?;
         } else if args.verify {
             check(host).map_err(or_unavailable)?;
-            say!("{}: {} shapes as the file says", host.site, host.device);
+            print_line!("{}: {} shapes as the file says", host.site, host.device);
         } else {
             print(host);
         }
@@ -102,10 +102,10 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
 }
 
 fn print(host: &HostCommands) {
-    say!("# On {}:", host.site);
-    host.apply.iter().for_each(|command| say!("{command}"));
-    say!("# To undo it:");
-    host.remove.iter().for_each(|command| say!("#   {command}"));
+    print_line!("# On {}:", host.site);
+    host.apply.iter().for_each(|command| print_line!("{command}"));
+    print_line!("# To undo it:");
+    host.remove.iter().for_each(|command| print_line!("#   {command}"));
 }
 
 fn check(host: &HostCommands) -> Result<(), Failure> {

@@ -1,9 +1,9 @@
 //! One site's thread: what the site sends meets its links and goes to the others.
 
-use super::LinkStatus;
+use super::frame::{Damage, Destination, Frame, HEADER_BYTES};
 use super::hosts::Hosts;
+use super::status::LinkStatus;
 use super::tun::Tun;
-use super::vnet::{Damage, Destination, Frame};
 use crate::clock::{RunClock, thread_cpu};
 use crate::priority;
 use crate::recording::Recorder;
@@ -398,5 +398,5 @@ const ADOPTED_BYTES_MIN: usize = 16 << 10;
 /// Large buffers kept for reuse.
 const SPARE_MAX: usize = 512;
 /// A virtio header and the longest IP packet.
-const BUFFER_BYTES: usize = super::vnet::HEADER_BYTES + 65_535;
+const BUFFER_BYTES: usize = HEADER_BYTES + 65_535;
 const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

@@ -1,8 +1,8 @@
 //! The rate limit and the byte-limited drop-tail queue before it.
 
-use super::LinkSpec;
 use super::delay::Arrival;
 use super::fate::PacketName;
+use super::spec::LinkSpec;
 use std::collections::VecDeque;
 use units::{BitRate, ByteCount, TimeNs};
 
@@ -35,9 +35,9 @@ pub(super) struct Held {
     pub(super) arrival: Arrival,
 }
 
-/// What is to be sent.
+/// A packet to send.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct Transmission {
     pub(super) name: PacketName,
     pub(super) entered: TimeNs,
     pub(super) ip_bytes: u32,
@@ -68,11 +68,11 @@ impl Bottleneck {
     /// of the rate after it enters, in order of time.
     pub(super) fn accept(
         &mut self,
-        job: Job,
+        transmission: Transmission,
         spec: &LinkSpec,
         later: impl Iterator<Item = (TimeNs, Option<BitRate>)>,
     ) -> Option<Accepted> {
-        let Job { name, entered, ip_bytes } = job;
+        let Transmission { name, entered, ip_bytes } = transmission;
         self.forget_sent(entered);
         let waits = self.clear_at > entered;
         if waits {

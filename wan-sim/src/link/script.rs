@@ -1,6 +1,6 @@
 //! What happens to a link at stated times and to stated packets.
 
-use super::LinkSpec;
+use super::spec::LinkSpec;
 use std::collections::VecDeque;
 use units::{BitRate, TimeNs};
 

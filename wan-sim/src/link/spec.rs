@@ -1,6 +1,8 @@
 //! What one direction of a link is like.
 
-use super::{Jitter, Loss, QueueSize, Reorder};
+use super::jitter::{Jitter, Reorder};
+use super::loss::Loss;
+use super::queue_size::QueueSize;
 use std::num::{NonZeroU32, NonZeroU64};
 use units::{BitRate, ByteCount, Fraction, Span};
 

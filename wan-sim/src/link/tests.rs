@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::num::NonZeroU32;
-use units::{BitRate, Fraction, Span};
+use units::{BitRate, ByteCount, Fraction, Span, TimeNs};
 
 fn spec(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()

@@ -1,6 +1,6 @@
 //! A link in words again.
 
-use super::Netem;
+use super::link_words::Netem;
 use crate::{Loss, Order, Shape};
 use std::fmt;
 use units::{Fraction, Span};

@@ -1,5 +1,8 @@
+use super::parse::ACCEPTED;
 use super::*;
+use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, Reorder, Shape};
 use proptest::prelude::*;
+use units::{BitRate, ByteCount, Fraction, Span};
 
 fn parse(text: &str) -> Result<Netem, NetemError> {
     text.parse()

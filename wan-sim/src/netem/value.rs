@@ -1,9 +1,16 @@
 //! Values as `tc` spells them.
 
-use super::Limit;
 use crate::Order;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use units::{BitRate, ByteCount, Span};
+
+/// The most packets that a link holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Limit {
+    Packets(NonZeroU32),
+    None,
+}
 
 /// A value that is spelled as elsewhere, without a space.
 pub(super) fn one_word<T: FromStr>(word: &str) -> Option<T> {

@@ -1,152 +1,17 @@
-//! What links were offered and what became of it, as text, and its replay.
+//! Recordings: the packets that links were offered and their fates, as text, and the replay.
 //!
-//! One line for each link, with its seed and its netem words, and for each change or drop that
-//! its script foresees; then one for each packet and
-//! each change, in the order they happened; a change of the rate is followed by the packets
-//! whose arrival it moved. Replaying offers the same packets to the core
-//! and must yield the same lines, byte for byte.
+//! A recording has one line for each link, with its seed and its netem words, and one for each
+//! change or drop of its script. Then follows one line for each packet and each change, in order
+//! of time. A change of the rate is followed by the packets whose arrival it moved. The replay
+//! offers the same packets to the core, which must yield the same lines, byte for byte.
 
+mod line;
+mod recorder;
 mod replay;
 
+pub(crate) use line::FateWord;
+pub use recorder::Recorder;
 pub use replay::{Replay, ReplayError, replay};
-
-use crate::netem::Netem;
-use crate::{Change, Fate, LinkSpec, Moved, Offered, Packet, Script};
-use std::fmt;
-use std::io::{self, Write};
-use units::TimeNs;
-
-/// Writes a recording.
-pub struct Recorder {
-    out: Box<dyn Write + Send>,
-    /// The first error: a recording is whole or it is none.
-    error: Option<io::Error>,
-}
-
-impl Recorder {
-    /// A recording into `out`, which should be buffered.
-    pub fn new(out: Box<dyn Write + Send>) -> Self {
-        let mut recorder = Self { out, error: None };
-        recorder.line(format_args!("{HEADER}"));
-        recorder
-    }
-
-    /// The link numbered `index`, from 0 in order, before anything of it.
-    pub fn link(&mut self, index: usize, name: &str, seed: u64, link: LinkSpec) {
-        let words = Netem { link, seed: Some(seed) };
-        self.line(format_args!("link {index} {name} {words}"));
-    }
-
-    /// What will happen to link `index`, before anything of it.
-    pub fn script(&mut self, index: usize, script: &Script) {
-        for (at, change) in script.changes() {
-            let at = at.ns();
-            match change {
-                Change::Spec(link) => {
-                    let words = Netem { link, seed: None };
-                    self.line(format_args!("{index} at {at} set {words}"));
-                }
-                Change::Cut => self.line(format_args!("{index} at {at} cut")),
-                Change::Join => self.line(format_args!("{index} at {at} join")),
-            }
-        }
-        for number in script.dropped() {
-            self.line(format_args!("{index} drops {number}"));
-        }
-    }
-
-    /// A packet that link `index` was offered, and what became of it.
-    pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
-        self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
-    }
-
-    /// A change of link `index` at `now`, and the packets that it moved.
-    pub fn change(&mut self, index: usize, now: TimeNs, change: Change, moved: &[Moved]) {
-        match change {
-            Change::Spec(link) => {
-                let words = Netem { link, seed: None };
-                self.line(format_args!("{index} set {} {words}", now.ns()));
-            }
-            Change::Cut => self.line(format_args!("{index} cut")),
-            Change::Join => self.line(format_args!("{index} join")),
-        }
-        for moved in moved {
-            self.line(format_args!("{}", MovedLine { index, moved }));
-        }
-    }
-
-    /// Writes out what is left.
-    ///
-    /// # Errors
-    /// The first error of this or any earlier call; the recording is not whole then.
-    pub fn finish(mut self) -> io::Result<()> {
-        match self.error.take() {
-            Some(error) => Err(error),
-            None => self.out.flush(),
-        }
-    }
-
-    fn line(&mut self, line: fmt::Arguments<'_>) {
-        if self.error.is_none() {
-            self.error = writeln!(self.out, "{line}").err();
-        }
-    }
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-struct PacketLine<'a> {
-    index: usize,
-    now: TimeNs,
-    packet: Packet,
-    offered: &'a Offered,
-}
-
-impl fmt::Display for PacketLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, now, packet, offered } = self;
-        let ecn = if packet.ecn_capable { "ect" } else { "not" };
-        write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
-        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
-    }
-}
-
-struct MovedLine<'a> {
-    index: usize,
-    moved: &'a Moved,
-}
-
-impl fmt::Display for MovedLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Moved { packet, at } = self.moved;
-        let copy = if packet.copy { " copy" } else { "" };
-        write!(f, "{} moved {}{copy} {}", self.index, packet.number, at.ns())
-    }
-}
-
-/// A fate as recordings and traces spell it.
-pub(crate) struct FateWord(pub(crate) Fate);
-
-impl fmt::Display for FateWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
-            Fate::Deliver(delivery) => {
-                write!(f, "{}", delivery.at.ns())?;
-                if let Some(mark) = delivery.marked {
-                    write!(f, " marked:{}", mark.word())?;
-                }
-                delivery.corrupt_bit.map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
-            }
-        }
-    }
-}
-
-const HEADER: &str = "wan-sim recording 1";
 
 #[cfg(test)]
 mod tests;

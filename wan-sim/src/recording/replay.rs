@@ -1,6 +1,6 @@
 //! Reading a recording back through the core.
 
-use super::{HEADER, MovedLine, PacketLine};
+use super::line::{HEADER, MovedLine, PacketLine};
 use crate::netem::Netem;
 use crate::{Change, Counters, Link, LinkSpec, Packet, Script};
 use std::collections::VecDeque;

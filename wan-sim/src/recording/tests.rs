@@ -1,8 +1,10 @@
 use super::*;
-use crate::Link;
+use crate::netem::Netem;
+use crate::{Change, Link, LinkSpec, Packet, Script};
 use proptest::prelude::*;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::sync::{Arc, Mutex};
+use units::TimeNs;
 
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);

@@ -1,8 +1,8 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
 use super::pipe::{FlowId, Pipe, Read};
+use super::shared::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use super::socket::{Destination, Outgoing, Port};
-use super::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
 use crate::clock::{RunClock, thread_cpu};
 use crate::priority;
 use crate::{Delivery, Packet, PacketName};

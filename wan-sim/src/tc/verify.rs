@@ -1,6 +1,6 @@
 //! Whether a host shapes as it was told.
 
-use super::{CLASS_RATE, HostCommands};
+use super::commands::{CLASS_RATE, HostCommands};
 use crate::netem;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

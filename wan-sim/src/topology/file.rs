@@ -1,9 +1,10 @@
 //! Reading a lab or fabric file.
 
-use super::SiteLink;
+use super::link::SiteLink;
 use super::port::{Port, RawPort};
 use super::preset;
-use super::raw::{LinkError, RawLink, spelled};
+use super::raw::{LinkError, RawLink};
+use super::spelling::spelled;
 use super::{schedule, whole};
 use crate::{LinkSpec, QueueSize, Script};
 use serde::Deserialize;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use units::BitRate;
+use units::{BitRate, Span};
 
 /// Sites and links.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,6 +198,12 @@ impl Topology {
     /// [`FileError`], in one line.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         Self::parse(path, &read(path)?)
+    }
+
+    /// The least round trip of any link at any time, without queueing: the measure for lateness.
+    pub fn shortest_round_trip(&self) -> Span {
+        let round_trips = self.links.iter().map(SiteLink::shortest_round_trip);
+        round_trips.min().unwrap_or_default()
     }
 
     /// Reads the text of a lab or fabric file; `path` says where a lab's fabric is looked for.

@@ -1,6 +1,7 @@
 //! Every direction of every link and every port, as all front ends number and seed them.
 
-use super::{SiteLink, Topology};
+use super::file::Topology;
+use super::link::SiteLink;
 use crate::{Link, LinkSpec, Script};
 use std::net::{Ipv4Addr, Ipv6Addr};
 

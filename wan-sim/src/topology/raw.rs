@@ -1,14 +1,13 @@
 //! A link as a file spells it, before defaults.
 
-use super::schedule::RawChange;
+use super::change::RawChange;
+use super::spelling::{given, spelled};
 use super::whole;
 use crate::netem::{Netem, NetemError};
 use crate::{GilbertElliott, Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape, SpecError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
-use std::marker::PhantomData;
+use serde::de::IgnoredAny;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// The keys of a link, of one direction of it, and of a preset.
@@ -286,41 +285,4 @@ impl Bursts {
 
 fn above_zero(chance: Fraction) -> bool {
     chance.ppb() > 0
-}
-
-pub(super) fn spelled<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: FromStr<Err: std::fmt::Display>,
-{
-    given(deserializer).map(Some)
-}
-
-pub(super) fn given<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
-where
-    T: FromStr<Err: std::fmt::Display>,
-{
-    deserializer.deserialize_any(Spelling(PhantomData))
-}
-
-/// Takes a bare number as what it spells, so that it is refused with what it lacks.
-struct Spelling<T>(PhantomData<T>);
-
-impl<T: FromStr<Err: std::fmt::Display>> Visitor<'_> for Spelling<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a quantity with its unit, in quotes")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        self.visit_str(&number.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        self.visit_str(&number.to_string())
-    }
 }

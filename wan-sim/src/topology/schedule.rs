@@ -1,24 +1,9 @@
-//! What happens to a link at stated times, as files spell it.
+//! The schedule of a link's changes, from the keys of a file to a script.
 
-use super::raw::{LinkError, RawLink, given, spelled};
+use super::change::RawChange;
+use super::raw::{LinkError, RawLink};
 use crate::{Change, Script};
-use serde::Deserialize;
-use units::{BitRate, Fraction, Span, TimeNs};
-
-/// A change of a link, so long after the lab came up. What it leaves out stays as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawChange {
-    #[serde(deserialize_with = "given")]
-    at: Span,
-    #[serde(default, deserialize_with = "spelled")]
-    rate: Option<BitRate>,
-    #[serde(default, deserialize_with = "spelled")]
-    delay: Option<Span>,
-    #[serde(default, deserialize_with = "spelled")]
-    loss: Option<Fraction>,
-    cut: Option<bool>,
-}
+use units::TimeNs;
 
 /// The script of a link in one direction that is like `link` at first.
 pub(super) fn script(link: &RawLink) -> Result<Script, LinkError> {

@@ -1,7 +1,6 @@
 //! The clock that a virtual network lives by.
 
-use crate::VirtualTime;
-use crate::virtual_time::Sleep;
+use crate::{Sleep, VirtualTime};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A lab or fabric file on the virtual network.
 
-use super::VirtualNet;
+use super::net::VirtualNet;
 use crate::topology::{Place, Topology, addresses};
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ impl VirtualNet {
     /// of each site, by its index.
     pub fn lay_out(&self, topology: &Topology) -> Vec<IpAddr> {
         let address = |site: usize| IpAddr::V4(addresses(site).0);
-        let mut state = self.lock();
+        let mut state = self.medium.lock();
         for path in topology.paths() {
             let link = path.link();
             match path.place {

@@ -1,7 +1,7 @@
 //! One socket of the virtual network, as quinn wants it.
 
-use super::VirtualNet;
 use super::clock::Timer;
+use super::medium::Medium;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use std::io::{self, IoSliceMut};
@@ -13,15 +13,15 @@ use units::TimeNs;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    net: VirtualNet,
+    medium: Medium,
     address: SocketAddr,
     timer: Mutex<Timer>,
 }
 
 impl Socket {
-    pub(super) fn new(net: VirtualNet, address: SocketAddr) -> Self {
-        let timer = Mutex::new(net.clock.timer());
-        Self { net, address, timer }
+    pub(super) fn new(medium: Medium, address: SocketAddr) -> Self {
+        let timer = Mutex::new(medium.clock.timer());
+        Self { medium, address, timer }
     }
 
     /// Takes what is due; else says when the next packet is.
@@ -31,8 +31,8 @@ impl Socket {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Result<usize, Option<TimeNs>> {
-        let now = self.net.now();
-        let mut state = self.net.lock();
+        let now = self.medium.now();
+        let mut state = self.medium.lock();
         let others = state.admit(now, self.address.ip(), self.address);
         // They take the lock only when they run, after this.
         others.into_iter().for_each(Waker::wake);
@@ -80,7 +80,7 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.net.send(self.address, transmit);
+        self.medium.send(self.address, transmit);
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl AsyncUdpSocket for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.net.lock().inboxes.remove(&self.address);
+        self.medium.lock().inboxes.remove(&self.address);
     }
 }
 

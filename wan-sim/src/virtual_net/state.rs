@@ -1,6 +1,6 @@
 //! What the network holds.
 
-use super::{INBOX_BYTES_MAX, Undelivered};
+use super::error::{INBOX_BYTES_MAX, Undelivered};
 use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
 use bytes::Bytes;
 use quinn::udp::EcnCodepoint;

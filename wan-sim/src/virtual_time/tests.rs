@@ -1,7 +1,9 @@
 use super::*;
 use proptest::prelude::*;
-use std::sync::mpsc;
-use units::Span;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
+use units::{Span, TimeNs};
 
 fn ns(ns: u64) -> TimeNs {
     TimeNs::from_ns(ns)
@@ -55,11 +57,11 @@ fn a_wait_can_be_moved_and_given_up() {
         })
         .await;
         drop(given_up);
-        assert_eq!(lock(&main.shared.clock).timers.len(), 1);
+        assert_eq!(main.shared.clock.waiting(), 1);
         moved.as_mut().get_mut().move_to(ns(20));
         moved.await;
         assert_eq!(main.now(), ns(20));
-        assert!(lock(&main.shared.clock).timers.is_empty());
+        assert_eq!(main.shared.clock.waiting(), 0);
     })
     .unwrap();
 }

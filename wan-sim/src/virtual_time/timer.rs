@@ -1,40 +1,39 @@
-//! Waiting for a virtual time.
+//! The timer of one wait, for futures and for quinn.
 
-use super::{VirtualTime, lock};
+use super::clock::{Clock, TimerKey};
+use quinn::AsyncTimer;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use units::TimeNs;
 
-/// A wait that ends at its time; made by [`VirtualTime::sleep_until`].
+/// A wait that ends at its time; made by [`VirtualTime::sleep_until`](crate::VirtualTime::sleep_until).
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless it is polled"]
 pub struct Sleep {
-    time: VirtualTime,
+    clock: Arc<Clock>,
     at: TimeNs,
-    /// Its place among the timers, while it waits.
-    place: Option<(TimeNs, u64)>,
+    /// The key among the clock's timers, while it waits.
+    key: Option<TimerKey>,
 }
 
 impl Sleep {
-    pub(super) fn new(time: VirtualTime, at: TimeNs) -> Self {
-        Self { time, at, place: None }
-    }
-
-    pub(super) fn time(&self) -> &VirtualTime {
-        &self.time
+    pub(super) fn new(clock: Arc<Clock>, at: TimeNs) -> Self {
+        Self { clock, at, key: None }
     }
 
     /// Ends at `at` instead.
     pub fn move_to(&mut self, at: TimeNs) {
         if self.at != at {
-            self.leave();
+            self.unregister();
             self.at = at;
         }
     }
 
-    fn leave(&mut self) {
-        if let Some(place) = self.place.take() {
-            lock(&self.time.shared.clock).timers.remove(&place);
+    fn unregister(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.clock.unregister(&key);
         }
     }
 }
@@ -44,27 +43,32 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let mut clock = lock(&this.time.shared.clock);
-        if clock.now >= this.at {
-            drop(clock);
-            this.leave();
-            return Poll::Ready(());
+        match this.clock.register(this.at, this.key, cx.waker()) {
+            Some(key) => {
+                this.key = Some(key);
+                Poll::Pending
+            }
+            None => {
+                this.unregister();
+                Poll::Ready(())
+            }
         }
-        let place = this.place.unwrap_or_else(|| {
-            clock.timers_set += 1;
-            (this.at, clock.timers_set)
-        });
-        match clock.timers.get_mut(&place) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => drop(clock.timers.insert(place, cx.waker().clone())),
-        }
-        this.place = Some(place);
-        Poll::Pending
+    }
+}
+
+impl AsyncTimer for Sleep {
+    fn reset(mut self: Pin<&mut Self>, at: Instant) {
+        let at = self.clock.time_of(at);
+        self.move_to(at);
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Future::poll(self, cx)
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.leave();
+        self.unregister();
     }
 }

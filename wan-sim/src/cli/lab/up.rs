@@ -1,7 +1,9 @@
 //! `wan-sim lab up`.
 
+use super::args::UpArgs;
+use super::failure::Failure;
 use super::home::Home;
-use super::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, Failure, UpArgs};
+use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
 use crate::cli::progress::{self, Progress, Seen};
 use crate::cli::show::{counters_json, fidelity_json};
 use crate::lab::{Lab, LinkStatus, remove_orphans};
@@ -35,7 +37,7 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
     }
     if line.starts_with("ready") {
         starting.succeeded()?;
-        say!("{}", line.trim_end());
+        print_line!("{}", line.trim_end());
         return Ok(EXIT_GOOD);
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());

@@ -1,6 +1,8 @@
 //! Commands on standard input, one a line, each answered with one line of JSON.
 
-use super::{RelayArgs, Settings, directions_json};
+use super::args::RelayArgs;
+use super::report::directions_json;
+use super::settings::Settings;
 use crate::LinkSpec;
 use crate::netem::Netem;
 use crate::relay::Relay;

@@ -1,24 +1,15 @@
-//! IP packets as a TUN device hands them over: perhaps many segments in one buffer.
-//!
-//! A buffer's segments each meet the link by themselves; those that survive go on in runs,
-//! as smaller buffers with their headers put right. Nothing here trusts the bytes.
+//! A buffer of the device: its segments, and the smaller buffers made of those that survive.
 
+use super::checksum::{complete_checksum, fold, get, pseudo_header, put, renew_ipv4_checksum};
+use super::header::{
+    GSO_ECN, GSO_NONE, GSO_TCP4, GSO_TCP6, GSO_UDP, HEADER_BYTES, Header, IPV4_BYTES, IPV6_BYTES,
+    NEEDS_CHECKSUM, TCP, TCP_BYTES, TCP_CWR, TCP_FIN, TCP_PSH, UDP, UDP_BYTES,
+};
 use std::ops::Range;
-
-/// `struct virtio_net_hdr`, which precedes every packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Header {
-    flags: u8,
-    gso_type: u8,
-    headers_bytes: u16,
-    segment_bytes: u16,
-    checksum_start: u16,
-    checksum_offset: u16,
-}
 
 /// A buffer read from the device.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame<'a> {
+pub(in crate::lab) struct Frame<'a> {
     header: Header,
     packet: &'a [u8],
     segments: Segments,
@@ -35,14 +26,14 @@ struct Segments {
 
 /// What the link did to a run of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Damage {
-    pub(super) marked: bool,
-    pub(super) corrupt_bit: Option<u32>,
+pub(in crate::lab) struct Damage {
+    pub(in crate::lab) marked: bool,
+    pub(in crate::lab) corrupt_bit: Option<u32>,
 }
 
 impl<'a> Frame<'a> {
     /// Reads a buffer; `None` when it is no IP packet, or its headers contradict it.
-    pub(super) fn parse(buffer: &'a [u8]) -> Option<Self> {
+    pub(in crate::lab) fn parse(buffer: &'a [u8]) -> Option<Self> {
         let (header, packet) = buffer.split_at_checked(HEADER_BYTES)?;
         let header = Header::read(header.try_into().ok()?);
         match packet.first()? >> 4 {
@@ -55,12 +46,12 @@ impl<'a> Frame<'a> {
     }
 
     /// How many segments it holds.
-    pub(super) fn segments(&self) -> usize {
+    pub(in crate::lab) fn segments(&self) -> usize {
         self.segments.count
     }
 
     /// Length of a segment with all headers.
-    pub(super) fn ip_bytes(&self, segment: usize) -> u32 {
+    pub(in crate::lab) fn ip_bytes(&self, segment: usize) -> u32 {
         if self.segments.count == 1 {
             return self.packet.len() as u32;
         }
@@ -69,7 +60,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Whether it may be marked: ECT or CE.
-    pub(super) fn ecn_capable(&self) -> bool {
+    pub(in crate::lab) fn ecn_capable(&self) -> bool {
         match self.packet[0] >> 4 {
             4 => self.packet[1] & 3 != 0,
             _ => self.packet[1] & 0x30 != 0,
@@ -77,7 +68,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The last byte of the address it goes to, which tells the site.
-    pub(super) fn destination(&self) -> Destination {
+    pub(in crate::lab) fn destination(&self) -> Destination {
         match self.packet[0] >> 4 {
             4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
             _ => Destination::V6(std::array::from_fn(|i| self.packet[24 + i])),
@@ -85,7 +76,7 @@ impl<'a> Frame<'a> {
     }
 
     /// A buffer with the segments of `run`, to write to a device.
-    pub(super) fn emit(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
+    pub(in crate::lab) fn emit(&self, run: Range<usize>, damage: Damage) -> Vec<u8> {
         let mut header = self.header;
         let whole = run == (0..self.segments.count);
         let headers = if whole { 0 } else { self.segments.headers_bytes };
@@ -160,33 +151,9 @@ impl<'a> Frame<'a> {
 
 /// Where a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(in crate::lab) enum Destination {
     V4([u8; 4]),
     V6([u8; 16]),
-}
-
-impl Header {
-    fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-        Self {
-            flags: bytes[0],
-            gso_type: bytes[1],
-            headers_bytes: word(2),
-            segment_bytes: word(4),
-            checksum_start: word(6),
-            checksum_offset: word(8),
-        }
-    }
-
-    fn bytes(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
-        let words =
-            [self.headers_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
-        for (place, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes
-    }
 }
 
 fn segments(header: &Header, packet: &[u8]) -> Option<Segments> {
@@ -225,18 +192,6 @@ fn mark(packet: &mut [u8]) {
     }
 }
 
-/// Puts the whole checksum in, so that a flipped bit shows.
-fn complete_checksum(packet: &mut [u8], mut header: Header) -> Header {
-    let start = usize::from(header.checksum_start);
-    let place = start + usize::from(header.checksum_offset);
-    if header.flags & NEEDS_CHECKSUM != 0 && place + 2 <= packet.len() {
-        let sum = !fold(sum(&packet[start..]));
-        put(packet, place, if sum == 0 { 0xffff } else { sum });
-        header.flags &= !NEEDS_CHECKSUM;
-    }
-    header
-}
-
 /// Flips one bit after the IP header.
 fn flip(packet: &mut [u8], bit: u32) {
     let headers = match packet[0] >> 4 {
@@ -250,57 +205,3 @@ fn flip(packet: &mut [u8], bit: u32) {
         payload[bit / 8] ^= 1 << (bit % 8);
     }
 }
-
-fn renew_ipv4_checksum(packet: &mut [u8]) {
-    let end = (usize::from(packet[0] & 15) * 4).clamp(IPV4_BYTES, packet.len());
-    put(packet, 10, 0);
-    let sum = !fold(sum(&packet[..end]));
-    put(packet, 10, sum);
-}
-
-fn pseudo_header(packet: &[u8], protocol: u8, transport_bytes: usize) -> u64 {
-    let addresses =
-        if packet[0] >> 4 == 4 { &packet[12..IPV4_BYTES] } else { &packet[8..IPV6_BYTES] };
-    sum(addresses) + u64::from(protocol) + transport_bytes as u64
-}
-
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
-    words + rest.first().map_or(0, |last| u64::from(*last) << 8)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-fn get(packet: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([packet[at], packet[at + 1]])
-}
-
-fn put(packet: &mut [u8], at: usize, word: u16) {
-    packet[at..at + 2].copy_from_slice(&word.to_be_bytes());
-}
-
-pub(super) const HEADER_BYTES: usize = 10;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
-const UDP_BYTES: usize = 8;
-const TCP_BYTES: usize = 20;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const TCP_FIN: u8 = 1;
-const TCP_PSH: u8 = 8;
-const TCP_CWR: u8 = 0x80;
-const NEEDS_CHECKSUM: u8 = 1;
-const GSO_NONE: u8 = 0;
-const GSO_TCP4: u8 = 1;
-const GSO_TCP6: u8 = 4;
-const GSO_UDP: u8 = 5;
-const GSO_ECN: u8 = 0x80;
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
 //! A site's network namespace.
 
+use super::error::{LabError, NO_IP};
 use super::tun::Tun;
-use super::{LabError, NO_IP};
 use crate::topology::addresses;
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
@@ -93,8 +93,40 @@ impl Drop for Namespace {
     }
 }
 
-/// Names of all network namespaces that begin with `prefix`.
-pub(super) fn namespaces(prefix: &str) -> Vec<String> {
+/// The network namespace of a site.
+pub fn namespace_name(prefix: &str, site: &str) -> String {
+    format!("{prefix}{site}")
+}
+
+/// Whether this process may run programs at a site.
+///
+/// # Errors
+/// [`LabError::Unprivileged`]; [`LabError::System`] where this process does not see it.
+pub fn may_enter(namespace: &str) -> Result<(), LabError> {
+    try_to_enter(namespace).map_err(|source| match source.kind() {
+        // What is bound there is not seen from here.
+        io::ErrorKind::InvalidInput => io::Error::other(format!(
+            "{namespace} was made by a program at another site: enter it from that program"
+        ))
+        .into(),
+        _ => LabError::Unprivileged { what: "cannot enter a network namespace", source },
+    })
+}
+
+/// Removes what a lab with this prefix left behind when it was killed. Returns the names of
+/// the namespaces removed.
+///
+/// # Errors
+/// [`LabError::Left`], where any is still there.
+pub fn remove_orphans(prefix: &str) -> Result<Vec<String>, LabError> {
+    let names = namespaces(prefix);
+    names.iter().for_each(|name| drop(Namespace::found(name.clone())));
+    let left = namespaces(prefix);
+    if left.is_empty() { Ok(names) } else { Err(LabError::Left(left.join(", "))) }
+}
+
+/// Names of the network namespaces that a lab with this prefix has or left behind, in order.
+pub fn namespaces(prefix: &str) -> Vec<String> {
     let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| name.starts_with(prefix)).collect();
@@ -102,14 +134,13 @@ pub(super) fn namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Whether the calling process may run programs in the namespace.
-pub(super) fn may_enter(name: &str) -> io::Result<()> {
+/// Enters the namespace with a thread of its own, which ends at once.
+fn try_to_enter(name: &str) -> io::Result<()> {
     let path = format!("/run/netns/{name}");
     let enter = || {
         let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))
     };
-    // Only a thread of its own is moved.
     let tried = std::thread::scope(|scope| scope.spawn(enter).join());
     Ok(tried.unwrap_or(Err(rustix::io::Errno::IO))?)
 }

@@ -1,0 +1,43 @@
+//! The commands, each in a module of its own.
+
+use super::lab::{self, LabCommand};
+use super::relay::{self, RelayArgs};
+use super::show;
+use super::tc::{self, TcArgs};
+use std::path::PathBuf;
+
+/// What `wan-sim` can do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Relay UDP over a link, without privileges.
+    Relay(Box<RelayArgs>),
+    /// Network namespaces with links between them, for any program.
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Print, run, check or undo the `tc` commands that make the links on real hosts.
+    Tc(TcArgs),
+    /// Offer a recording's packets to the model again, and compare every fate.
+    Replay {
+        /// What `wan-sim relay --record` or `wan-sim lab up --record` wrote.
+        file: PathBuf,
+    },
+    /// Print the links of a lab or fabric file in netem's words.
+    Show {
+        /// The lab or fabric file.
+        file: PathBuf,
+    },
+    /// Print the links that files can name.
+    Presets,
+}
+
+/// Runs `command` until it ends or is interrupted. Returns the exit code.
+pub fn run(command: &Command) -> u8 {
+    match command {
+        Command::Relay(args) => relay::run(args),
+        Command::Lab(command) => lab::run(command),
+        Command::Tc(args) => tc::run(args),
+        Command::Replay { file } => show::replayed(file),
+        Command::Show { file } => show::topology(file),
+        Command::Presets => show::presets(),
+    }
+}

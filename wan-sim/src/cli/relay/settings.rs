@@ -1,0 +1,43 @@
+//! The links of a relay: as the flags describe them, and as commands change them.
+
+use super::args::RelayArgs;
+use crate::{Jitter, LinkSpec, QueueSize, SpecError};
+use units::{BitRate, Fraction, Span};
+
+/// The links as they are now.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Settings {
+    /// By flags, both ways alike.
+    Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
+    /// In netem's words: there and back.
+    Netem(LinkSpec, LinkSpec),
+}
+
+impl Settings {
+    pub(super) fn new(args: &RelayArgs) -> Self {
+        if let Some(there) = args.netem {
+            return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
+        }
+        let RelayArgs { rtt, rate, loss, jitter, queue, .. } = *args;
+        // Clap requires both where there are no words.
+        let (rtt, rate) = (rtt.unwrap_or_default(), rate.unwrap_or(NO_RATE));
+        Self::Flags { rtt, rate, loss, jitter, queue }
+    }
+
+    pub(super) fn links(&self) -> Result<(LinkSpec, LinkSpec), SpecError> {
+        match *self {
+            Self::Netem(there, back) => Ok((there, back)),
+            Self::Flags { rtt, rate, loss, jitter, queue } => {
+                let spec = LinkSpec::new(rate, Span::from_ns(rtt.ns() / 2))?
+                    .with_loss(loss)
+                    .with_jitter(Jitter { spread: jitter, ..Jitter::NONE })?;
+                let spec = queue.map_or(spec, |queue| spec.with_queue(queue));
+                spec.check_queue(queue)?;
+                Ok((spec, spec))
+            }
+        }
+    }
+}
+
+/// Refused like any rate of zero.
+const NO_RATE: BitRate = BitRate::from_bits_per_second(0);

@@ -1,0 +1,57 @@
+//! The message for a wrong command line: one line, with what would be accepted.
+
+use super::exit::{EXIT_GOOD, EXIT_USAGE};
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+/// Prints the help that was asked for, or the error in a command line of `C`. Returns the exit code.
+pub fn explain<C: CommandFactory>(error: &clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody is left to tell when even this cannot be printed.
+            let _ = error.print();
+            return if error.use_stderr() { EXIT_USAGE } else { EXIT_GOOD };
+        }
+        _ => {}
+    }
+    // One line, which names the word and what would be accepted. The word may be anything.
+    let text = error.to_string();
+    let text = text.split("\n\nFor more").next().unwrap_or_default();
+    let (what, usage) = text.split_once("\n\nUsage: ").unwrap_or((text, ""));
+    let mut line = match error.kind() {
+        ErrorKind::ValueValidation => what.trim().to_owned(),
+        _ => what.trim().replace("\n\n", "; ").replace(":\n", ":").replace('\n', ", "),
+    };
+    if let Some(accepted) = accepted(error.kind(), C::command(), usage) {
+        line += &format!("; accepted: {accepted}");
+    } else if !usage.is_empty() {
+        line += &format!("; usage: {usage}");
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    let escaped = line.chars().map(escaped).collect::<String>();
+    eprintln!("{}", escaped.split_whitespace().collect::<Vec<_>>().join(" "));
+    EXIT_USAGE
+}
+
+/// What could stand in the place of a word that nobody knows.
+fn accepted(kind: ErrorKind, mut command: clap::Command, usage: &str) -> Option<String> {
+    for word in usage.split_whitespace() {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner.clone();
+        }
+    }
+    let names: Vec<_> = match kind {
+        ErrorKind::UnknownArgument => {
+            let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+            flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
+        }
+        ErrorKind::InvalidSubcommand => {
+            let inner = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+            inner.map(|inner| inner.get_name().to_owned()).collect()
+        }
+        _ => return None,
+    };
+    (!names.is_empty()).then(|| names.join(", "))
+}

@@ -1,0 +1,29 @@
+//! The errors of making, entering and removing a lab.
+
+use crate::topology::SITES_MAX;
+use std::io;
+
+/// Why there is no lab.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// This process may not, or this machine cannot.
+    #[error("{what}: {source}; run as root on a machine with /dev/net/tun and iproute2")]
+    Unprivileged {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// More sites than addresses. The caller's fault.
+    #[error("{0} sites are more than the {SITES_MAX} that a lab can have")]
+    TooManySites(usize),
+    /// What a killed lab left behind does not go.
+    #[error("cannot remove the network namespaces {0}: run as root, with `ip` of iproute2")]
+    Left(String),
+    /// Something else failed.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// What was tried where there is no iproute2.
+pub const NO_IP: &str = "cannot run `ip` of iproute2";

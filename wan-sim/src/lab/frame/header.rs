@@ -1,0 +1,68 @@
+//! The header that a TUN device puts before every packet, and the fields and flags of all headers.
+
+/// `struct virtio_net_hdr`, which precedes every packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) flags: u8,
+    pub(super) gso_type: u8,
+    pub(super) headers_bytes: u16,
+    pub(super) segment_bytes: u16,
+    pub(super) checksum_start: u16,
+    pub(super) checksum_offset: u16,
+}
+
+impl Header {
+    pub(super) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            headers_bytes: word(2),
+            segment_bytes: word(4),
+            checksum_start: word(6),
+            checksum_offset: word(8),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
+        let words =
+            [self.headers_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
+        for (place, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+pub(in crate::lab) const HEADER_BYTES: usize = 10;
+
+pub(super) const IPV4_BYTES: usize = 20;
+
+pub(super) const IPV6_BYTES: usize = 40;
+
+pub(super) const UDP_BYTES: usize = 8;
+
+pub(super) const TCP_BYTES: usize = 20;
+
+pub(super) const TCP: u8 = 6;
+
+pub(super) const UDP: u8 = 17;
+
+pub(super) const TCP_FIN: u8 = 1;
+
+pub(super) const TCP_PSH: u8 = 8;
+
+pub(super) const TCP_CWR: u8 = 0x80;
+
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
+
+pub(super) const GSO_NONE: u8 = 0;
+
+pub(super) const GSO_TCP4: u8 = 1;
+
+pub(super) const GSO_TCP6: u8 = 4;
+
+pub(super) const GSO_UDP: u8 = 5;
+
+pub(super) const GSO_ECN: u8 = 0x80;

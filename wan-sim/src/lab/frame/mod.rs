@@ -1,0 +1,14 @@
+//! IP packets as a TUN device hands them over: perhaps many segments in one buffer.
+//!
+//! Each segment of a buffer meets the link by itself. Those that survive go on in runs, as
+//! smaller buffers with corrected headers. Nothing here trusts the bytes.
+
+mod buffer;
+mod checksum;
+mod header;
+
+pub(super) use buffer::{Damage, Destination, Frame};
+pub(super) use header::HEADER_BYTES;
+
+#[cfg(test)]
+mod tests;

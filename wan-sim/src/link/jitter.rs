@@ -1,0 +1,61 @@
+//! The values that describe how the delay varies: jitter and reordering.
+
+use std::num::NonZeroU32;
+use units::{Fraction, Span};
+
+/// How the one-way delay varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Jitter {
+    /// Half the width of a uniform spread, or the standard deviation of a normal one.
+    pub spread: Span,
+    /// The distribution around the delay.
+    pub shape: Shape,
+    /// Whether packets may overtake each other.
+    pub order: Order,
+}
+
+impl Jitter {
+    /// No jitter.
+    pub const NONE: Self = Self { spread: Span::ZERO, shape: Shape::Uniform, order: Order::Kept };
+
+    /// The most that a delay is below or above its mean.
+    pub fn reach(&self) -> Span {
+        match self.shape {
+            Shape::Uniform => self.spread,
+            Shape::Normal => Span::from_ns(self.spread.ns().saturating_mul(NORMAL_REACH)),
+        }
+    }
+}
+
+/// A distribution of delays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// All within the spread alike.
+    Uniform,
+    /// Normal, cut at four standard deviations.
+    Normal,
+}
+
+/// What jitter does to the order of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A packet arrives at the earliest together with the one before it.
+    Kept,
+    /// Packets overtake each other as their delays have it.
+    Free,
+}
+
+/// Packets that overtake all others by skipping the delay.
+///
+/// Of the packets that come out of the queue, `gap - 1` are delayed; each after these
+/// skips the delay with `probability`; once one has, the count begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reorder {
+    /// Probability of skipping the delay.
+    pub probability: Fraction,
+    /// Packets from one that skipped to the next that may.
+    pub gap: NonZeroU32,
+}
+
+/// Standard deviations at which the normal distribution is cut.
+pub(super) const NORMAL_REACH: u64 = 4;

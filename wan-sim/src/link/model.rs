@@ -1,0 +1,204 @@
+//! The link itself: it takes packets in order of time and decides the fate of each at once.
+
+use super::bottleneck::{Bottleneck, Transmission};
+use super::chances::{Chances, Draws};
+use super::fate::{Counters, Delivery, Fate, Mark, Moved, Offered, Packet, PacketName, Reason};
+use super::script::{Change, Script};
+use super::spec::LinkSpec;
+use crate::rng::Stream;
+use std::collections::BTreeSet;
+use units::{ByteCount, TimeNs};
+
+/// One direction of a link.
+///
+/// Offer each packet with the time it enters; its fate comes back at once. Times must not
+/// go back. A packet meets the loss and the delay of the time it is offered, and the rate of
+/// the time it is sent. A [`Script`] is known ahead, so fates take it into account;
+/// [`Link::set_spec`] comes as a surprise, and says which arrivals it moves.
+///
+/// Each impairment has a random stream of its own and draws for every packet offered, so
+/// switching one on leaves the others' draws alone. Copies draw from streams of their own.
+#[derive(Debug)]
+pub struct Link {
+    spec: LinkSpec,
+    blackhole: bool,
+    /// The longest IP packet that it takes.
+    mtu_bytes: u32,
+    script: Script,
+    duplicate: Stream,
+    originals: Chances,
+    copies: Chances,
+    bottleneck: Bottleneck,
+    /// Latest arrival of a packet that keeps order.
+    last_arrival: TimeNs,
+    /// Arrivals to come; kept only for a limit on packets.
+    inside: BTreeSet<(TimeNs, PacketName)>,
+    counters: Counters,
+}
+
+impl Link {
+    /// An idle link; `seed` decides every random draw.
+    pub fn new(spec: LinkSpec, seed: u64) -> Self {
+        Self::scripted(spec, Script::default(), seed)
+    }
+
+    /// An idle link that changes as `script` has it.
+    pub fn scripted(spec: LinkSpec, script: Script, seed: u64) -> Self {
+        Self {
+            spec,
+            blackhole: false,
+            mtu_bytes: u32::MAX,
+            script,
+            duplicate: Stream::new(seed, "duplicate"),
+            originals: Chances::new(seed),
+            copies: Chances::new(Stream::new(seed, "copies").next()),
+            bottleneck: Bottleneck::new(),
+            last_arrival: TimeNs::default(),
+            inside: BTreeSet::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a packet that enters at `now`.
+    pub fn offer(&mut self, now: TimeNs, packet: Packet) -> Offered {
+        self.follow_script(now);
+        let number = self.counters.packets;
+        let scripted = self.script.drops(number);
+        self.counters.packets += 1;
+        self.counters.ip_bytes += u64::from(packet.ip_bytes);
+        let draws = self.originals.draw(&self.spec);
+        let duplicated = self.duplicate.happens(self.spec.duplicate());
+        let fate = if self.blackhole {
+            Fate::Drop(Reason::Blackhole)
+        } else if scripted {
+            Fate::Drop(Reason::Script)
+        } else {
+            self.pass(now, packet, &draws, PacketName { number, copy: false })
+        };
+        self.counters.count(&fate);
+        let copy = (duplicated && !self.blackhole).then(|| {
+            self.counters.duplicated += 1;
+            let draws = self.copies.draw(&self.spec);
+            self.pass(now, packet, &draws, PacketName { number, copy: true })
+        });
+        Offered { number, fate, copy }
+    }
+
+    fn follow_script(&mut self, now: TimeNs) {
+        while let Some(change) = self.script.pop_change(now) {
+            match change {
+                Change::Spec(spec) => self.spec = spec,
+                Change::Cut => self.blackhole = true,
+                Change::Join => self.blackhole = false,
+            }
+        }
+    }
+
+    fn pass(&mut self, now: TimeNs, packet: Packet, draws: &Draws, name: PacketName) -> Fate {
+        let mut marked = None;
+        if draws.lost {
+            if !(self.spec.losses_marked() && packet.ecn_capable) {
+                return Fate::Drop(Reason::Loss);
+            }
+            marked = Some(Mark::Loss);
+        }
+        if packet.ip_bytes > self.mtu_bytes {
+            return Fate::Drop(Reason::Mtu);
+        }
+        if let Some(limit) = self.spec.limit_packets() {
+            while self.inside.first().is_some_and(|(at, _)| *at <= now) {
+                self.inside.pop_first();
+            }
+            if self.inside.len() >= limit.get() as usize {
+                return Fate::Drop(Reason::Limit);
+            }
+        }
+        let transmission = Transmission { name, entered: now, ip_bytes: packet.ip_bytes };
+        let Some(accepted) = self.bottleneck.accept(transmission, &self.spec, self.script.rates())
+        else {
+            return Fate::Drop(Reason::Queue);
+        };
+        let threshold = self.spec.mark_above();
+        let long = threshold.is_some_and(|bytes| accepted.waiting_bytes > bytes.get());
+        let marked = marked.or((packet.ecn_capable && long).then_some(Mark::Queue));
+        let chances = if name.copy { &mut self.copies } else { &mut self.originals };
+        let arrival = chances.delay.arrival(&self.spec, draws.transit, self.last_arrival);
+        let at = arrival.at(accepted.sent);
+        if let Some(held) = self.bottleneck.newest() {
+            held.arrival = arrival;
+        }
+        if arrival.keeps_order() {
+            self.last_arrival = at;
+        }
+        if self.spec.limit_packets().is_some() {
+            self.inside.insert((at, name));
+        }
+        Fate::Deliver(Delivery { at, marked, corrupt_bit: draws.corrupt_bit })
+    }
+
+    /// Makes the link like `spec` from `now` on, which must not be before the last packet.
+    ///
+    /// Packets offered from now on meet all of it. Those that wait are sent at the new rate:
+    /// returns the ones whose arrival that moves, in the order they were offered. None is
+    /// dropped, however small the new queue.
+    pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
+        // What was foreseen until now came before this.
+        self.follow_script(now);
+        let rates = (self.spec.rate(), spec.rate());
+        self.spec = spec;
+        if rates.0 == rates.1 {
+            return Vec::new();
+        }
+        let script = &self.script;
+        let mut latest = None;
+        let mut moved = Vec::new();
+        for (held, was) in self.bottleneck.change_rate(now, rates, || script.rates()) {
+            let before = held.arrival.at(was);
+            // Behind what it was behind, wherever that has been moved to.
+            let behind = latest.or(held.arrival.not_before()).unwrap_or_default();
+            held.arrival = held.arrival.behind(behind);
+            let at = held.arrival.at(held.sent);
+            if held.arrival.keeps_order() {
+                latest = Some(at);
+            }
+            if self.inside.remove(&(before, held.name)) {
+                self.inside.insert((at, held.name));
+            }
+            if at != before {
+                moved.push(Moved { packet: held.name, at });
+            }
+        }
+        self.last_arrival = latest.unwrap_or(self.last_arrival);
+        moved
+    }
+
+    /// Drops IP packets of more than `bytes` from now on, and tells nobody.
+    pub fn set_mtu(&mut self, bytes: u32) {
+        self.mtu_bytes = bytes;
+    }
+
+    /// Cuts the link, or joins it again.
+    pub fn set_blackhole(&mut self, blackhole: bool) {
+        self.blackhole = blackhole;
+    }
+
+    /// What the link is like now.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    /// What the link has seen.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Bytes of packets that wait at `now`.
+    pub fn queue_bytes(&mut self, now: TimeNs) -> ByteCount {
+        self.bottleneck.waiting_bytes(now)
+    }
+
+    /// The most bytes that ever waited.
+    pub fn queue_bytes_peak(&self) -> ByteCount {
+        self.bottleneck.waiting_bytes_peak()
+    }
+}

@@ -1,0 +1,51 @@
+//! The errors of words that describe no link.
+
+use crate::SpecError;
+
+/// Words that describe no link. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetemError {
+    /// A word that is none of netem's, or stands in the wrong place.
+    #[error("`{word}` is not understood here; accepted: {accepted}")]
+    Unknown {
+        /// The word.
+        word: String,
+        /// What could stand here.
+        accepted: &'static str,
+    },
+    /// A word's value is missing or none.
+    #[error("`{word}` wants {wanted}, not `{value}`")]
+    Value {
+        /// The word.
+        word: &'static str,
+        /// What stands there; empty at the end.
+        value: String,
+        /// What would be accepted.
+        wanted: &'static str,
+    },
+    /// A word that came before: one of the two would have no effect.
+    #[error("`{word}` is given twice: give one")]
+    Twice {
+        /// The word.
+        word: String,
+    },
+    /// Netem knows it, this model does not.
+    #[error("`{word}` is refused: {reason}")]
+    Refused {
+        /// The word, with its value where that is the trouble.
+        word: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// A word without effect by itself.
+    #[error("`{word}` has no effect without {needed}")]
+    Without {
+        /// The word.
+        word: &'static str,
+        /// What it needs.
+        needed: &'static str,
+    },
+    /// The words are understood, but no link can be like that.
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+}

@@ -1,0 +1,187 @@
+//! The parser: words to a link, each with netem's meaning or refused.
+
+use super::error::NetemError;
+use super::link_words::Netem;
+use super::value::{self, Limit, one_word, rate, span};
+use super::words::Words;
+use crate::{Jitter, LinkSpec, Loss, Order, QueueSize, Reorder, Shape};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use units::{BitRate, ByteCount, Fraction, Span};
+
+impl FromStr for Netem {
+    type Err = NetemError;
+    fn from_str(text: &str) -> Result<Self, NetemError> {
+        let mut words = Words::of(text);
+        let mut parsed = Parsed::default();
+        let mut seen = Vec::new();
+        while let Some(word) = words.next() {
+            let name = match word {
+                "latency" => "delay",
+                "drop" => "loss",
+                other => other,
+            };
+            if seen.contains(&name) {
+                return Err(NetemError::Twice { word: name.to_owned() });
+            }
+            seen.push(name);
+            parsed.take(word, &mut words)?;
+        }
+        parsed.finish()
+    }
+}
+
+/// What the words said, before it is known to make sense together.
+#[derive(Default)]
+struct Parsed {
+    delay: Span,
+    spread: Option<Span>,
+    shape: Option<Shape>,
+    order: Option<Order>,
+    loss: Option<Loss>,
+    ecn: bool,
+    corrupt: Fraction,
+    duplicate: Fraction,
+    reorder: Option<Fraction>,
+    gap: Option<NonZeroU32>,
+    rate: Option<BitRate>,
+    overhead_bytes: u16,
+    limit: Option<Limit>,
+    queue: Option<QueueSize>,
+    mark_above: Option<ByteCount>,
+    seed: Option<u64>,
+}
+
+impl Parsed {
+    fn take(&mut self, word: &str, words: &mut Words<'_>) -> Result<(), NetemError> {
+        match word {
+            "delay" | "latency" => {
+                self.delay = words.value("delay", TIME, span)?;
+                self.spread = words.maybe(span);
+                words.no_correlation("delay")?;
+            }
+            "distribution" => self.shape = Some(words.distribution()?),
+            "loss" | "drop" => self.loss = Some(words.loss()?),
+            "ecn" => self.ecn = true,
+            "corrupt" => self.corrupt = words.chance("corrupt")?,
+            "duplicate" => self.duplicate = words.chance("duplicate")?,
+            "reorder" => self.reorder = Some(words.chance("reorder")?),
+            "gap" => self.gap = Some(words.value("gap", COUNT, one_word)?),
+            "rate" => {
+                self.rate = Some(words.value("rate", RATE, rate)?);
+                self.overhead_bytes = words.overhead()?;
+            }
+            "limit" => self.limit = Some(words.value("limit", LIMIT, value::limit)?),
+            "seed" => self.seed = Some(words.value("seed", "a number", one_word)?),
+            "queue" => self.queue = Some(words.value("queue", QUEUE, one_word)?),
+            "mark-above" => self.mark_above = Some(words.value("mark-above", SIZE, one_word)?),
+            "order" => self.order = Some(words.value("order", "kept or free", value::order)?),
+            "slot" => {
+                let reason = "packets are not released in slots; the nearest is delay with jitter";
+                return Err(NetemError::Refused { word: word.into(), reason });
+            }
+            _ => {
+                let number = word.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+                let accepted = if number { VALUES } else { ACCEPTED };
+                return Err(NetemError::Unknown { word: word.into(), accepted });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Netem, NetemError> {
+        self.check()?;
+        let link = match self.rate {
+            Some(rate) => LinkSpec::new(rate, self.delay)?.with_overhead(self.overhead_bytes),
+            None => LinkSpec::unlimited(self.delay)?,
+        };
+        // Netem's queue is its limit; it holds 1,000 packets where nothing is said.
+        let unlimited = ByteCount::new(if self.rate.is_some() { u64::MAX } else { 0 });
+        let queue = self.queue.unwrap_or(QueueSize::Bytes(unlimited));
+        let limit = match (self.limit, self.queue) {
+            (None, None) => Some(LIMIT_DEFAULT),
+            (Some(Limit::Packets(packets)), _) => Some(packets),
+            (Some(Limit::None), _) | (None, Some(_)) => None,
+        };
+        // With a rate, netem sends a packet after the one before it; else jitter reorders.
+        let order = self.order.unwrap_or(match self.rate {
+            Some(_) => Order::Kept,
+            None => Order::Free,
+        });
+        let link = link.with_queue(queue);
+        link.check_queue(Some(queue))?;
+        let mut link = link.with_duplicate(self.duplicate).with_corrupt(self.corrupt);
+        if let Some(spread) = self.spread {
+            let shape = self.shape.unwrap_or(Shape::Uniform);
+            link = link.with_jitter(Jitter { spread, shape, order })?;
+        }
+        if let Some(limit) = limit {
+            link = link.with_limit(limit);
+        }
+        if let Some(bytes) = self.mark_above {
+            link = link.with_marking_above(bytes);
+            if !link.marks_by_queue() {
+                let needed = "a queue that holds more than that";
+                return Err(NetemError::Without { word: "mark-above", needed });
+            }
+        }
+        if let Some(loss) = self.loss {
+            link = link.with_loss_model(loss);
+        }
+        if self.ecn {
+            link = link.with_losses_marked();
+        }
+        if let Some(probability) = self.reorder {
+            link = link.with_reorder(Reorder { probability, gap: self.gap.unwrap_or(GAP_NONE) });
+        }
+        Ok(Netem { link, seed: self.seed })
+    }
+
+    fn check(&self) -> Result<(), NetemError> {
+        let jitters = self.spread.is_some_and(|spread| spread > Span::ZERO);
+        let delays = self.delay > Span::ZERO;
+        let limited = self.rate.is_some();
+        let never = Fraction::default();
+        let losses = self.loss.is_some_and(|loss| loss.loses());
+        let reorders = self.reorder.is_some_and(|chance| chance != never);
+        for (given, word, present, needed) in [
+            (self.shape.is_some(), "distribution", jitters, "a jitter: delay TIME JITTER"),
+            (self.order.is_some(), "order", jitters, "a jitter: delay TIME JITTER"),
+            (self.ecn, "ecn", losses, "loss"),
+            (self.reorder.is_some(), "reorder", delays, "a delay to skip"),
+            (self.gap.is_some(), "gap", reorders, "reorder above 0%"),
+            (self.queue.is_some(), "queue", limited, "rate"),
+            (self.mark_above.is_some(), "mark-above", limited, "rate"),
+        ] {
+            if given && !present {
+                return Err(NetemError::Without { word, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) const ACCEPTED: &str = "delay, distribution, loss, ecn, corrupt, duplicate, reorder, gap, rate, \
+                        limit, seed, queue, mark-above, order";
+
+const VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, 0.1%, \
+                      1gbit or 5MB";
+
+const TIME: &str = "a time such as 40ms (ns, us, ms, s)";
+
+const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, kbps, \
+                    mbps, gbps)";
+
+const COUNT: &str = "a whole number above zero";
+
+const LIMIT: &str = "a whole number above zero, or none";
+
+const SIZE: &str = "a size such as 100kB";
+
+const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
+                     20ms or 1bdp";
+
+/// What netem holds, waiting or under way, where nothing is said.
+const LIMIT_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
+
+const GAP_NONE: NonZeroU32 = NonZeroU32::MIN;

@@ -1,0 +1,54 @@
+//! The lines of a recording that packets make, as both the writer and the replay spell them.
+
+use crate::{Fate, Moved, Offered, Packet};
+use std::fmt;
+use units::TimeNs;
+
+pub(super) struct PacketLine<'a> {
+    pub(super) index: usize,
+    pub(super) now: TimeNs,
+    pub(super) packet: Packet,
+    pub(super) offered: &'a Offered,
+}
+
+impl fmt::Display for PacketLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, now, packet, offered } = self;
+        let ecn = if packet.ecn_capable { "ect" } else { "not" };
+        write!(f, "{index} {} {} {ecn} {}", now.ns(), packet.ip_bytes, FateWord(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+    }
+}
+
+pub(super) struct MovedLine<'a> {
+    pub(super) index: usize,
+    pub(super) moved: &'a Moved,
+}
+
+impl fmt::Display for MovedLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Moved { packet, at } = self.moved;
+        let copy = if packet.copy { " copy" } else { "" };
+        write!(f, "{} moved {}{copy} {}", self.index, packet.number, at.ns())
+    }
+}
+
+/// A fate as recordings and traces spell it.
+pub(crate) struct FateWord(pub(crate) Fate);
+
+impl fmt::Display for FateWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Fate::Drop(reason) => write!(f, "drop:{}", reason.word()),
+            Fate::Deliver(delivery) => {
+                write!(f, "{}", delivery.at.ns())?;
+                if let Some(mark) = delivery.marked {
+                    write!(f, " marked:{}", mark.word())?;
+                }
+                delivery.corrupt_bit.map_or(Ok(()), |bit| write!(f, " bit:{bit}"))
+            }
+        }
+    }
+}
+
+pub(super) const HEADER: &str = "wan-sim recording 1";

@@ -1,0 +1,138 @@
+//! The commands for each host: classes by destination, with netem below each.
+
+use super::words::netem;
+use crate::topology::{Port, Topology};
+use crate::{LinkSpec, Script};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The commands for one site's host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCommands {
+    /// The site.
+    pub site: String,
+    /// The network device they are for.
+    pub device: String,
+    /// To shape what it sends: program and arguments, in order.
+    pub apply: Vec<String>,
+    /// To undo it.
+    pub remove: [String; 2],
+    /// By netem's handle: the words it was given.
+    pub netems: Vec<(String, String)>,
+    /// By destination: the class that it goes through, such as `1:1`.
+    pub destinations: BTreeMap<IpAddr, String>,
+}
+
+/// A link that `tc` cannot make. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {reason}")]
+pub struct TcError {
+    /// The link, as from and to, or the site.
+    pub subject: String,
+    /// What netem cannot do, or what is missing.
+    pub reason: &'static str,
+}
+
+/// The commands for every site that sends. `device` is for sites whose file names none.
+///
+/// # Errors
+/// [`TcError`], for the first link that netem cannot express.
+pub fn render(topology: &Topology, device: Option<&str>) -> Result<Vec<HostCommands>, TcError> {
+    let mut hosts = Vec::new();
+    for (site, name) in topology.sites.iter().enumerate() {
+        let directions = topology.links.iter().filter_map(|link| match site {
+            _ if site == link.a => Some((link.b, &link.a_to_b, &link.a_to_b_script)),
+            _ if site == link.b => Some((link.a, &link.b_to_a, &link.b_to_a_script)),
+            _ => None,
+        });
+        let directions: Vec<_> = directions.collect();
+        if directions.is_empty() {
+            continue;
+        }
+        let error = |reason| TcError { subject: format!("site {name}"), reason };
+        if topology.ports[site] != Port::default() {
+            return Err(error(PORT_COUNTS));
+        }
+        let device = topology.hosts[site].device.as_deref().or(device);
+        let device = device.ok_or(error("name its device in the file, or give --device"))?;
+        hosts.push(host(topology, site, device, &directions)?);
+    }
+    Ok(hosts)
+}
+
+fn host(
+    topology: &Topology,
+    site: usize,
+    device: &str,
+    directions: &[(usize, &LinkSpec, &Script)],
+) -> Result<HostCommands, TcError> {
+    let mut apply = vec![
+        // What goes elsewhere passes unshaped. First, as it is refused where anything else shapes.
+        format!("tc qdisc add dev {device} root handle 1: htb default 0"),
+        // Netem decides over whole buffers. TCP makes buffers of many segments whatever the
+        // device's offloads are, but not of more than this.
+        set_segments(device, 1),
+    ];
+    let (mut netems, mut destinations) = (Vec::new(), BTreeMap::new());
+    for (class, (to, spec, script)) in (1..).zip(directions) {
+        let (from, to_name) = (&topology.sites[site], &topology.sites[*to]);
+        let error = |reason| TcError { subject: format!("{from} to {to_name}"), reason };
+        if !script.is_empty() {
+            return Err(error("netem keeps no schedule: leave out changes and drops"));
+        }
+        let words = netem(spec, topology.mtu).map_err(error)?;
+        let handle = format!("{class}0:");
+        apply.push(format!(
+            "tc class add dev {device} parent 1: classid 1:{class} htb rate {CLASS_RATE} quantum \
+             60000"
+        ));
+        apply.push(format!(
+            "tc qdisc add dev {device} parent 1:{class} handle {handle} netem {words}"
+        ));
+        let addresses = &topology.hosts[*to].addresses;
+        if addresses.is_empty() {
+            return Err(error("the receiving site has no addresses in the file"));
+        }
+        for address in addresses {
+            // Several gateways of a region may be on one host.
+            match destinations.insert(*address, format!("1:{class}")) {
+                None => {}
+                Some(earlier) if earlier == format!("1:{class}") => continue,
+                Some(_) => return Err(error("another receiving site has the same address")),
+            }
+            let (protocol, prio, match_words) = match address {
+                IpAddr::V4(v4) => ("ip", 1, format!("ip dst {v4}/32")),
+                IpAddr::V6(v6) => ("ipv6", 2, format!("ip6 dst {v6}/128")),
+            };
+            apply.push(format!(
+                "tc filter add dev {device} parent 1: protocol {protocol} prio {prio} u32 match \
+                 {match_words} flowid 1:{class}"
+            ));
+        }
+        netems.push((handle, words));
+    }
+    let remove = removal(device, SEGMENTS_MOST);
+    let (site, device) = (topology.sites[site].clone(), device.to_owned());
+    Ok(HostCommands { site, device, apply, remove, netems, destinations })
+}
+
+/// The commands that take the root away with all that hangs below it, and let TCP make buffers of
+/// so many segments.
+pub fn removal(device: &str, segments: u32) -> [String; 2] {
+    [format!("tc qdisc del dev {device} root"), set_segments(device, segments)]
+}
+
+/// The command that lets TCP make buffers of so many segments for a device.
+pub fn set_segments(device: &str, segments: u32) -> String {
+    format!("ip link set dev {device} gso_max_segs {segments}")
+}
+
+const PORT_COUNTS: &str = "netem cannot limit links together: raise egress and ingress to at \
+                           least the rate of all its links together (in a fabric, those of its \
+                           gateways), or leave them out of a lab";
+
+/// Of a class, which shapes nothing.
+pub(super) const CLASS_RATE: &str = "1tbit";
+
+/// What the kernel lets a device have where its driver says nothing.
+pub const SEGMENTS_MOST: u32 = 65_535;

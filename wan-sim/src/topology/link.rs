@@ -1,0 +1,44 @@
+//! A link between two sites.
+
+use crate::{Change, LinkSpec, Script};
+use units::Span;
+
+/// A link between two sites, each direction by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteLink {
+    /// Index of the site named first.
+    pub a: usize,
+    /// Index of the other site.
+    pub b: usize,
+    /// From `a` to `b`.
+    pub a_to_b: LinkSpec,
+    /// What happens to that when, and which packets it drops.
+    pub a_to_b_script: Script,
+    /// From `b` to `a`.
+    pub b_to_a: LinkSpec,
+    /// What happens to that when, and which packets it drops.
+    pub b_to_a_script: Script,
+}
+
+impl SiteLink {
+    /// The least round trip at any time, without queueing.
+    pub(super) fn shortest_round_trip(&self) -> Span {
+        let least = |spec: &LinkSpec, script: &Script| {
+            let changed = script.changes().filter_map(|(_, change)| match change {
+                Change::Spec(spec) => Some(spec.delay()),
+                Change::Cut | Change::Join => None,
+            });
+            changed.fold(spec.delay(), Span::min)
+        };
+        least(&self.a_to_b, &self.a_to_b_script) + least(&self.b_to_a, &self.b_to_a_script)
+    }
+
+    /// From `site` and to it, where it is an end.
+    pub(super) fn ways(&self, site: usize) -> Option<(LinkSpec, LinkSpec)> {
+        match site {
+            _ if site == self.a => Some((self.a_to_b, self.b_to_a)),
+            _ if site == self.b => Some((self.b_to_a, self.a_to_b)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The errors of the virtual network's users, and the counts of packets that nobody received.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// An address that no socket can have. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// A virtual host has no wildcard address.
+    #[error("cannot bind {0}: name one address of the virtual host")]
+    Unspecified(SocketAddr),
+    /// Another socket has it.
+    #[error("cannot bind {0}: in use")]
+    InUse(SocketAddr),
+}
+
+/// No link leads this way. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no link from {from} to {to}: connect them first")]
+pub struct NoLink {
+    /// The sending side.
+    pub from: IpAddr,
+    /// The receiving side.
+    pub to: IpAddr,
+}
+
+/// Packets that met no link or no reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Undelivered {
+    /// No link from the sender's address to the destination's.
+    pub no_link: u64,
+    /// A link, but no socket at its end when it was sent.
+    pub no_socket: u64,
+    /// From or to a muted socket.
+    pub muted: u64,
+    /// On its way when everything was dropped.
+    pub dropped: u64,
+    /// The socket already held [`INBOX_BYTES_MAX`].
+    pub inbox_full: u64,
+    /// Transmits, all segments together, of more than a kernel takes: it refuses these
+    /// with EMSGSIZE, which quinn ignores.
+    pub too_big: u64,
+}
+
+/// Most payload bytes under way to one socket: a second of 64 Gbit/s.
+pub const INBOX_BYTES_MAX: usize = 8 << 30;
