@@ -48,7 +48,7 @@ pub(crate) fn main() -> Exit {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => {
-            let code = ::wan_sim::cli::tell::<CommandLine>(&error);
+            let code = ::wan_sim::cli::explain::<CommandLine>(&error);
             return if code == ::wan_sim::cli::EXIT_GOOD { Exit::Good } else { Exit::Usage };
         }
     };
