@@ -1,12 +1,13 @@
 //! Everybody over every link of a lab, and once more what came out void.
 
-use crate::Measured;
+use crate::cell::Cell;
 use crate::contenders::contender::Contender;
+use crate::lab::error::LabError;
 use crate::lab::interrupt;
-use crate::lab::testbed::LabError;
-use crate::report::pages as report;
-use crate::report::verdict::is_bounded;
-use crate::row::{Cell, Row};
+use crate::measured::Measured;
+use crate::report::figures::is_bounded;
+use crate::report::pages;
+use crate::row::Row;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -100,7 +101,7 @@ impl Attempts<'_> {
         let good = found.iter().take_while(|cell| cell.void.is_none()).count();
         let is_cut = good > 0 && found[good - 1].seconds.is_none();
         // Whoever waits for so long may see what comes of it.
-        let seen: String = found.iter().map(report::line).collect();
+        let seen: String = found.iter().map(pages::line).collect();
         self.bar.suspend(|| eprint!("{row} {seen}"));
         for cell in found {
             let cell = Cell { attempt, ..cell };

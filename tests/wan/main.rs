@@ -2,26 +2,30 @@
 
 mod arms;
 mod attempts;
+mod cell;
 mod contenders;
 mod lab;
+mod measured;
+mod parallel;
 mod report;
 mod row;
 
-use arms::simulated::Seeds;
-use arms::{cpu, long, simulated};
+use arms::simulated::{self, Seeds};
+use arms::{cpu, long};
 use attempts::Attempts;
 use clap::Parser;
-use contenders::contender::{self, Contender};
+use contenders::contender::Contender;
 use contenders::peers;
-use indicatif::{ProgressBar, ProgressStyle};
-use lab::interrupt::{self, Unwinding};
-use lab::testbed;
-use lab::testbed::{Ground, LabError, UNAVAILABLE};
+use lab::congestion_control::AllowedAlgorithms;
+use lab::error::{LabError, UNAVAILABLE};
+use lab::interrupt::{self, Deferred};
+use lab::testbed::{Ground, Lab};
+use measured::{Arm, Asked, Measured, Took};
+use parallel::{progress_bar, run_in_parallel};
 use report::{pages, plot, verdict};
-use row::{Cell, Row};
+use row::Row;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Measure all-reduces over a long link: whole gateways in virtual time, and, as root, real
@@ -60,20 +64,6 @@ struct Command {
     json: bool,
 }
 
-/// Where it is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Arm {
-    /// Simulated links in virtual time.
-    Virtual,
-    /// Namespaces with TUN devices between them: needs root.
-    Lab,
-    /// Namespaces with devices between them that the kernel's netem shapes, by the commands of
-    /// `wan-sim tc`: needs root and netem, and is left out unless asked for.
-    Netem,
-    /// Loopback, for processor time.
-    Cpu,
-}
-
 /// A wrong command line.
 const USAGE: u8 = 64;
 
@@ -108,7 +98,7 @@ fn measure(command: &Command) -> ExitCode {
         Some(Arm::Virtual | Arm::Cpu) => None,
     };
     if let Some(ground) = ground {
-        match measured.in_labs(command, &rows, ground, begun) {
+        match run_labs(&mut measured, command, &rows, ground, begun) {
             Ok(()) => {}
             Err(LabError::Interrupted) => return ExitCode::from(interrupt::INTERRUPTED),
             Err(error) if command.arm.is_some() => {
@@ -120,7 +110,7 @@ fn measure(command: &Command) -> ExitCode {
         }
     }
     if measured.asked.arms.contains(&Arm::Cpu) {
-        match measured.on_loopback(command) {
+        match run_loopback(&mut measured, command) {
             Ok(()) => {}
             Err(LabError::Interrupted) => return ExitCode::from(interrupt::INTERRUPTED),
             Err(error) => measured.skip(format!("loopback: {error}")),
@@ -130,7 +120,7 @@ fn measure(command: &Command) -> ExitCode {
     if measured.asked.arms.contains(&Arm::Virtual) {
         let full = Seeds { held: 20, beside: 5 };
         let seeds = if command.quick { Seeds { held: 1, beside: 1 } } else { full };
-        measured.virtually(&rows, seeds);
+        run_virtual(&mut measured, &rows, seeds);
     }
     if command.arm.is_none() {
         let at_most = if command.quick { QUICK_WITHIN } else { WITHIN };
@@ -158,143 +148,73 @@ fn tell(command: &Command, measured: &Measured) -> ExitCode {
     if all_met || command.json_to.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What is to be measured.
-#[derive(Debug, Default)]
-pub struct Asked {
-    /// Which links,
-    pub rows: Vec<Row>,
-    /// and where.
-    pub arms: Vec<Arm>,
-    /// Whether many all-reduces over one link are.
-    pub long: bool,
-}
-
-/// All cells, and what could not be measured.
-#[derive(Debug, Default)]
-pub struct Measured {
-    /// What was to be.
-    pub asked: Asked,
-    /// Each with its link, in the order of measuring.
-    pub cells: Vec<(Row, Cell)>,
-    /// Many all-reduces over one link.
-    pub long: Vec<long::Long>,
-    /// In processor time.
-    pub costs: Vec<cpu::Cost>,
-    /// What, and why.
-    pub skipped: Vec<String>,
-    /// Of the peers.
-    pub versions: Vec<String>,
-    /// Where all arms were wanted.
-    pub took: Option<Took>,
-}
-
-/// How long it takes to measure, and how long it may.
-#[derive(Debug, Clone, Copy)]
-pub struct Took {
-    /// From start to end.
-    pub whole: Duration,
-    /// For the rows that were wanted.
-    pub at_most: Duration,
-}
-
 /// All rows in all arms, peers that are made for the first time included.
 const WITHIN: Duration = Duration::from_secs(45 * 60);
+
 /// The few of `--quick`.
 const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 
 /// Until when what is void is measured again: the other arms want the rest.
 const AGAIN: Duration = Duration::from_secs(35 * 60);
+
 /// Of `--quick`.
 const QUICK_AGAIN: Duration = Duration::from_secs(220);
 
-impl Measured {
-    fn virtually(&mut self, rows: &[Row], seeds: Seeds) {
-        let long = if self.asked.long { &long::ALL[..] } else { &[] };
-        let count = rows.len() + long.len();
-        let bar = bar(count, "virtual time");
-        let done = beside(count, |index| {
-            let done = match index.checked_sub(rows.len()) {
-                None => (simulated::measure(&rows[index], seeds), vec![]),
-                Some(index) => (vec![], long[index]()),
-            };
-            bar.inc(1);
-            done
-        });
-        for (index, (cells, long)) in done.into_iter().enumerate() {
-            self.cells.extend(cells.into_iter().map(|cell| (rows[index], cell)));
-            self.long.extend(long);
-        }
-        bar.finish_and_clear();
-    }
-
-    /// Everybody who is here, over every link.
-    fn in_labs(
-        &mut self,
-        command: &Command,
-        rows: &[Row],
-        ground: Ground,
-        begun: Instant,
-    ) -> Result<(), LabError> {
-        let _put_back = Unwinding::begin();
-        drop(testbed::Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
-        let _allowed = testbed::Allowed::widen()?;
-        let tools = peers::make(&command.landbridge, &command.peers);
-        self.versions = peers::versions(&tools);
-        let mut present = Vec::new();
-        for contender in Contender::ALL {
-            match contender.missing(&tools) {
-                None => present.push(contender),
-                Some(why) => self.skip(format!("{}: {why}", contender.name())),
-            }
-        }
-        let bar = bar(rows.len() * present.len(), ground.name());
-        let until = begun + if command.quick { QUICK_AGAIN } else { AGAIN };
-        let how = |contender: Contender, row: &Row, sizes: &[u64]| {
-            contender.measure(&tools, row, ground, sizes)
+fn run_virtual(measured: &mut Measured, rows: &[Row], seeds: Seeds) {
+    let long = if measured.asked.long { &long::ALL[..] } else { &[] };
+    let count = rows.len() + long.len();
+    let bar = progress_bar(count, "virtual time");
+    let done = run_in_parallel(count, |index| {
+        let done = match index.checked_sub(rows.len()) {
+            None => (simulated::measure(&rows[index], seeds), vec![]),
+            Some(index) => (vec![], long[index]()),
         };
-        Attempts { how: &how, until, bar: &bar }.measure(rows, &present, self);
-        bar.finish_and_clear();
-        if interrupt::came() { Err(LabError::Interrupted) } else { Ok(()) }
-    }
-
-    fn on_loopback(&mut self, command: &Command) -> Result<(), LabError> {
-        let _put_back = Unwinding::begin();
-        let costs = cpu::measure(&peers::own(&command.landbridge));
-        if interrupt::came() {
-            return Err(LabError::Interrupted);
-        }
-        self.costs = costs?;
-        Ok(())
-    }
-
-    fn skip(&mut self, what: String) {
-        eprintln!("SKIPPED: {what}");
-        self.skipped.push(what);
-    }
-}
-
-/// Does the work of each number below `count` on all cores, which virtual time does not mind. From
-/// the last on: what takes longest begins first.
-fn beside<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(1);
-    let some = || {
-        let mut done = Vec::new();
-        while let Some(index) = count.checked_sub(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((index, work(index)));
-        }
+        bar.inc(1);
         done
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut done: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(some)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
     });
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, done)| done).collect()
+    for (index, (cells, long)) in done.into_iter().enumerate() {
+        measured.cells.extend(cells.into_iter().map(|cell| (rows[index], cell)));
+        measured.long.extend(long);
+    }
+    bar.finish_and_clear();
 }
 
-fn bar(length: usize, what: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {elapsed} {msg}");
-    let bar = ProgressBar::new(length as u64).with_prefix(what);
-    style.map_or(bar.clone(), |style| bar.with_style(style))
+/// Everybody who is here, over every link.
+fn run_labs(
+    measured: &mut Measured,
+    command: &Command,
+    rows: &[Row],
+    ground: Ground,
+    begun: Instant,
+) -> Result<(), LabError> {
+    let _put_back = Deferred::begin();
+    drop(Lab::up(&command.landbridge, &rows[0], ground, "link-share")?);
+    let _allowed = AllowedAlgorithms::widen()?;
+    let tools = peers::make(&command.landbridge, &command.peers);
+    measured.versions = peers::versions(&tools);
+    let mut present = Vec::new();
+    for contender in Contender::ALL {
+        match contender.missing(&tools) {
+            None => present.push(contender),
+            Some(why) => measured.skip(format!("{}: {why}", contender.name())),
+        }
+    }
+    let bar = progress_bar(rows.len() * present.len(), ground.name());
+    let until = begun + if command.quick { QUICK_AGAIN } else { AGAIN };
+    let how = |contender: Contender, row: &Row, sizes: &[u64]| {
+        contender.measure(&tools, row, ground, sizes)
+    };
+    Attempts { how: &how, until, bar: &bar }.measure(rows, &present, measured);
+    bar.finish_and_clear();
+    if interrupt::came() { Err(LabError::Interrupted) } else { Ok(()) }
+}
+
+fn run_loopback(measured: &mut Measured, command: &Command) -> Result<(), LabError> {
+    let _put_back = Deferred::begin();
+    let costs = cpu::measure(&peers::own(&command.landbridge));
+    if interrupt::came() {
+        return Err(LabError::Interrupted);
+    }
+    measured.costs = costs?;
+    Ok(())
 }

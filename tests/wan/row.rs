@@ -1,9 +1,8 @@
-//! The links that are measured, and how much is sent over each.
+//! The links that are measured, and the sizes that are sent over each.
 
 use hier_collectives::bound;
 use hier_collectives::topology::Fabric;
 use scenarios::Shape;
-use serde::Serialize;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// One link.
@@ -20,7 +19,9 @@ pub struct Row {
 pub const COMMON: u64 = 64 << 20;
 
 const SIZES: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20];
+
 const SIZES_FAR: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20, 1 << 30];
+
 const SIZES_QUICK: &[u64] = &[4096, COMMON];
 
 impl Row {
@@ -86,81 +87,5 @@ impl Row {
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}, {}", self.rate, self.rtt, self.loss)
-    }
-}
-
-/// What one contender did with one size over one link.
-#[derive(Debug, Clone, Serialize)]
-pub struct Cell {
-    pub who: String,
-    /// `virtual`, `lab` or `netem`.
-    pub arm: &'static str,
-    pub bytes: u64,
-    /// The median, in which one that was cut after [`CUT_AFTER_S`] is the slowest; `None` where it is
-    /// of such a one.
-    pub seconds: Option<f64>,
-    /// How many were done in time.
-    pub runs: usize,
-    pub eta: Option<f64>,
-    /// Payload one way, in Mbit/s; where `seconds` is missing, it is less than this.
-    pub goodput_mbit: f64,
-    /// Of the processes that move the bytes, both sides.
-    pub cpu_seconds_per_gb: Option<f64>,
-    pub retransmitted_bytes: Option<u64>,
-    /// At the bottleneck, either way.
-    pub queue_bytes_peak: Option<u64>,
-    /// Why the emulator calls it void.
-    pub void: Option<String>,
-    /// Those before it were void.
-    pub attempt: u32,
-    /// Not run: not one of its runs was done in time with this loss already.
-    pub cut_from: Option<String>,
-}
-
-/// A cell takes no longer than this.
-pub const CUT_AFTER_S: u64 = 20;
-
-impl Cell {
-    /// From the seconds that each run took, `INFINITY` where it was cut.
-    pub fn new(
-        who: &str,
-        arm: &'static str,
-        bytes: u64,
-        mut seconds: Vec<f64>,
-        bound: f64,
-    ) -> Self {
-        let in_time = |seconds: &f64| *seconds <= CUT_AFTER_S as f64;
-        seconds.sort_by(f64::total_cmp);
-        let median = seconds.get(seconds.len() / 2).copied().filter(in_time);
-        let goodput = bytes as f64 * 8.0 / 1e6 / median.unwrap_or(CUT_AFTER_S as f64);
-        Self {
-            who: who.to_owned(),
-            arm,
-            bytes,
-            seconds: median,
-            runs: seconds.iter().filter(|seconds| in_time(seconds)).count(),
-            eta: median.map(|seconds| bound / seconds),
-            goodput_mbit: goodput,
-            cpu_seconds_per_gb: None,
-            retransmitted_bytes: None,
-            queue_bytes_peak: None,
-            void: None,
-            attempt: 1,
-            cut_from: None,
-        }
-    }
-
-    /// The same with more loss, where nothing of it was done in time.
-    pub fn with_more_loss(&self, less: Fraction) -> Option<Self> {
-        let from = self.cut_from.clone().unwrap_or_else(|| less.to_string());
-        let (cpu_seconds_per_gb, retransmitted_bytes, queue_bytes_peak) = (None, None, None);
-        let cut_from = Some(from);
-        (self.runs == 0 && self.void.is_none()).then(|| Self {
-            cpu_seconds_per_gb,
-            retransmitted_bytes,
-            queue_bytes_peak,
-            cut_from,
-            ..self.clone()
-        })
     }
 }

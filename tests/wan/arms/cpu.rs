@@ -1,9 +1,13 @@
 //! What a gigabyte costs both gateways in processor time, beside quinn alone.
 
-use crate::contenders::contender::{Tools, bench, gateways};
+use crate::cell::CUT_AFTER_S;
+use crate::contenders::gateways::{bench, gateways};
 use crate::contenders::quinn::{self, Setting};
-use crate::lab::testbed::{Lab, LabError, Processes};
-use crate::row::{CUT_AFTER_S, Row};
+use crate::contenders::tools::Tools;
+use crate::lab::error::LabError;
+use crate::lab::processes::Processes;
+use crate::lab::testbed::Lab;
+use crate::row::Row;
 use hier_collectives::plan;
 use serde::Serialize;
 

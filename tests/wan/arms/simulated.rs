@@ -1,7 +1,7 @@
 //! The virtual arm: whole gateways over simulated links, in no time that anybody waits.
 
-use crate::contenders::quinn::FIXED_WINDOW;
-use crate::row::{COMMON, CUT_AFTER_S, Cell, Row};
+use crate::cell::{CUT_AFTER_S, Cell};
+use crate::row::{COMMON, Row};
 use gateway::client::Client;
 use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -12,6 +12,8 @@ use scenarios::{Lab, Shape, address, simulate};
 use std::time::Duration;
 use units::{ByteCount, Fraction, Span};
 
+/// Congestion window of the control with a fixed window, in bytes.
+pub const FIXED_WINDOW: u64 = 1_250_000;
 /// Ours, of which so many runs are made that their median is held to a bound.
 pub const HELD: &str = "landbridge, 20 BDP";
 /// quinn with [`FIXED_WINDOW`], and nothing to send on the other side.

@@ -1,6 +1,6 @@
 //! Peers, made where they are not there yet: a Python with torch, a program for MPI.
 
-use crate::contenders::contender::{Tools, runs};
+use super::tools::{Tools, is_installed};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,7 +51,7 @@ fn python(folder: &Path) -> Option<PathBuf> {
 
 /// The compiled all-reduce; where this is a system with apt and we may, Open MPI with it.
 fn mpi(folder: &Path) -> Option<PathBuf> {
-    if !runs("mpicc") || !runs("mpirun") {
+    if !is_installed("mpicc") || !is_installed("mpirun") {
         eprintln!("installing openmpi-bin and libopenmpi-dev");
         let packages = ["install", "--yes", "openmpi-bin", "libopenmpi-dev"];
         quietly(Command::new("apt-get").args(packages));

@@ -1,14 +1,13 @@
 //! The exchange over quinn alone, as two processes.
 
-use crate::contenders::contender::certificates;
-use crate::lab::program_output::Told;
-use crate::lab::testbed::{Begins, FABRIC, Ground, Lab, LabError, Processes, SITES};
+use super::gateways::certificates;
+use crate::lab::error::LabError;
+use crate::lab::processes::{Begins, Processes};
+use crate::lab::program_output::RunTimes;
+use crate::lab::testbed::{FABRIC, Ground, Lab, SITES};
 use std::path::Path;
 use std::process::Command;
 use units::ByteCount;
-
-/// Bytes in flight of the control that no distance changes.
-pub const FIXED_WINDOW: u64 = 1_250_000;
 
 /// Ports of the first connection: the sites' addresses may be on one machine.
 const PORT: u16 = 7_600;
@@ -25,7 +24,7 @@ pub struct Setting {
 }
 
 /// Both sides; what is missing took longer than a cell may.
-pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<Told, LabError> {
+pub fn exchanges(lab: &Lab, program: &Path, set: &Setting) -> Result<RunTimes, LabError> {
     certificates(lab)?;
     let at = |number: usize| format!("{}:{PORT}", lab.addresses[number]);
     let command = |number: usize| -> Command {

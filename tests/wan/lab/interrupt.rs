@@ -13,7 +13,7 @@ static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// Whether there is nothing to put back.
 static AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 
-/// From here on a signal ends the process, but for where [`Unwinding`] is.
+/// From here on a signal ends the process, but for where [`Deferred`] is.
 ///
 /// # Errors
 /// The system lets nobody listen.
@@ -31,9 +31,9 @@ pub fn came() -> bool {
 }
 
 /// While there is one, a signal waits for whoever asks.
-pub struct Unwinding;
+pub struct Deferred;
 
-impl Unwinding {
+impl Deferred {
     /// There is something to put back from here on.
     pub fn begin() -> Self {
         AT_ONCE.store(false, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Unwinding {
     }
 }
 
-impl Drop for Unwinding {
+impl Drop for Deferred {
     fn drop(&mut self) {
         AT_ONCE.store(true, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// What came of runs that each of several programs had its part in.
 #[derive(Debug, Default, PartialEq)]
-pub struct Told {
+pub struct RunTimes {
     /// Of each run, from the last post to the last result: all programs read one clock.
     pub seconds: Vec<f64>,
     /// Of all programs together in all runs; `None` where one does not tell.
@@ -19,7 +19,7 @@ struct Line {
     cpu_seconds: Option<f64>,
 }
 
-impl Told {
+impl RunTimes {
     /// Of the runs that all have told of: whoever was cut may have told of fewer.
     pub fn of(outputs: &[String]) -> Self {
         let parsed = |text: &String| -> Vec<Line> {
@@ -77,29 +77,29 @@ mod tests {
     fn only_runs_that_all_have_told_of_count() {
         let one = BEGUN.to_owned() + &run(10, 11, Some(0.5)) + "noise\n" + &run(20, 22, Some(0.25));
         let other = BEGUN.to_owned() + &run(10, 13, Some(1.0));
-        let alone = Told::of(std::slice::from_ref(&one));
-        assert_eq!(alone, Told { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75) });
-        let both = Told::of(&[one, other]);
-        assert_eq!(both, Told { seconds: vec![3.0], cpu_seconds: Some(1.5) });
+        let alone = RunTimes::of(std::slice::from_ref(&one));
+        assert_eq!(alone, RunTimes { seconds: vec![1.0, 2.0], cpu_seconds: Some(0.75) });
+        let both = RunTimes::of(&[one, other]);
+        assert_eq!(both, RunTimes { seconds: vec![3.0], cpu_seconds: Some(1.5) });
         assert_eq!(both.cpu_seconds_per_gb(500_000_000), Some(3.0));
         let at_once =
             "{\"posted_ns\": [1, 2], \"ready_ns\": [3, 4], \"cpu_seconds\": 4}".to_owned();
-        assert_eq!(Told::of(&[at_once.clone(), at_once]).cpu_seconds, Some(8.0));
+        assert_eq!(RunTimes::of(&[at_once.clone(), at_once]).cpu_seconds, Some(8.0));
     }
 
     /// Whoever posts first waits for the other, which is nobody's time.
     #[test]
     fn a_run_is_from_the_last_post_to_the_last_result() {
-        let both = Told::of(&[run(10, 16, None), run(13, 15, None)]);
+        let both = RunTimes::of(&[run(10, 16, None), run(13, 15, None)]);
         assert_eq!(both.seconds, [3.0]);
     }
 
     #[test]
     fn who_does_not_tell_or_never_ended_a_run_has_no_cost() {
-        let silent = Told::of(&[run(1, 2, None), run(1, 2, Some(1.0))]);
+        let silent = RunTimes::of(&[run(1, 2, None), run(1, 2, Some(1.0))]);
         assert_eq!((silent.seconds, silent.cpu_seconds), (vec![1.0], None));
-        let never = Told::of(&[BEGUN.to_owned(), String::new()]);
+        let never = RunTimes::of(&[BEGUN.to_owned(), String::new()]);
         assert_eq!(never.cpu_seconds_per_gb(1), None);
-        assert_eq!(Told::of(&[]).cpu_seconds_per_gb(1), None);
+        assert_eq!(RunTimes::of(&[]).cpu_seconds_per_gb(1), None);
     }
 }

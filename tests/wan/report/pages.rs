@@ -1,9 +1,10 @@
 //! What was measured, for people and for programs.
 
-use crate::Measured;
+use super::verdict::{Verdict, verdicts};
 use crate::arms::long::Long;
-use crate::report::verdict::{Verdict, verdicts};
-use crate::row::{CUT_AFTER_S, Cell, Row};
+use crate::cell::{CUT_AFTER_S, Cell};
+use crate::measured::Measured;
+use crate::row::Row;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! eta against RTT, a line for each contender.
 
-use crate::Measured;
+use crate::measured::Measured;
 use crate::row::COMMON;
 use plotters::prelude::*;
 use std::collections::BTreeMap;

@@ -1,0 +1,67 @@
+//! Everything that was asked for and measured: the input of all reports.
+
+use crate::arms::{cpu, long};
+use crate::cell::Cell;
+use crate::row::Row;
+use std::time::Duration;
+
+/// Where it is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arm {
+    /// Simulated links in virtual time.
+    Virtual,
+    /// Namespaces with TUN devices between them: needs root.
+    Lab,
+    /// Namespaces with devices between them that the kernel's netem shapes, by the commands of
+    /// `wan-sim tc`: needs root and netem, and is left out unless asked for.
+    Netem,
+    /// Loopback, for processor time.
+    Cpu,
+}
+
+/// What is to be measured.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Which links,
+    pub rows: Vec<Row>,
+    /// and where.
+    pub arms: Vec<Arm>,
+    /// Whether many all-reduces over one link are.
+    pub long: bool,
+}
+
+/// All cells, and what could not be measured.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// What was to be.
+    pub asked: Asked,
+    /// Each with its link, in the order of measuring.
+    pub cells: Vec<(Row, Cell)>,
+    /// Many all-reduces over one link.
+    pub long: Vec<long::Long>,
+    /// In processor time.
+    pub costs: Vec<cpu::Cost>,
+    /// What, and why.
+    pub skipped: Vec<String>,
+    /// Of the peers.
+    pub versions: Vec<String>,
+    /// Where all arms were wanted.
+    pub took: Option<Took>,
+}
+
+/// How long it takes to measure, and how long it may.
+#[derive(Debug, Clone, Copy)]
+pub struct Took {
+    /// From start to end.
+    pub whole: Duration,
+    /// For the rows that were wanted.
+    pub at_most: Duration,
+}
+
+impl Measured {
+    /// Notes what was skipped, and why.
+    pub fn skip(&mut self, what: String) {
+        eprintln!("SKIPPED: {what}");
+        self.skipped.push(what);
+    }
+}

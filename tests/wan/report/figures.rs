@@ -1,0 +1,227 @@
+//! The figures that bounds are about, each from the cells that were measured.
+
+use crate::arms::cpu::PAYLOADS;
+use crate::arms::simulated::{FIXED_ONE_WAY, FIXED_WINDOW, HELD, ONE_SEGMENT};
+use crate::cell::{CUT_AFTER_S, Cell};
+use crate::lab::testbed::Ground;
+use crate::measured::{Arm, Measured, Took};
+use crate::row::{COMMON, Row};
+use std::cmp::Ordering;
+
+/// Whose each is; `None` where the emulator calls its run void, or there was none.
+pub(super) type Figures = Vec<(String, Option<f64>)>;
+
+pub(super) const OURS: &str = "landbridge";
+
+/// The cell of this row, if it was measured.
+fn cell<'a>(
+    measured: &'a Measured,
+    row: &Row,
+    (who, arm, bytes): (&str, &str, u64),
+) -> Option<&'a Cell> {
+    let is_it = |cell: &Cell| cell.who == who && cell.arm == arm && cell.bytes == bytes;
+    measured.cells.iter().find(|(of, cell)| of == row && is_it(cell)).map(|(_, cell)| cell)
+}
+
+/// Rows that were to be measured in an arm.
+fn rows(measured: &Measured, arm: Arm) -> impl Iterator<Item = &Row> {
+    measured.asked.rows.iter().filter(move |_| measured.asked.arms.contains(&arm))
+}
+
+pub(super) const VIRTUAL: &str = "virtual";
+
+pub(super) const LAB: &str = "lab";
+
+const BOTH: [(Arm, &str); 2] = [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)];
+
+/// Sizes of ours that a bound on eta is about.
+pub(super) fn bulk(row: &Row) -> impl Iterator<Item = u64> {
+    let least = row.twenty_bdp();
+    row.sizes.iter().copied().filter(move |bytes| *bytes >= least)
+}
+
+fn named(row: &Row, bytes: u64) -> String {
+    format!("{}, {row}", units::ByteCount::new(bytes))
+}
+
+/// One that was cut took longer than any bound.
+fn eta(cell: Option<&Cell>) -> Option<f64> {
+    said(cell, |cell| cell.eta.unwrap_or(0.0))
+}
+
+/// Seconds; so many where it was cut.
+fn seconds(cell: Option<&Cell>, cut: f64) -> Option<f64> {
+    said(cell, |cell| cell.seconds.unwrap_or(cut))
+}
+
+/// A figure of this cell, unless its run is void, or there was none.
+fn said<T>(cell: Option<&Cell>, figure: impl Fn(&Cell) -> T) -> Option<T> {
+    cell.filter(|cell| cell.void.is_none()).map(figure)
+}
+
+pub(super) fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures {
+    let rows = rows(measured, Arm::Virtual);
+    let rows = rows.filter(|row| row.is_long() && losses.contains(&row.loss.as_f64()));
+    let of_row = |row: &Row| -> Figures {
+        let held = [(HELD, row.twenty_bdp())];
+        let whole = bulk(row).map(|bytes| (OURS, bytes));
+        let figure = |(who, bytes)| {
+            let cell = cell(measured, row, (who, VIRTUAL, bytes));
+            let runs = cell.map_or(0, |cell| cell.runs);
+            (format!("{}, median of {runs}", named(row, bytes)), eta(cell))
+        };
+        held.into_iter().chain(whole).map(figure).collect()
+    };
+    rows.flat_map(of_row).collect()
+}
+
+pub(super) fn apart(measured: &Measured) -> Figures {
+    if !measured.asked.arms.contains(&Arm::Virtual) {
+        return Figures::new();
+    }
+    let rows = rows(measured, Arm::Lab).filter(|row| row.rate.bits_per_second() <= 1_000_000_000);
+    let of_row = |row: &Row| -> Figures {
+        let apart = |bytes| {
+            let eta =
+                |arm| said(cell(measured, row, (OURS, arm, bytes)), |cell| cell.eta).flatten();
+            let apart = eta(LAB).zip(eta(VIRTUAL)).map(|(lab, simulated)| (lab - simulated).abs());
+            (named(row, bytes), apart)
+        };
+        bulk(row).map(apart).collect()
+    };
+    rows.flat_map(of_row).collect()
+}
+
+pub(super) fn small(measured: &Measured) -> Figures {
+    let of_arm = |(arm, name): (Arm, &'static str)| {
+        let rows = rows(measured, arm).filter(|row| row.loss.as_f64() == 0.0);
+        let sizes = |row: &Row| row.sizes.iter().copied().filter(|bytes| *bytes <= 1_000_000);
+        let pairs = rows.flat_map(move |row| sizes(row).map(move |bytes| (row, bytes)));
+        pairs.map(move |(row, bytes)| {
+            let bound = row.bound(&row.shape().fabric(), bytes);
+            let took = seconds(cell(measured, row, (OURS, name, bytes)), f64::INFINITY);
+            let over = took.map(|seconds| (seconds - 1.15 * bound - 0.003) * 1e3);
+            (format!("{name}, {}", named(row, bytes)), over)
+        })
+    };
+    BOTH.into_iter().flat_map(of_arm).collect()
+}
+
+/// Without loss, and where the window is less than the link holds. One way: while there is more to
+/// send than has room, quinn's acknowledgements wait as well.
+pub(super) fn windows(measured: &Measured) -> Figures {
+    let rows = rows(measured, Arm::Virtual).filter(|row| row.loss.as_f64() == 0.0);
+    let off = |row: &Row| {
+        let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
+        let took = seconds(cell(measured, row, (FIXED_ONE_WAY, VIRTUAL, COMMON)), f64::INFINITY);
+        let off = took.map(|seconds| (COMMON as f64 / seconds / expected - 1.0).abs());
+        let narrow = expected < 0.9 * row.rate.bytes_per_second();
+        narrow.then(|| (row.to_string(), off))
+    };
+    rows.filter_map(off).collect()
+}
+
+const SEGMENTS_FROM: units::Span = units::Span::from_ms(80);
+
+/// On shorter links one lane's window holds what the link does, and it is about as fast.
+pub(super) fn segments(measured: &Measured) -> Figures {
+    let of_arm = |(arm, name): (Arm, &'static str)| {
+        let rows = rows(measured, arm).filter(|row| row.rtt >= SEGMENTS_FROM);
+        rows.map(move |row| {
+            let whole = cell(measured, row, (ONE_SEGMENT, name, COMMON));
+            let ours = cell(measured, row, (OURS, name, COMMON));
+            let pair = seconds(whole, CUT_AFTER_S as f64).zip(seconds(ours, f64::INFINITY));
+            (format!("{name}, {row}"), pair.map(|(whole, ours)| whole / ours))
+        })
+    };
+    BOTH.into_iter().flat_map(of_arm).collect()
+}
+
+/// Rows of the lab, and who counts there.
+pub(super) struct Against {
+    rtt_ms: u64,
+    loss_most: f64,
+    loss_least: f64,
+    who: &'static [&'static str],
+}
+
+pub(super) const PEERS: &[&str] = &["Gloo, cubic", "Gloo, bbr", "Open MPI, cubic", "Open MPI, bbr"];
+
+pub(super) const NEAR: Against = Against { rtt_ms: 2, loss_least: 0.0, loss_most: 0.0, who: PEERS };
+
+pub(super) const FAR: Against =
+    Against { rtt_ms: 80, loss_least: 0.0, loss_most: 0.001_01, who: PEERS };
+
+pub(super) const GLOO: Against =
+    Against { rtt_ms: 80, loss_least: 0.000_99, loss_most: 0.001_01, who: &["Gloo, bbr"] };
+
+impl Against {
+    fn counts(&self, row: &Row) -> bool {
+        row.rate.bits_per_second() == 1_000_000_000
+            && row.rtt == units::Span::from_ms(self.rtt_ms)
+            && (self.loss_least..=self.loss_most).contains(&row.loss.as_f64())
+    }
+}
+
+/// Whether a bound is about what this contender does over this link.
+pub fn is_bounded(row: &Row, who: &str) -> bool {
+    let against = [NEAR, FAR, GLOO];
+    who == OURS
+        || (who == ONE_SEGMENT && row.rtt >= SEGMENTS_FROM)
+        || against.iter().any(|them| them.counts(row) && them.who.contains(&who))
+}
+
+/// The best of them over ours; one that was cut took as long as it had at least.
+pub(super) fn peers(measured: &Measured, against: Against) -> Figures {
+    let rows = rows(measured, Arm::Lab).filter(|row| against.counts(row));
+    let best = |row: &Row| {
+        let peers = against.who.iter().map(|who| {
+            let found = cell(measured, row, (who, LAB, COMMON));
+            (*who, seconds(found, CUT_AFTER_S as f64))
+        });
+        let peers: Vec<_> = peers.collect();
+        // Of one that says nothing nobody knows whether it is the best.
+        let silent = peers.iter().find(|(_, seconds)| seconds.is_none());
+        let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
+        let (who, peer) = silent.or(best)?;
+        let ours = seconds(cell(measured, row, (OURS, LAB, COMMON)), f64::INFINITY);
+        Some((format!("{who}, {row}"), peer.zip(ours).map(|(peer, ours)| peer / ours)))
+    };
+    rows.filter_map(best).collect()
+}
+
+/// Each of ours by the kernel's own emulation; no figure of it is bounded.
+pub(super) fn netem(measured: &Measured) -> Figures {
+    let of_row = |row: &Row| -> Figures {
+        let cut = |bytes: &u64| {
+            let cell = cell(measured, row, (OURS, Ground::Netem.name(), *bytes));
+            (named(row, *bytes), cell.map(|cell| f64::from(u8::from(cell.seconds.is_none()))))
+        };
+        row.sizes.iter().map(cut).collect()
+    };
+    rows(measured, Arm::Netem).flat_map(of_row).collect()
+}
+
+pub(super) fn long(measured: &Measured, what: &str) -> Figures {
+    let figure = measured.long.iter().find(|long| long.what == what).map(|long| long.figure);
+    let asked = measured.asked.long || figure.is_some();
+    asked.then(|| (what.to_owned(), figure)).into_iter().collect()
+}
+
+pub(super) fn costs(measured: &Measured) -> Figures {
+    let named = |payload: u16| {
+        let cost = measured.costs.iter().find(|cost| cost.packet_payload_bytes == payload);
+        (format!("{payload} B"), cost.map(|cost| cost.ratio))
+    };
+    let asked = measured.asked.arms.contains(&Arm::Cpu);
+    PAYLOADS.into_iter().filter(|_| asked).map(named).collect()
+}
+
+pub(super) fn took(measured: &Measured) -> Figures {
+    let minutes = |span: std::time::Duration| span.as_secs_f64() / 60.0;
+    let over = measured.took.map(|Took { whole, at_most }| {
+        let (whole, at_most) = (minutes(whole), minutes(at_most));
+        (format!("{whole:.1} of {at_most:.0}"), Some(whole - at_most))
+    });
+    over.into_iter().collect()
+}
