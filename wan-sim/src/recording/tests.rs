@@ -1,3 +1,4 @@
+use super::line::HEADER;
 use super::*;
 use crate::netem::Netem;
 use crate::{Change, Link, LinkSpec, Packet, Script};

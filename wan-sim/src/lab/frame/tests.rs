@@ -1,4 +1,4 @@
-use super::checksum::{fold, get, pseudo_header, put, sum};
+use super::checksum::{complete_checksum, fold, get, pseudo_header, put, renew_ipv4_checksum, sum};
 use super::header::{
     GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, Header, NEEDS_CHECKSUM, TCP, TCP_CWR, TCP_FIN, TCP_PSH,
     UDP,
