@@ -117,7 +117,7 @@ async fn exchanges(
     let settings = Settings { mtu: command.mtu, window: command.window.map(ByteCount::get) };
     let file = |name: &str| command.keys.join(name);
     let (chain, key) = (format!("{}.pem", command.me), format!("{}.key", command.me));
-    let papers = Credentials::load(&file(&chain), &file(&key), &file("ca.pem"))?;
+    let credentials = Credentials::load(&file(&chain), &file(&key), &file("ca.pem"))?;
     let port = |at: SocketAddr| SocketAddr::new(at.ip(), at.port() + lane);
     let socket = UdpSocket::bind(port(command.at))?;
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
@@ -136,11 +136,11 @@ async fn exchanges(
         Some(at) => {
             let endpoint = endpoint(None)?;
             let to = (command.peer.as_str(), command.fabric.as_str());
-            let connection = settings.dial(&endpoint, &papers, port(at), to).await?;
+            let connection = settings.dial(&endpoint, &credentials, port(at), to).await?;
             (endpoint, connection)
         }
         None => {
-            let endpoint = endpoint(Some(settings.server(&papers)?))?;
+            let endpoint = endpoint(Some(settings.server(&credentials)?))?;
             let incoming = endpoint.accept().await.ok_or(BareError::Short(0))?;
             let connection = incoming.await?;
             (endpoint, connection)

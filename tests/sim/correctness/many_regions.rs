@@ -5,7 +5,8 @@ use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
 use scenarios::collectives::batch::{Case, outcomes, post_all, weight};
-use scenarios::lab::mesh::{EXPRESS_SEGMENTS, Mesh, Seat, expected};
+use scenarios::lab::expected::expected;
+use scenarios::lab::mesh::{EXPRESS_SEGMENTS, Mesh, MeshGateway};
 use scenarios::{Lab, ppm, simulate};
 use units::{BitRate, ByteCount, Span};
 
@@ -104,7 +105,7 @@ fn ports_that_carry_more_one_way_change_no_bit() {
     let (out, inward) = ([1000, 400, 1000, 400], [400, 1000, 400, 1000]);
     let mesh = Mesh {
         inward: inward.into_iter().map(mbit).enumerate().collect(),
-        ..Mesh::of_gateways(out.map(|rate| vec![(2, Some(mbit(rate)))]).to_vec())
+        ..Mesh::of_gateways(out.map(|rate| vec![MeshGateway::with_port(2, mbit(rate))]).to_vec())
     };
     let mesh = small_segments(mesh);
     assert!(mesh.plan().has_separate_trees(), "{}", mesh.plan().reason);
@@ -117,8 +118,8 @@ const fn mbit(rate: u64) -> BitRate {
 
 #[test]
 fn gateways_of_a_region_share_by_port_and_a_sidecar_owns_nothing() {
-    let port = |ranks, rate| -> Seat { (ranks, Some(mbit(rate))) };
-    let sidecar = |ranks| -> Seat { (ranks, None) };
+    let port = |ranks, rate| MeshGateway::with_port(ranks, mbit(rate));
+    let sidecar = MeshGateway::sidecar;
     for (seed, regions) in [
         (1, vec![vec![port(2, 300), port(1, 600)], vec![port(1, 500)]]),
         (2, vec![vec![sidecar(1), port(1, 600)], vec![port(2, 500), port(1, 200), sidecar(2)]]),
@@ -139,14 +140,18 @@ fn gateways_of_a_region_share_by_port_and_a_sidecar_owns_nothing() {
 
 #[test]
 fn a_sidecar_joins_regions_that_are_not_linked() {
-    let port = |ranks| -> Seat { (ranks, Some(mbit(500))) };
-    let regions = vec![vec![(1, None), port(1)], vec![port(1)], vec![port(1), (1, None)]];
+    let port = |ranks| MeshGateway::with_port(ranks, mbit(500));
+    let regions = vec![
+        vec![MeshGateway::sidecar(1), port(1)],
+        vec![port(1)],
+        vec![port(1), MeshGateway::sidecar(1)],
+    ];
     run(&small_segments(Mesh::of_gateways(regions).without(0, 2)), 1, &every_op());
 }
 
 #[test]
 fn reductions_broadcasts_and_barriers_over_every_kind_of_tree() {
-    let port = |ranks| -> Seat { (ranks, Some(mbit(500))) };
+    let port = |ranks| MeshGateway::with_port(ranks, mbit(500));
     for (seed, mesh) in [
         (1, Mesh::of_ranks(&[1, 1])),
         (2, Mesh::of_ranks(&[2, 3, 1])),
@@ -154,7 +159,7 @@ fn reductions_broadcasts_and_barriers_over_every_kind_of_tree() {
         (
             4,
             Mesh::of_gateways(vec![
-                vec![port(2), (1, None)],
+                vec![port(2), MeshGateway::sidecar(1)],
                 vec![port(1), port(1)],
                 vec![port(1)],
             ]),
@@ -262,17 +267,18 @@ fn choices(regions: usize) -> Vec<Vec<usize>> {
 fn every_shape(regions: usize) {
     let pairs = pairs();
     for (number, choice) in choices(regions).into_iter().enumerate() {
-        let seats = |(region, kind): (usize, &usize)| -> Vec<Seat> {
+        let gateways = |(region, kind): (usize, &usize)| -> Vec<MeshGateway> {
             let mut ranks = REGIONS[*kind].to_vec();
-            let places = ranks.len();
-            ranks.rotate_left((number + region) / 4 % places);
-            let port = |(ranks, seat): (u32, usize)| {
-                let sidecar = places > 1 && seat == (number + region) % 4;
-                (ranks, (!sidecar).then(|| mbit(200 + 100 * ((number + seat) as u64 % 4))))
+            let count = ranks.len();
+            ranks.rotate_left((number + region) / 4 % count);
+            let port = |(ranks, index): (u32, usize)| {
+                let sidecar = count > 1 && index == (number + region) % 4;
+                let rate = || mbit(200 + 100 * ((number + index) as u64 % 4));
+                MeshGateway { ranks, port: (!sidecar).then(rate) }
             };
             ranks.into_iter().zip(0..).map(port).collect()
         };
-        let mesh = Mesh::of_gateways(choice.iter().enumerate().map(seats).collect());
+        let mesh = Mesh::of_gateways(choice.iter().enumerate().map(gateways).collect());
         let mesh = if regions > 2 && number % 3 == 0 {
             mesh.without(number % regions, (number + 1) % regions)
         } else {

@@ -4,7 +4,7 @@ use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
-use scenarios::lab::credentials::Papers;
+use scenarios::lab::credentials::CredentialKind;
 use scenarios::{Lab, Shape, address, simulate};
 use std::net::SocketAddr;
 use units::{BitRate, Span};
@@ -13,9 +13,9 @@ use wan_sim::LinkSpec;
 const EAST: GatewayId = GatewayId(0);
 const WEST: GatewayId = GatewayId(1);
 
-/// East dials and west answers: each takes up papers that nobody believes, and good ones again.
+/// East dials and west answers: each takes up credentials that nobody believes, and good ones again.
 #[test]
-fn papers_count_from_the_next_handshake_on() {
+fn credentials_count_from_the_next_handshake_on() {
     for renewed in [EAST, WEST] {
         let case = Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1);
         simulate(async {
@@ -23,7 +23,7 @@ fn papers_count_from_the_next_handshake_on() {
             let clients = lab.clients(1 << 20).await;
             let epoch = clients[0].epoch();
             let gateway = &lab.gateways[usize::from(renewed.0)];
-            gateway.renew(Papers::OtherAuthority.credentials(&lab.fabric, renewed));
+            gateway.renew(CredentialKind::OtherAuthority.credentials(&lab.fabric, renewed));
             lab.sleep(Span::from_secs(60)).await;
             succeeds(&clients, 1, &case).await;
             assert_eq!(clients[0].epoch(), epoch, "connections go on");
@@ -35,7 +35,7 @@ fn papers_count_from_the_next_handshake_on() {
             assert_eq!((peer.state, peer.lanes_up), (PeerState::Connecting, 0), "{peer:?}");
             let problem = peer.problem.unwrap_or_default();
             assert!(problem.contains("UnknownIssuer"), "{renewed}: {problem}");
-            gateway.renew(Papers::Right.credentials(&lab.fabric, renewed));
+            gateway.renew(CredentialKind::Valid.credentials(&lab.fabric, renewed));
             while clients.iter().any(|client| client.epoch() == epoch) {
                 lab.sleep(Span::from_secs(1)).await;
             }
@@ -64,22 +64,22 @@ fn half_open_handshakes_keep_no_peer_out() {
         let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
         let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
         let endpoint = endpoint.expect("an endpoint");
-        let crypto = Papers::Right.credentials(&lab.fabric, EAST).client().expect("TLS");
-        let papers = quinn::ClientConfig::new(crypto);
+        let crypto = CredentialKind::Valid.credentials(&lab.fabric, EAST).client().expect("TLS");
+        let credentials = quinn::ClientConfig::new(crypto);
         let flood = tokio::spawn(async move {
             let mut begun = std::collections::VecDeque::new();
             loop {
                 for number in 0..400 {
                     let lane = SocketAddr::new(west.ip(), west.port() + number % 4);
                     let name = "west-0.sim.landbridge";
-                    begun.push_back(endpoint.connect_with(papers.clone(), lane, name));
+                    begun.push_back(endpoint.connect_with(credentials.clone(), lane, name));
                 }
                 begun.drain(..begun.len().saturating_sub(2000));
                 tokio::time::sleep(Span::from_ms(200).duration()).await;
             }
         });
         lab.sleep(Span::from_secs(5)).await;
-        lab.restart(EAST, Papers::Right).await;
+        lab.restart(EAST, CredentialKind::Valid).await;
         let clients = lab.clients(1 << 20).await;
         let case = Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1);
         succeeds(&clients, 1, &case).await;

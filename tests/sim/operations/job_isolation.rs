@@ -4,7 +4,7 @@ use gateway::client::{Attach, AttachError, Client, Way};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
-use scenarios::lab::credentials::Papers;
+use scenarios::lab::credentials::CredentialKind;
 use scenarios::{JOB, Lab, Shape, TOKEN, simulate};
 use units::Span;
 
@@ -108,7 +108,7 @@ fn a_trainer_hears_that_its_gateway_died_before_the_first_epoch() {
         lab.sleep(Span::from_secs(200)).await;
         assert!(!attaching.is_finished());
         // The old one is gone for good: another one has doors of its own.
-        lab.restart(GatewayId(0), Papers::Right).await;
+        lab.restart(GatewayId(0), CredentialKind::Valid).await;
         let told = attaching.await.expect("no panic");
         assert!(matches!(told, Err(AttachError::NoGateway { .. })), "{told:?}");
         let waited = lab.host.now().since(begin);

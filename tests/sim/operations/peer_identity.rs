@@ -1,4 +1,4 @@
-//! Who may meet: a gateway with wrong papers is refused, both sides say why, and with the
+//! Who may meet: a gateway with wrong credentials is refused, both sides say why, and with the
 //! right ones it is let in.
 
 use gateway::client::AttachError;
@@ -6,7 +6,7 @@ use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
-use scenarios::lab::credentials::Papers;
+use scenarios::lab::credentials::CredentialKind;
 use scenarios::observe::log_capture::Log;
 use scenarios::{Lab, Shape, simulate};
 use units::Span;
@@ -25,13 +25,17 @@ async fn nobody_met(lab: &Lab) {
     }
 }
 
-/// `bad` shows `papers`. East dials, so that its log and status tell of a dial that failed,
+/// `bad` shows `credentials`. East dials, so that its log and status tell of a dial that failed,
 /// and west's log of a connection refused; both must give the reason.
-fn refused(bad: GatewayId, papers: Papers, reason: &str) {
+fn refused(bad: GatewayId, credentials: CredentialKind, reason: &str) {
     let log = Log::default();
     let _logging = log.listen();
     simulate(async {
-        let shown = if bad == EAST { [papers, Papers::Right] } else { [Papers::Right, papers] };
+        let shown = if bad == EAST {
+            [credentials, CredentialKind::Valid]
+        } else {
+            [CredentialKind::Valid, credentials]
+        };
         let mut lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;
         nobody_met(&lab).await;
         let told = log.text();
@@ -41,11 +45,11 @@ fn refused(bad: GatewayId, papers: Papers, reason: &str) {
         for sides in [&[east][..], &[west, west_later]] {
             let says =
                 |line: &str| sides.iter().any(|side| line.contains(side)) && line.contains(reason);
-            assert!(told.lines().any(says), "{bad} {papers:?}: no {sides:?} in {told}");
+            assert!(told.lines().any(says), "{bad} {credentials:?}: no {sides:?} in {told}");
         }
         let problem = lab.status(EAST).await.peers[0].problem.clone().unwrap_or_default();
-        assert!(problem.contains(reason), "{bad} {papers:?}: {problem}");
-        lab.restart(bad, Papers::Right).await;
+        assert!(problem.contains(reason), "{bad} {credentials:?}: {problem}");
+        lab.restart(bad, CredentialKind::Valid).await;
         let clients = lab.clients(1 << 20).await;
         succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;
         assert!(lab.status(WEST).await.jobs[0].epoch.is_some());
@@ -55,26 +59,26 @@ fn refused(bad: GatewayId, papers: Papers, reason: &str) {
 #[test]
 fn a_certificate_of_another_authority() {
     let reason = "invalid peer certificate: UnknownIssuer";
-    refused(EAST, Papers::OtherAuthority, reason);
-    refused(WEST, Papers::OtherAuthority, reason);
+    refused(EAST, CredentialKind::OtherAuthority, reason);
+    refused(WEST, CredentialKind::OtherAuthority, reason);
 }
 
 #[test]
 fn an_expired_certificate() {
-    refused(EAST, Papers::Expired, "certificate expired");
-    refused(WEST, Papers::Expired, "certificate expired");
+    refused(EAST, CredentialKind::Expired, "certificate expired");
+    refused(WEST, CredentialKind::Expired, "certificate expired");
 }
 
 #[test]
 fn a_certificate_with_the_other_regions_name() {
     let reason = "`east-0.sim.landbridge`, but its certificate is for `west-0.sim.landbridge`";
-    refused(EAST, Papers::OtherName, reason);
+    refused(EAST, CredentialKind::OtherName, reason);
     let reason = "only valid for DnsName(\"east-0.sim.landbridge\")";
-    refused(WEST, Papers::OtherName, reason);
+    refused(WEST, CredentialKind::OtherName, reason);
 }
 
 #[test]
 fn another_idea_of_the_fabric() {
-    refused(EAST, Papers::OtherFabric, "its fabric differs from ours");
-    refused(WEST, Papers::OtherFabric, "its fabric differs from ours");
+    refused(EAST, CredentialKind::OtherFabric, "its fabric differs from ours");
+    refused(WEST, CredentialKind::OtherFabric, "its fabric differs from ours");
 }

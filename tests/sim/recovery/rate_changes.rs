@@ -6,7 +6,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
-use scenarios::lab::mesh::Mesh;
+use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::observe::flow::Flow;
 use scenarios::observe::log_capture::Log;
 use scenarios::{Lab, Shape, address, ppm, simulate};
@@ -236,7 +236,9 @@ fn a_word_on_a_rate_outlives_the_lane_that_carried_it() {
 #[test]
 fn every_gateway_of_both_regions_hears_of_a_word() {
     simulate(async {
-        let lab = Mesh::of_gateways(vec![vec![(1, Some(mbit(600))); 2]; 2]).start(1).await;
+        let lab = Mesh::of_gateways(vec![vec![MeshGateway::with_port(1, mbit(600)); 2]; 2])
+            .start(1)
+            .await;
         let _clients = lab.clients(1 << 20).await;
         lab.sleep(Span::from_secs(1)).await;
         let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(300)) };

@@ -8,7 +8,8 @@ use hier_collectives::plan::{self, Operation, Plan, baseline};
 use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionSpec, WanPort};
 use scenarios::collectives::baselines::{self, Way};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
-use scenarios::lab::mesh::{self, Mesh};
+use scenarios::lab::expected::expected;
+use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::simulate;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -255,7 +256,7 @@ fn gateways_of_a_region_fill_their_ports_together() {
 /// them.
 #[test]
 fn all_owners_ports_are_filled_with_little_memory_for_partials() {
-    let mut mesh = Mesh::of_gateways(vec![vec![(2, Some(mbit(200)))]; 4]);
+    let mut mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(2, mbit(200))]; 4]);
     for (_, rate, rtt) in &mut mesh.links {
         (*rate, *rtt) = (mbit(200), Span::from_ms(40));
     }
@@ -273,7 +274,7 @@ fn all_owners_ports_are_filled_with_little_memory_for_partials() {
         let mut operations = post_all(&clients, &case).await;
         let outcomes = outcomes(&mut operations).await;
         let seconds = lab.host.now().since(begin).as_secs_f64();
-        let expected = mesh::expected(&fabric, &mesh.plan(), &case);
+        let expected = expected(&fabric, &mesh.plan(), &case);
         for (rank, outcome) in outcomes.into_iter().enumerate() {
             assert!(outcome.expect("a result") == expected, "rank {rank} has other bits");
         }

@@ -3,7 +3,8 @@
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, outcomes, post_all};
-use scenarios::lab::mesh::{Mesh, Seat, expected};
+use scenarios::lab::expected::expected;
+use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{JOB, address, simulate};
 use units::{BitRate, ByteCount, Span};
 use wan_sim::LinkSpec;
@@ -13,8 +14,9 @@ const ONE_WAY: Span = Span::from_ms(20);
 
 /// Regions of gateways with so many ranks each, whose ports are as wide as all links.
 fn mesh(regions: &[&[u32]]) -> Mesh {
-    let seats = |ranks: &&[u32]| -> Vec<Seat> { ranks.iter().map(|n| (*n, Some(RATE))).collect() };
-    let mut mesh = Mesh::of_gateways(regions.iter().map(seats).collect());
+    let gateways =
+        |ranks: &&[u32]| ranks.iter().map(|ranks| MeshGateway::with_port(*ranks, RATE)).collect();
+    let mut mesh = Mesh::of_gateways(regions.iter().map(gateways).collect());
     for (_, rate, rtt) in &mut mesh.links {
         (*rate, *rtt) = (RATE, ONE_WAY + ONE_WAY);
     }

@@ -3,14 +3,15 @@
 use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
-use scenarios::lab::mesh::{Mesh, Seat};
+use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{Lab, Shape, address, simulate};
 use std::sync::Arc;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
 
 /// A gateway with one rank.
-const SEAT: Seat = (1, Some(BitRate::from_bits_per_second(1_000_000_000)));
+const GATEWAY: MeshGateway =
+    MeshGateway { ranks: 1, port: Some(BitRate::from_bits_per_second(1_000_000_000)) };
 
 /// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
 async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
@@ -68,7 +69,7 @@ fn a_slow_rank_and_a_slow_region_are_named_within_three_steps() {
 #[test]
 fn a_slow_rank_is_named_whichever_gateway_of_its_region_it_is_at() {
     simulate(async {
-        let lab = Mesh::of_gateways(vec![vec![SEAT, SEAT], vec![SEAT]]).start(1).await;
+        let lab = Mesh::of_gateways(vec![vec![GATEWAY, GATEWAY], vec![GATEWAY]]).start(1).await;
         let clients = lab.clients(16 << 20).await;
         for (compute_ms, said) in [
             ([300, 300, 300], ["nobody", "nobody", "nobody"]),
@@ -85,7 +86,7 @@ fn a_slow_rank_is_named_whichever_gateway_of_its_region_it_is_at() {
 #[test]
 fn distance_over_others_is_no_lateness() {
     simulate(async {
-        let lab = Mesh::of_gateways(vec![vec![SEAT]; 3]).without(0, 2).start(1).await;
+        let lab = Mesh::of_gateways(vec![vec![GATEWAY]; 3]).without(0, 2).start(1).await;
         let clients = lab.clients(16 << 20).await;
         let even = named(&lab, &clients, &[300, 300, 300], 4).await;
         assert_eq!(even, ["nobody", "nobody", "nobody"]);
@@ -113,8 +114,8 @@ async fn step_of_buckets(lab: &Lab, clients: &[Client]) {
 #[test]
 fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
     simulate(async {
-        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
-        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
+        let mut mesh = Mesh::of_gateways(vec![vec![GATEWAY]; 2]);
+        mesh.links[0].rate = BitRate::from_bits_per_second(200_000_000);
         let lab = mesh.start(1).await;
         let clients = lab.clients(128 << 20).await;
         for _ in 0..4 {
@@ -123,7 +124,7 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
         }
         let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
         let half = BitRate::from_bits_per_second(100_000_000);
-        let half = LinkSpec::new(half, Span::from_ns(mesh.links[0].2.ns() / 2)).expect("a link");
+        let half = LinkSpec::new(half, Span::from_ns(mesh.links[0].rtt.ns() / 2)).expect("a link");
         for (from, to) in [(a, b), (b, a)] {
             lab.net.set_spec(from, to, half).expect("a link");
         }
@@ -137,9 +138,9 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
 #[test]
 fn a_link_that_becomes_longer_is_named_until_it_is_as_before() {
     simulate(async {
-        let mut mesh = Mesh::of_gateways(vec![vec![SEAT]; 2]);
-        mesh.links[0].1 = BitRate::from_bits_per_second(200_000_000);
-        let (rate, rtt) = (mesh.links[0].1, mesh.links[0].2);
+        let mut mesh = Mesh::of_gateways(vec![vec![GATEWAY]; 2]);
+        mesh.links[0].rate = BitRate::from_bits_per_second(200_000_000);
+        let (rate, rtt) = (mesh.links[0].rate, mesh.links[0].rtt);
         let lab = mesh.start(1).await;
         let clients = lab.clients(128 << 20).await;
         // What is planned for is known after fifty spans: the link stays named beyond them.

@@ -2,7 +2,7 @@
 //! and by flat algorithms over all ranks, all by the production session.
 
 use crate::collectives::batch::{Case, outcomes, post_all};
-use crate::lab::mesh::expected;
+use crate::lab::expected::expected;
 use gateway::client::DEFAULT_TIMEOUT;
 use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};

@@ -1,7 +1,7 @@
 //! An exchange over quinn alone, to compare the gateways with: one stream each way on each
 //! connection, and whatever comes is added.
 
-use crate::lab::credentials::Papers;
+use crate::lab::credentials::CredentialKind;
 use crate::{Shape, address};
 use bytes::Bytes;
 use gateway::wan::connect::tls::{Credentials, CredentialsError, dns_name};
@@ -59,9 +59,9 @@ impl Settings {
     /// For an endpoint that answers.
     ///
     /// # Errors
-    /// Papers that TLS refuses.
-    pub fn server(&self, papers: &Credentials) -> Result<ServerConfig, BareError> {
-        let mut config = ServerConfig::with_crypto(papers.server()?);
+    /// CredentialKind that TLS refuses.
+    pub fn server(&self, credentials: &Credentials) -> Result<ServerConfig, BareError> {
+        let mut config = ServerConfig::with_crypto(credentials.server()?);
         config.transport_config(Arc::new(self.transport()));
         Ok(config)
     }
@@ -69,15 +69,15 @@ impl Settings {
     /// Dials `peer` of `fabric`.
     ///
     /// # Errors
-    /// Papers that TLS refuses; a peer that does not answer or is somebody else.
+    /// CredentialKind that TLS refuses; a peer that does not answer or is somebody else.
     pub async fn dial(
         &self,
         endpoint: &Endpoint,
-        papers: &Credentials,
+        credentials: &Credentials,
         at: SocketAddr,
         (peer, fabric): (&str, &str),
     ) -> Result<Connection, BareError> {
-        let mut config = ClientConfig::new(papers.client()?);
+        let mut config = ClientConfig::new(credentials.client()?);
         config.transport_config(Arc::new(self.transport()));
         Ok(endpoint.connect_with(config, at, &dns_name(peer, fabric))?.await?)
     }
@@ -125,7 +125,7 @@ pub fn simulated(
     let net = VirtualNet::under(&time);
     let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)));
     net.connect(east.ip(), west.ip(), shape.link(), shape.link(), 1);
-    let papers = [0, 1].map(|id| Papers::Right.credentials(&fabric, GatewayId(id)));
+    let credentials = [0, 1].map(|id| CredentialKind::Valid.credentials(&fabric, GatewayId(id)));
     let endpoint = |at, server, seed| {
         let mut config = EndpointConfig::default();
         config.rng_seed(Some([seed; 32]));
@@ -133,11 +133,11 @@ pub fn simulated(
         Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(time.clone()))
     };
     let exchanged = async {
-        let server = endpoint(west, Some(settings.server(&papers[1])?), 1)?;
+        let server = endpoint(west, Some(settings.server(&credentials[1])?), 1)?;
         let client = endpoint(east, None, 2)?;
         let to = (fabric.gateway(GatewayId(1)).name.as_str(), fabric.name());
         let accepted = async { Ok(server.accept().await.ok_or(BareError::Short(0))?.await?) };
-        let ends = tokio::try_join!(settings.dial(&client, &papers[0], west, to), accepted)?;
+        let ends = tokio::try_join!(settings.dial(&client, &credentials[0], west, to), accepted)?;
         let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));
         let [there, back] = numbers.map(|numbers| Bytes::from(vec![0; 4 * numbers]));
         let [mut of_east, mut of_west] = numbers.map(|numbers| vec![0.0; numbers]);

@@ -1,5 +1,6 @@
 //! One scenario from beginning to end.
 
+use crate::faults::deployment::control::Deployment;
 use crate::faults::deployment::meeting::Meeting;
 use crate::faults::deployment::world::World;
 use crate::faults::judge::outcomes::Told;
@@ -59,7 +60,7 @@ pub(in crate::faults) const THREAD: &str = "simulation";
 async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
     let timeline = if recording { Timeline::on() } else { Timeline::off() };
     let _logs = recording.then(|| timeline.listen());
-    let world = World::start(scenario, timeline.clone()).await;
+    let world = Deployment::start(scenario, timeline.clone()).await;
     world.start_ranks();
     let all = |which: fn(&Meeting) -> bool| move |world: &World| world.meetings.iter().all(which);
     // A fault before anybody works is a late start.
@@ -96,7 +97,7 @@ fn blame(world: &World, must_be: fn(&Meeting) -> bool, what: &str) {
 }
 
 /// Begins and ends the faults.
-async fn go_wrong(world: &Arc<World>, faults: &[Fault], begin: TimeNs) {
+async fn go_wrong(world: &Deployment, faults: &[Fault], begin: TimeNs) {
     let mut instants: Vec<(Span, bool, usize)> = Vec::new();
     for (index, fault) in faults.iter().enumerate() {
         instants.push((fault.at, false, index));

@@ -1,4 +1,4 @@
-//! What gateways show of themselves: the right papers, and wrong ones.
+//! What gateways show of themselves: the right credentials, and wrong ones.
 
 use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
 use gateway::simulate;
@@ -13,9 +13,9 @@ pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
 
 /// What a gateway shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Papers {
+pub enum CredentialKind {
     /// What it should.
-    Right,
+    Valid,
     /// A certificate with its name, of a CA that nobody else knows.
     OtherAuthority,
     /// A certificate that was good until an hour ago.
@@ -26,7 +26,7 @@ pub enum Papers {
     OtherFabric,
 }
 
-impl Papers {
+impl CredentialKind {
     /// Digest of what it takes for the fabric.
     pub fn fabric_identity(self) -> [u8; 32] {
         [if self == Self::OtherFabric { 2 } else { 1 }; 32]
@@ -45,7 +45,7 @@ impl Papers {
         let (ca, ca_key) = (keys().join("ca.pem"), keys().join("ca.key"));
         let right = || CertificateAuthority::load(&ca, &ca_key).expect("a CA");
         let issued = match self {
-            Self::Right | Self::OtherFabric => {
+            Self::Valid | Self::OtherFabric => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
                 // Tests of one process share them: none reads what another is still writing.
                 static MAKING: Mutex<()> = Mutex::new(());
@@ -86,7 +86,7 @@ pub fn keys() -> &'static Path {
             return (None, folder.into());
         }
         let folder = tempfile::tempdir().expect("a folder");
-        let fabric = crate::Shape::new(1, 1).fabric();
+        let fabric = super::shape::Shape::new(1, 1).fabric();
         let order = Order { validity: Validity::days(30), jobs: &[], force: false };
         certs::make(&fabric, folder.path(), &order).expect("keys");
         let path = folder.path().to_owned();

@@ -1,18 +1,13 @@
-//! Fabrics of any shape under virtual time, and what their ranks must get.
+//! Fabrics of any shape under virtual time.
 
-use crate::collectives::batch::{Case, weight};
-use crate::lab::credentials::Papers;
-use crate::{JOB, JOB_MEMORY, Lab, address, jobs_of, lan_address};
-use gateway::simulate::Setup;
+use super::credentials::CredentialKind;
+use super::jobs::{JOB, JOB_MEMORY, jobs_of};
+use super::running::Lab;
+use gateway::simulate::{Setup, address, lan_address};
 use gateway::wan::link::policy::Policies;
-use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Plan, Tree};
-use hier_collectives::reduce::reduce_slices;
-use hier_collectives::shard;
+use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{LinkSpec, VirtualNet};
@@ -21,9 +16,9 @@ use wan_sim::{LinkSpec, VirtualNet};
 #[derive(Debug, Clone)]
 pub struct Mesh {
     /// Each region's gateways.
-    pub regions: Vec<Vec<Seat>>,
-    /// Links: between which regions, their rate, their RTT.
-    pub links: Vec<((usize, usize), BitRate, Span)>,
+    pub regions: Vec<Vec<MeshGateway>>,
+    /// The links between regions.
+    pub links: Vec<MeshLink>,
     /// Random loss of every link each way.
     pub loss: Fraction,
     /// Segments of this size instead of the plan's own choice; and the express tree, if there is
@@ -37,8 +32,37 @@ pub struct Mesh {
     pub inward: BTreeMap<usize, BitRate>,
 }
 
-/// A gateway: its ranks, and what its port carries each way, if it has one.
-pub type Seat = (u32, Option<BitRate>);
+/// A gateway of a region.
+#[derive(Debug, Clone, Copy)]
+pub struct MeshGateway {
+    /// Number of its ranks.
+    pub ranks: u32,
+    /// Rate of its WAN port each way; `None` without a port.
+    pub port: Option<BitRate>,
+}
+
+/// A link between two regions.
+#[derive(Debug, Clone, Copy)]
+pub struct MeshLink {
+    /// The regions, by index, the lower one first.
+    pub regions: (usize, usize),
+    /// Capacity each way, in IP bytes.
+    pub rate: BitRate,
+    /// Round-trip time.
+    pub rtt: Span,
+}
+
+impl MeshGateway {
+    /// A gateway with a WAN port.
+    pub fn with_port(ranks: u32, rate: BitRate) -> Self {
+        Self { ranks, port: Some(rate) }
+    }
+
+    /// A gateway without a WAN port.
+    pub fn sidecar(ranks: u32) -> Self {
+        Self { ranks, port: None }
+    }
+}
 
 /// Segments of the largest buffer that takes the express tree, where segments are chosen.
 pub const EXPRESS_SEGMENTS: u64 = 4;
@@ -49,16 +73,18 @@ impl Mesh {
     /// One gateway for each region, with so many ranks; all pairs linked, each at a distance of
     /// its own.
     pub fn of_ranks(ranks: &[u32]) -> Self {
-        Self::of_gateways(ranks.iter().map(|ranks| vec![(*ranks, Some(PORT))]).collect())
+        Self::of_gateways(
+            ranks.iter().map(|ranks| vec![MeshGateway::with_port(*ranks, PORT)]).collect(),
+        )
     }
 
     /// Regions with these gateways, all pairs linked.
-    pub fn of_gateways(regions: Vec<Vec<Seat>>) -> Self {
+    pub fn of_gateways(regions: Vec<Vec<MeshGateway>>) -> Self {
         let mut links = Vec::new();
         for a in 0..regions.len() {
             for b in a + 1..regions.len() {
                 let rtt = Span::from_ms(10 + 10 * (a as u64 + 2 * b as u64));
-                links.push(((a, b), PORT, rtt));
+                links.push(MeshLink { regions: (a, b), rate: PORT, rtt });
             }
         }
         let memory = ByteCount::new(64 << 20);
@@ -68,30 +94,30 @@ impl Mesh {
 
     /// The same without the link between two regions.
     pub fn without(mut self, a: usize, b: usize) -> Self {
-        self.links.retain(|(ends, ..)| *ends != (a.min(b), a.max(b)));
+        self.links.retain(|link| link.regions != (a.min(b), a.max(b)));
         self
     }
 
     /// The fabric it stands for. Regions are `a`, `b`, ...; gateways `a-0`, `a-1`, ...
     pub fn fabric(&self) -> Arc<Fabric> {
         let name = |region: usize| char::from(b'a' + region as u8).to_string();
-        let region = |(index, seats): (usize, &Vec<Seat>)| RegionSpec {
+        let region = |(index, gateways): (usize, &Vec<MeshGateway>)| RegionSpec {
             name: name(index),
-            speeds: vec![1.0; seats.iter().map(|(ranks, _)| *ranks as usize).sum()],
+            speeds: vec![1.0; gateways.iter().map(|gateway| gateway.ranks as usize).sum()],
             gateways: (0..)
-                .zip(seats)
-                .map(|(seat, (ranks, port)): (u32, _)| {
+                .zip(gateways)
+                .map(|(number, MeshGateway { ranks, port }): (u32, _)| {
                     let inward = self.inward.get(&index).copied();
                     let wan =
                         port.map(|port| WanPort { egress: port, ingress: inward.unwrap_or(port) });
-                    (format!("{}-{seat}", name(index)), *ranks, wan)
+                    (format!("{}-{number}", name(index)), *ranks, wan)
                 })
                 .collect(),
         };
-        let link = |((a, b), rate, rtt): &((usize, usize), BitRate, Span)| topology::LinkSpec {
-            between: (name(*a), name(*b)),
-            rate: *rate,
-            rtt: *rtt,
+        let link = |link: &MeshLink| topology::LinkSpec {
+            between: (name(link.regions.0), name(link.regions.1)),
+            rate: link.rate,
+            rtt: link.rtt,
             loss: self.loss,
         };
         let regions = self.regions.iter().enumerate().map(region).collect();
@@ -142,68 +168,9 @@ impl Mesh {
         };
         let mut lab = gateway::simulate::Lab::new(setup, net, seed);
         for id in lab.fabric.gateway_ids() {
-            let papers = Papers::Right.of(&lab.fabric, id);
-            lab.add_gateway(id, papers).await.expect("starts");
+            let credentials = CredentialKind::Valid.of(&lab.fabric, id);
+            lab.add_gateway(id, credentials).await.expect("starts");
         }
         Lab(lab)
-    }
-}
-
-/// What every rank of an all-reduce must get: in each tree's part each gateway's ranks in order,
-/// then what comes up in gateway order, then the crown in gateway order; each step encoded.
-pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
-    let contributions = case.contributions(fabric.world_size());
-    let bytes = case.elements * case.dtype.size();
-    let mut result = Vec::new();
-    let parts = plan.trees.iter().zip(shard::parts(plan, bytes));
-    for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
-        let range = part.range.start as usize..part.range.end as usize;
-        let sums = Sums { fabric, tree, case, contributions: &contributions, range };
-        let crown = &sums.tree.roots;
-        let (bytes, _) = match crown[..] {
-            [root] => sums.partial(root),
-            _ => sums.reduced(crown.iter().map(|id| sums.partial(*id)).collect()),
-        };
-        result.extend(bytes);
-    }
-    result
-}
-
-struct Sums<'a> {
-    fabric: &'a Fabric,
-    tree: &'a Tree,
-    case: &'a Case,
-    contributions: &'a [Vec<u8>],
-    range: Range<usize>,
-}
-
-impl Sums<'_> {
-    fn partial(&self, at: GatewayId) -> (Vec<u8>, f64) {
-        let children = self.tree.parents.iter().filter(|(_, parent)| **parent == at);
-        let mut inputs: Vec<_> =
-            children.map(|(child, _)| (*child, self.partial(*child))).collect();
-        inputs.push((at, self.local(at)));
-        inputs.sort_by_key(|(id, _)| *id);
-        self.reduced(inputs.into_iter().map(|(_, input)| input).collect())
-    }
-
-    fn local(&self, at: GatewayId) -> (Vec<u8>, f64) {
-        let ranks = self.fabric.gateway(at).ranks.clone();
-        let input = |rank: u32| {
-            (self.contributions[rank as usize][self.range.clone()].to_vec(), weight(rank))
-        };
-        self.reduced(ranks.map(input).collect())
-    }
-
-    fn reduced(&self, mut inputs: Vec<(Vec<u8>, f64)>) -> (Vec<u8>, f64) {
-        if inputs.len() == 1 {
-            return inputs.remove(0);
-        }
-        let weight = inputs.iter().map(|(_, weight)| weight).sum();
-        let mut out = vec![0; self.range.len()];
-        let inputs: Vec<(&[u8], f64)> = inputs.iter().map(|(b, w)| (&b[..], *w)).collect();
-        let (op, dtype): (ReduceOp, Dtype) = (self.case.op, self.case.dtype);
-        reduce_slices(op, dtype, &mut out, &inputs).expect("fitting slices");
-        (out, weight)
     }
 }

@@ -1,4 +1,8 @@
-//! Fabrics of whole gateways under virtual time, and the credentials they show.
+//! Fabrics of whole gateways under virtual time, their jobs, and the credentials they present.
 
 pub mod credentials;
+pub mod expected;
+pub mod jobs;
 pub mod mesh;
+pub mod running;
+pub mod shape;

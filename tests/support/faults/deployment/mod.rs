@@ -1,6 +1,9 @@
 //! The simulated deployment: gateways, trainers, their rendezvous, and the link between regions.
 
-pub(super) mod gate;
+pub(super) mod control;
+mod gate;
+mod link;
 pub(super) mod meeting;
-pub(super) mod trainer;
+mod process;
+mod trainer;
 pub(super) mod world;

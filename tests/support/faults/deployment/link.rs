@@ -1,0 +1,51 @@
+//! The link between the regions under the faults that are active.
+
+use crate::address;
+use crate::faults::spec::fault::{Direction, Fault, Place, What};
+use hier_collectives::ids::GatewayId;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use units::{BitRate, ByteCount, Fraction, Span};
+use wan_sim::{LinkSpec, QueueSize, Reorder};
+
+pub(super) fn ips() -> [IpAddr; 2] {
+    [0, 1].map(|id| address(GatewayId(id)).ip())
+}
+
+/// From, to, and which of the two ways that is.
+pub(super) fn ways(
+    direction: Direction,
+    [east, west]: [IpAddr; 2],
+) -> Vec<(IpAddr, IpAddr, Direction)> {
+    let mut ways = vec![(east, west, Direction::EastWest), (west, east, Direction::WestEast)];
+    ways.retain(|(_, _, way)| direction == Direction::Both || direction == *way);
+    ways
+}
+
+pub(super) fn delayed(spec: LinkSpec, by: Span) -> LinkSpec {
+    let rate = spec.rate().expect("a rate");
+    let slow = LinkSpec::new(rate, spec.delay() + by).expect("a delay below an hour");
+    let slow = slow.with_queue(spec.queue()).with_loss_model(spec.loss());
+    slow.with_jitter(spec.jitter()).expect("jitter below the delay")
+}
+
+/// The relay takes in what its buffer takes, and passes nothing on.
+pub(super) fn stopped(spec: &LinkSpec) -> LinkSpec {
+    let stopped = LinkSpec::new(STOPPED_RATE, spec.delay()).expect("a delay below an hour");
+    stopped.with_queue(QueueSize::Bytes(STOPPED_BUFFER))
+}
+
+pub(super) fn disordered(spec: LinkSpec) -> LinkSpec {
+    let probability = Fraction::from_ppb(DISORDER_PPM * 1000).expect("at most one");
+    let reorder = Reorder { probability, gap: NonZeroU32::new(2).expect("not zero") };
+    spec.with_duplicate(probability).with_reorder(reorder)
+}
+
+/// How many copies and overtaking packets disorder makes.
+const DISORDER_PPM: u32 = 20_000;
+
+/// What the buffer of a stopped relay's socket takes, as Linux has it.
+const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
+
+/// Slower than anything that matters, so that nothing comes out of a stopped relay.
+const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);

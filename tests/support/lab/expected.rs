@@ -1,0 +1,69 @@
+//! The expected result of an all-reduce over any plan, computed tree by tree.
+
+use crate::collectives::batch::{Case, weight};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{Plan, Tree};
+use hier_collectives::reduce::reduce_slices;
+use hier_collectives::shard;
+use hier_collectives::topology::Fabric;
+use std::ops::Range;
+
+/// What every rank of an all-reduce must get: in each tree's part each gateway's ranks in order,
+/// then what comes up in gateway order, then the crown in gateway order; each step encoded.
+pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
+    let contributions = case.contributions(fabric.world_size());
+    let bytes = case.elements * case.dtype.size();
+    let mut result = Vec::new();
+    let parts = plan.trees.iter().zip(shard::parts(plan, bytes));
+    for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
+        let range = part.range.start as usize..part.range.end as usize;
+        let sums = Sums { fabric, tree, case, contributions: &contributions, range };
+        let crown = &sums.tree.roots;
+        let (bytes, _) = match crown[..] {
+            [root] => sums.partial(root),
+            _ => sums.reduced(crown.iter().map(|id| sums.partial(*id)).collect()),
+        };
+        result.extend(bytes);
+    }
+    result
+}
+
+struct Sums<'a> {
+    fabric: &'a Fabric,
+    tree: &'a Tree,
+    case: &'a Case,
+    contributions: &'a [Vec<u8>],
+    range: Range<usize>,
+}
+
+impl Sums<'_> {
+    fn partial(&self, at: GatewayId) -> (Vec<u8>, f64) {
+        let children = self.tree.parents.iter().filter(|(_, parent)| **parent == at);
+        let mut inputs: Vec<_> =
+            children.map(|(child, _)| (*child, self.partial(*child))).collect();
+        inputs.push((at, self.local(at)));
+        inputs.sort_by_key(|(id, _)| *id);
+        self.reduced(inputs.into_iter().map(|(_, input)| input).collect())
+    }
+
+    fn local(&self, at: GatewayId) -> (Vec<u8>, f64) {
+        let ranks = self.fabric.gateway(at).ranks.clone();
+        let input = |rank: u32| {
+            (self.contributions[rank as usize][self.range.clone()].to_vec(), weight(rank))
+        };
+        self.reduced(ranks.map(input).collect())
+    }
+
+    fn reduced(&self, mut inputs: Vec<(Vec<u8>, f64)>) -> (Vec<u8>, f64) {
+        if inputs.len() == 1 {
+            return inputs.remove(0);
+        }
+        let weight = inputs.iter().map(|(_, weight)| weight).sum();
+        let mut out = vec![0; self.range.len()];
+        let inputs: Vec<(&[u8], f64)> = inputs.iter().map(|(b, w)| (&b[..], *w)).collect();
+        let (op, dtype): (ReduceOp, Dtype) = (self.case.op, self.case.dtype);
+        reduce_slices(op, dtype, &mut out, &inputs).expect("fitting slices");
+        (out, weight)
+    }
+}

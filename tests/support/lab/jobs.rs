@@ -1,0 +1,25 @@
+//! The jobs of simulated gateways, and the token that they all share.
+
+use gateway::local::job::JobSpec;
+use std::num::NonZeroU32;
+use units::ByteCount;
+
+/// The job of a lab that has one.
+pub const JOB: &str = "sim";
+
+/// The token of every job.
+pub const TOKEN: [u8; 32] = [7; 32];
+
+/// Memory of a job's arenas that no test comes near.
+pub(crate) const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
+
+/// Jobs by name and weight, each with so much memory.
+pub(crate) fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<JobSpec> {
+    let job = |(name, weight): &(&str, u32)| JobSpec {
+        name: (*name).to_owned(),
+        token: TOKEN.into(),
+        memory,
+        weight: NonZeroU32::new(*weight).expect("a weight"),
+    };
+    jobs.iter().map(job).collect()
+}

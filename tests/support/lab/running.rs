@@ -1,0 +1,125 @@
+//! Two gateways at work under virtual time, and the link between them.
+
+use super::credentials::CredentialKind;
+use super::jobs::{JOB, JOB_MEMORY, jobs_of};
+use super::shape::{Shape, carrier_address};
+use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
+use gateway::observe::status::Status;
+use gateway::simulate::Setup;
+use gateway::wan::connect::addresses::LaneAddresses;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
+use std::future::Future;
+use std::ops::Deref;
+use units::Span;
+use wan_sim::VirtualNet;
+
+/// What the gateways of a shape have in common.
+pub(crate) fn setup(shape: &Shape) -> Setup {
+    let fabric = shape.fabric();
+    let mut plan = plan::plan(&fabric).expect("a plan");
+    plan.segment = shape.segment.unwrap_or(plan.segment);
+    let lanes = |id: GatewayId| {
+        let on_each = (0..shape.carriers).map(|carrier| carrier_address(id, carrier));
+        LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
+    };
+    let links = fabric.links().iter();
+    Setup {
+        plan,
+        addresses: fabric.gateway_ids().map(lanes).collect(),
+        jobs: jobs_of(&shape.jobs, JOB_MEMORY),
+        memory: shape.memory,
+        policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
+        mtu_pinned: shape.path_mtu.is_none(),
+        fabric,
+    }
+}
+
+/// Runs a future to its end under a paused clock.
+pub fn simulate<T>(future: impl Future<Output = T>) -> T {
+    gateway::simulate::run(future).expect("a runtime")
+}
+
+/// Gateways and the links between them.
+pub struct Lab(pub(super) gateway::simulate::Lab);
+
+impl Deref for Lab {
+    type Target = gateway::simulate::Lab;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Lab {
+    /// Starts both gateways. Everything random comes from `seed`.
+    pub async fn start(shape: &Shape, seed: u64) -> Self {
+        Self::start_with(shape, seed, [CredentialKind::Valid; 2]).await
+    }
+
+    /// Starts both gateways, each with credentials of its own.
+    pub async fn start_with(shape: &Shape, seed: u64, credentials: [CredentialKind; 2]) -> Self {
+        let net = VirtualNet::new();
+        for carrier in 0..shape.carriers {
+            let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
+            net.connect(east, west, shape.link(), shape.link(), seed + u64::from(carrier));
+            if let Some(bytes) = shape.interface_mtu {
+                [east, west].iter().for_each(|ip| net.set_interface_mtu(*ip, bytes));
+            }
+            if let Some(bytes) = shape.path_mtu {
+                for (from, to) in [(east, west), (west, east)] {
+                    net.set_mtu(from, to, bytes.into()).expect("a link");
+                }
+            }
+        }
+        let mut lab = gateway::simulate::Lab::new(setup(shape), net, seed);
+        for (id, credentials) in [GatewayId(0), GatewayId(1)].into_iter().zip(credentials) {
+            let credentials = credentials.of(&lab.fabric, id);
+            lab.add_gateway(id, credentials).await.expect("starts");
+        }
+        Self(lab)
+    }
+
+    /// Stops a gateway and starts it again with other credentials.
+    pub async fn restart(&mut self, me: GatewayId, credentials: CredentialKind) {
+        let credentials = credentials.of(&self.fabric, me);
+        self.0.restart(me, credentials).await.expect("starts");
+    }
+
+    /// Stops a gateway and starts it again without a job.
+    pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
+        let credentials = CredentialKind::Valid.of(&self.fabric, me);
+        self.0.drop_job(me, job, credentials).await.expect("starts");
+    }
+
+    /// What a gateway says of itself.
+    pub async fn status(&self, gateway: GatewayId) -> Status {
+        self.0.status(gateway).await.expect("a status")
+    }
+
+    /// Attaches a rank of [`JOB`], waiting at most `patience` for the gateways to meet.
+    ///
+    /// # Errors
+    /// As [`Client::attach`].
+    pub async fn attach(
+        &self,
+        rank: u32,
+        arena_bytes: u64,
+        patience: Span,
+    ) -> Result<Client, AttachError> {
+        self.attach_to(JOB, rank, arena_bytes, patience).await
+    }
+
+    /// Attaches a rank.
+    pub async fn client(&self, rank: u32, arena_bytes: u64) -> Client {
+        self.attach(rank, arena_bytes, DEFAULT_TIMEOUT).await.expect("attaches")
+    }
+
+    /// Attaches every rank.
+    pub async fn clients(&self, arena_bytes: u64) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for rank in 0..self.fabric.world_size() {
+            clients.push(self.client(rank, arena_bytes).await);
+        }
+        clients
+    }
+}

@@ -1,0 +1,110 @@
+//! The shape of two regions with one link between them, and the fabric that it stands for.
+
+use gateway::simulate::address;
+use gateway::wan::link::policy::LinkPolicy;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use units::{BitRate, ByteCount, Fraction, Span};
+use wan_sim::{Jitter, LinkSpec};
+
+/// Two regions and the link between them.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Ranks of `east` and `west`.
+    pub ranks: (u32, u32),
+    /// Capacity each way, in IP bytes.
+    pub rate: BitRate,
+    /// Round-trip time.
+    pub rtt: Span,
+    /// Random loss each way, as the fabric says.
+    pub loss: Fraction,
+    /// Random loss each way in truth, where that is not what the fabric says.
+    pub true_loss: Option<Fraction>,
+    /// Order-preserving jitter each way.
+    pub jitter: Span,
+    /// IP MTU.
+    pub mtu: u16,
+    /// The longest IP packet that gets through, where lanes have to find out.
+    pub path_mtu: Option<u16>,
+    /// The longest IP packet that gateways know their interfaces to send, where they know.
+    pub interface_mtu: Option<u16>,
+    /// Memory of each gateway for partials.
+    pub memory: ByteCount,
+    /// Segments of this size instead of the plan's.
+    pub segment: Option<ByteCount>,
+    /// Jobs, each with its weight.
+    pub jobs: Vec<(&'static str, u32)>,
+    /// How the link is used.
+    pub policy: LinkPolicy,
+    /// Addresses of each gateway, with a link between each pair of equal place, each with its
+    /// part of the rate.
+    pub carriers: u8,
+}
+
+impl Shape {
+    /// 1 Gbit/s, 80 ms, no loss, MTU 1500.
+    pub fn new(east: u32, west: u32) -> Self {
+        Self {
+            ranks: (east, west),
+            rate: BitRate::from_bits_per_second(1_000_000_000),
+            rtt: Span::from_ms(80),
+            loss: Fraction::default(),
+            true_loss: None,
+            jitter: Span::ZERO,
+            mtu: 1500,
+            path_mtu: None,
+            interface_mtu: None,
+            memory: ByteCount::new(64 << 20),
+            segment: None,
+            jobs: vec![(JOB, 1)],
+            policy: LinkPolicy::default(),
+            carriers: 1,
+        }
+    }
+
+    /// The fabric it stands for.
+    pub fn fabric(&self) -> Arc<Fabric> {
+        let wan = Some(WanPort { egress: self.rate, ingress: self.rate });
+        let region = |name: &str, ranks: u32| RegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0; ranks as usize],
+            gateways: vec![(format!("{name}-0"), ranks, wan)],
+        };
+        let link = topology::LinkSpec {
+            between: ("east".to_owned(), "west".to_owned()),
+            rate: self.rate,
+            rtt: self.rtt,
+            loss: self.loss,
+        };
+        let regions = vec![region("east", self.ranks.0), region("west", self.ranks.1)];
+        Arc::new(Fabric::new("sim", self.mtu, regions, vec![link]).expect("a valid fabric"))
+    }
+
+    /// One direction of its link.
+    pub fn link(&self) -> LinkSpec {
+        let delay = Span::from_ns(self.rtt.ns() / 2);
+        let part = self.rate.bits_per_second() / u64::from(self.carriers);
+        let spec = LinkSpec::new(BitRate::from_bits_per_second(part), delay).expect("a valid link");
+        let jitter = Jitter { spread: self.jitter, ..Jitter::NONE };
+        spec.with_loss(self.true_loss.unwrap_or(self.loss))
+            .with_jitter(jitter)
+            .expect("jitter below the delay")
+    }
+}
+
+/// Where a gateway is on one of several carriers; [`address`] is on the first.
+pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
+    let first = address(gateway);
+    let IpAddr::V4(ip) = first.ip() else { return first };
+    let [_, _, high, low] = ip.octets();
+    // 10.1 is the LANs'.
+    let second = if carrier == 0 { 0 } else { 1 + carrier };
+    SocketAddr::new(Ipv4Addr::new(10, second, high, low).into(), first.port())
+}
+
+/// A loss ratio in parts per million.
+pub fn ppm(parts: u32) -> Fraction {
+    Fraction::from_ppb(parts * 1000).expect("at most one")
+}
