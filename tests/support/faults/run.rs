@@ -11,7 +11,7 @@ use crate::faults::timeline::Timeline;
 use crate::simulate;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use units::{Span, TimeNs};
 
 /// Rounds that no fault holds up take at most this long.

@@ -1,5 +1,6 @@
 //! The shape of two regions with one link between them, and the fabric that it stands for.
 
+use super::jobs::JOB;
 use gateway::simulate::address;
 use gateway::wan::link::policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;

@@ -1,7 +1,7 @@
 //! The link between the regions under the faults that are active.
 
 use crate::address;
-use crate::faults::spec::fault::{Direction, Fault, Place, What};
+use crate::faults::spec::fault::Direction;
 use hier_collectives::ids::GatewayId;
 use std::net::IpAddr;
 use std::num::NonZeroU32;

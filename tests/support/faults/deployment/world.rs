@@ -12,7 +12,7 @@ use gateway::host::{Host, VirtualHost};
 use gateway::local::listener::InProcessConnector;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
-use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::ids::RankId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
