@@ -22,8 +22,8 @@ const fn mbit(rate: u64) -> BitRate {
 /// them.
 fn mesh(ranks: &[u32]) -> Mesh {
     let mut mesh = Mesh::of_ranks(ranks);
-    for (_, rate, rtt) in &mut mesh.links {
-        (*rate, *rtt) = (mbit(100), RTT);
+    for link in &mut mesh.links {
+        (link.rate, link.rtt) = (mbit(100), RTT);
     }
     mesh
 }

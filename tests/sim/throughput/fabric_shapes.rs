@@ -257,8 +257,8 @@ fn gateways_of_a_region_fill_their_ports_together() {
 #[test]
 fn all_owners_ports_are_filled_with_little_memory_for_partials() {
     let mut mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(2, mbit(200))]; 4]);
-    for (_, rate, rtt) in &mut mesh.links {
-        (*rate, *rtt) = (mbit(200), Span::from_ms(40));
+    for link in &mut mesh.links {
+        (link.rate, link.rtt) = (mbit(200), Span::from_ms(40));
     }
     mesh.memory = ByteCount::new(4 << 20);
     // Of four bytes each.

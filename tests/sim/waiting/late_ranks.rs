@@ -205,9 +205,12 @@ fn a_rank_that_attaches_again_ends_what_waits_for_it() {
 fn what_moves_behind_a_relay_is_not_taken_for_a_stall() {
     simulate(async {
         let mut mesh = Mesh::of_ranks(&[1; 5]);
-        mesh.links.retain(|((a, b), ..)| b - a == 1);
+        mesh.links.retain(|link| link.regions.1 - link.regions.0 == 1);
         let slow = BitRate::from_bits_per_second(20_000_000);
-        mesh.links.iter_mut().filter(|(ends, ..)| *ends == (1, 2)).for_each(|link| link.1 = slow);
+        mesh.links
+            .iter_mut()
+            .filter(|link| link.regions == (1, 2))
+            .for_each(|link| link.rate = slow);
         let lab = mesh.start(1).await;
         let clients = lab.clients(80 << 20).await;
         let large = Case { elements: 8 << 20, ..CASE };

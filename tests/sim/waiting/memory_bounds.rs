@@ -17,8 +17,8 @@ fn mesh(regions: &[&[u32]]) -> Mesh {
     let gateways =
         |ranks: &&[u32]| ranks.iter().map(|ranks| MeshGateway::with_port(*ranks, RATE)).collect();
     let mut mesh = Mesh::of_gateways(regions.iter().map(gateways).collect());
-    for (_, rate, rtt) in &mut mesh.links {
-        (*rate, *rtt) = (RATE, ONE_WAY + ONE_WAY);
+    for link in &mut mesh.links {
+        (link.rate, link.rtt) = (RATE, ONE_WAY + ONE_WAY);
     }
     mesh.memory = ByteCount::new(4 << 20);
     mesh
@@ -79,7 +79,7 @@ fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
 fn small_and_medium_buffers_do_not_wait_for_a_large_one() {
     let near = || {
         let mut mesh = chain();
-        mesh.links.iter_mut().for_each(|(_, _, rtt)| *rtt = Span::from_ms(20));
+        mesh.links.iter_mut().for_each(|link| link.rtt = Span::from_ms(20));
         mesh
     };
     for (what, mesh) in [

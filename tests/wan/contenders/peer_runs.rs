@@ -9,7 +9,6 @@ use crate::row::COMMON;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
