@@ -21,12 +21,9 @@ use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use gateway::simulate::gateway_spec;
 use hier_collectives::fec::Fec;
+use hier_collectives::fec::Fec;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::plan;
-<<<<<<< HEAD
-use hier_collectives::fec::Fec;
-=======
->>>>>>> 8e050bb (Sort imports)
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
