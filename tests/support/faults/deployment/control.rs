@@ -21,7 +21,6 @@ use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
 use gateway::simulate::gateway_spec;
 use hier_collectives::fec::Fec;
-use hier_collectives::fec::Fec;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::plan;
 use std::net::SocketAddr;
