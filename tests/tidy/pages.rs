@@ -80,13 +80,7 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
     };
     let read = |page: &str| std::fs::read_to_string(root().join(page)).expect("readable");
     let scenarios = read("tests/scenarios.toml");
-    let pages: Vec<(String, String)> = sources_in(&["md"])
-        .into_iter()
-        .filter(|page| {
-            !page.path.starts_with("docs/results") && !page.path.ends_with("CHANGELOG.md")
-        })
-        .map(|page| (page.path.display().to_string(), page.text))
-        .collect();
+    let pages = pages_about_code();
     let spans = pages.iter().flat_map(|(page, text)| {
         text.split('`').skip(1).step_by(2).map(move |span| (page.clone(), span))
     });
@@ -119,3 +113,31 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
     assert_none(findings);
     assert!(found > 80, "only {found} names found");
 }
+
+/// Pages whose code spans are names of the code. The others have words of files, packets or systems.
+fn pages_about_code() -> Vec<(String, String)> {
+    let others = ["docs/results", "docs/protocol.md", "docs/emulation.md", "CHANGELOG.md"];
+    sources_in(&["md"])
+        .into_iter()
+        .filter(|page| !others.iter().any(|other| page.path.starts_with(other)))
+        .map(|page| (page.path.display().to_string(), page.text))
+        .collect()
+}
+
+#[test]
+fn the_readme_shows_the_training_script_that_runs() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("readable");
+    let script = std::fs::read_to_string(root().join("examples/two_regions.py")).expect("readable");
+    let shown = readme.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(shown.expect("a block of Python").trim(), script.trim());
+}
+
+#[test]
+fn the_readme_fits_a_reader() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("readable");
+    let lines = readme.lines().count();
+    assert!(lines <= README_LINES_MAX, "{lines} lines, {README_LINES_MAX} allowed");
+}
+
+/// Lines of the README, at most: what a reader takes in before a first try.
+const README_LINES_MAX: usize = 150;
