@@ -1,4 +1,4 @@
-//! A gateway of which a part dies of a bug.
+//! A gateway whose engine or reduction panics.
 
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
@@ -24,23 +24,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use units::{ByteCount, TimeNs};
 
-/// A host whose compute, once it is cursed, brings down whoever asks for it, or the work.
-struct Cursed {
-    whom: Victim,
-    cursed: AtomicBool,
+/// A host on which a reduction, or the task that asks for it, panics once it is armed.
+struct PanickingHost {
+    victim: Victim,
+    is_armed: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Victim {
-    Asker,
-    Work,
+    /// The engine's task.
+    Engine,
+    /// The reduction.
+    Reduction,
 }
 
 fn bug() {
     panic!("a bug, for this test");
 }
 
-impl Host for Cursed {
+impl Host for PanickingHost {
     fn now(&self) -> TimeNs {
         RealHost.now()
     }
@@ -62,11 +64,11 @@ impl Host for Cursed {
     }
 
     fn compute(&self, work: Work) -> BoxFuture<Result<(), TaskPanicked>> {
-        let cursed = self.cursed.load(Ordering::Relaxed);
-        if cursed && self.whom == Victim::Asker {
+        let is_armed = self.is_armed.load(Ordering::Relaxed);
+        if is_armed && self.victim == Victim::Engine {
             bug();
         }
-        RealHost.compute(if cursed { Box::new(bug) } else { work })
+        RealHost.compute(if is_armed { Box::new(bug) } else { work })
     }
 
     fn run_blocking(&self, job: Work) -> BoxFuture<Result<(), TaskPanicked>> {
@@ -94,7 +96,7 @@ impl Host for Cursed {
     }
 }
 
-/// One gateway of two ranks, alone.
+/// Returns the specification of one gateway of two ranks, without peers.
 fn spec() -> GatewaySpec {
     let region = RegionSpec {
         name: "one".to_owned(),
@@ -132,23 +134,23 @@ fn spec() -> GatewaySpec {
 
 #[test]
 fn a_panicking_engine_ends_the_gateway() {
-    a_gateway_breaks(Victim::Asker);
+    gateway_ends_after_panic_of(Victim::Engine);
 }
 
-/// Nobody takes what a reduction left behind for a result.
+/// The half-written memory of the reduction never becomes a result.
 #[test]
 fn a_panicking_reduction_ends_the_gateway() {
-    a_gateway_breaks(Victim::Work);
+    gateway_ends_after_panic_of(Victim::Reduction);
 }
 
-fn a_gateway_breaks(whom: Victim) {
+fn gateway_ends_after_panic_of(victim: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let host = Arc::new(Cursed { whom, cursed: AtomicBool::new(false) });
+        let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (door, knocker) = listener::in_process();
         let (_status, questions) = StatusDoor::new();
         let observed = (Arc::new(Metrics::new()), questions);
-        let as_host: Arc<dyn Host> = Arc::<Cursed>::clone(&host);
+        let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
         let gateway = gateway.await.expect("starts");
         let way = Way::InProcess(knocker);
@@ -158,16 +160,16 @@ fn a_gateway_breaks(whom: Victim) {
             let attach = Attach::new("train", [1; 32], rank, 1 << 20);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
-        host.cursed.store(true, Ordering::Relaxed);
+        host.is_armed.store(true, Ordering::Relaxed);
         for client in &clients {
-            // More than the engine reduces by itself.
+            // Larger than what the engine reduces on its own task.
             let tensor = client.allocate(Dtype::F32, 1 << 15).expect("room");
             operations.push(client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted"));
         }
         let broken = tokio::time::timeout(Duration::from_secs(60), gateway.broken());
         broken.await.expect("no hang");
         for mut operation in operations {
-            let failure = operation.ready().await.expect_err("nobody reduces");
+            let failure = operation.ready().await.expect_err("no reduction completes");
             assert_eq!(failure.code, FailureCode::GatewayLost);
         }
         gateway.shut_down().await;

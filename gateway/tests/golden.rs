@@ -1,10 +1,10 @@
-//! The bytes of the local plane's messages, written down: the Python client's tests read the
-//! same file, so that both sides are held to the same bytes.
+//! A golden file of the local plane's messages. The tests of the Python client read the same file, so
+//! that both sides use the same bytes.
 //!
 //! After a change of the protocol, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test golden`
 //! writes the file anew.
 
-mod written;
+mod golden_file;
 
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
@@ -214,7 +214,7 @@ fn golden() -> Vec<Value> {
 
 #[test]
 fn the_protocol_encodes_the_golden_bytes() {
-    written::hold(FILE, &golden());
+    golden_file::compare(FILE, &golden());
 }
 
 #[test]

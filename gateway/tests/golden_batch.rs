@@ -1,10 +1,10 @@
-//! Splits of a global batch, written down: the Python client's tests read the same file, so that
-//! ranks of both languages split alike, to the bit.
+//! A golden file of splits of a global batch. The tests of the Python client read the same file, so
+//! that ranks of both languages compute equal splits, to the bit.
 //!
 //! After a change of the splits, `LANDBRIDGE_WRITE_GOLDEN=1 cargo test -p gateway --test
 //! golden_batch` writes the file anew.
 
-mod written;
+mod golden_file;
 
 use hier_collectives::batch::{BATCH_MAX, BatchError, BatchSplit, batch_shares_within};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const CASES: usize = 120;
 const SEQUENCES: usize = 24;
 
-/// SplitMix64: the same numbers every time.
+/// Pseudo-random numbers by SplitMix64, the same every time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,18 +27,18 @@ impl Numbers {
         self.next() % end
     }
 
-    /// From 0 to 1.
-    fn part(&mut self) -> f64 {
+    /// Returns a number from 0 to 1.
+    fn fraction(&mut self) -> f64 {
         self.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
 
-    /// Speeds that tie often, and speeds far apart.
+    /// Returns speeds: some equal, some far apart.
     fn speeds(&mut self) -> Vec<f64> {
         let ranks = 1 + self.below(12);
         let speed = |numbers: &mut Self| match numbers.below(7) {
             0..3 => [0.25, 0.5, 1.0, 2.0, 3.0][numbers.below(5) as usize],
-            3..5 => 0.1 + 9.9 * numbers.part(),
-            5 => 1e-6 + 1e6 * numbers.part(),
+            3..5 => 0.1 + 9.9 * numbers.fraction(),
+            5 => 1e-6 + 1e6 * numbers.fraction(),
             _ => f64::from_bits(1 + numbers.below(3)),
         };
         (0..ranks).map(|_| speed(self)).collect()
@@ -52,7 +52,7 @@ impl Numbers {
         }
     }
 
-    /// For so many ranks, which together may hold less than the batch.
+    /// Returns limits of the ranks, whose sum may be less than the batch.
     fn limits(&mut self, batch: u64, ranks: usize) -> Vec<u64> {
         let limit = |numbers: &mut Self| match numbers.below(4) {
             0 => u64::MAX,
@@ -63,13 +63,13 @@ impl Numbers {
     }
 }
 
-/// `null` in place of limits that nobody gave.
+/// Returns the limits, or `null` if there are none.
 fn limits_of(limits: &[u64]) -> Value {
     if limits.iter().all(|limit| *limit == u64::MAX) { Value::Null } else { json!(limits) }
 }
 
-/// What is refused has no shares.
-fn shares_of((batch, speeds, limits): (u64, &[f64], &[u64])) -> Value {
+/// Returns the shares of a batch; `null` where it is refused.
+fn shares_of(batch: u64, speeds: &[f64], limits: &[u64]) -> Value {
     let shares = batch_shares_within(batch, speeds, limits).ok();
     json!({ "batch": batch, "speeds": speeds, "limits": limits_of(limits), "shares": shares })
 }
@@ -77,16 +77,16 @@ fn shares_of((batch, speeds, limits): (u64, &[f64], &[u64])) -> Value {
 fn cases(numbers: &mut Numbers) -> Vec<Value> {
     let unlimited = [u64::MAX; 2];
     let mut cases = vec![
-        shares_of((1, &[], &[])),
-        shares_of((1, &[1.0, 0.0], &unlimited)),
-        shares_of((1, &[-1.0, 1.0], &unlimited)),
-        shares_of((1, &[f64::MAX; 2], &unlimited)),
-        shares_of((1, &[1.0; 2], &[1])),
-        shares_of((BATCH_MAX + 1, &[1.0; 2], &unlimited)),
-        shares_of((51, &[1.0, 100.0], &unlimited)),
-        shares_of((4, &[1.0, 1.0], &[1, 2])),
-        // In another order of the operations quotas are others in their last bit.
-        shares_of((9, &[0.2, 0.6, 1.3], &[u64::MAX; 3])),
+        shares_of(1, &[], &[]),
+        shares_of(1, &[1.0, 0.0], &unlimited),
+        shares_of(1, &[-1.0, 1.0], &unlimited),
+        shares_of(1, &[f64::MAX; 2], &unlimited),
+        shares_of(1, &[1.0; 2], &[1]),
+        shares_of(BATCH_MAX + 1, &[1.0; 2], &unlimited),
+        shares_of(51, &[1.0, 100.0], &unlimited),
+        shares_of(4, &[1.0, 1.0], &[1, 2]),
+        // In another order of operations, quotas differ in their last bit.
+        shares_of(9, &[0.2, 0.6, 1.3], &[u64::MAX; 3]),
     ];
     for case in 0..CASES {
         let (batch, speeds) = (numbers.batch(), numbers.speeds());
@@ -94,13 +94,13 @@ fn cases(numbers: &mut Numbers) -> Vec<Value> {
         if case % 2 == 1 {
             limits = numbers.limits(batch, speeds.len());
         }
-        cases.push(shares_of((batch, &speeds, &limits)));
+        cases.push(shares_of(batch, &speeds, &limits));
     }
     cases
 }
 
-/// A split and what it is told, step by step: speeds that breathe, change for good, or are
-/// nothing to split by; now and then ranks that came apart or split another batch.
+/// Returns a split and the exchanges that it handles, step by step. Speeds jitter, change for good or
+/// are invalid; some ranks diverge or split another batch.
 fn sequence(numbers: &mut Numbers) -> Value {
     let (batch, mut speeds) = (numbers.batch(), numbers.speeds());
     let limits = match numbers.below(2) {
@@ -118,7 +118,7 @@ fn sequence(numbers: &mut Numbers) -> Value {
             _ => {}
         }
         let mut now: Vec<f64> =
-            speeds.iter().map(|speed| speed * (0.98 + 0.04 * numbers.part())).collect();
+            speeds.iter().map(|speed| speed * (0.98 + 0.04 * numbers.fraction())).collect();
         match numbers.below(20) {
             0 => now[rank] = -1.0,
             // Not measured yet.
@@ -126,35 +126,43 @@ fn sequence(numbers: &mut Numbers) -> Value {
             _ => {}
         }
         let (other, apart) = (numbers.below(20) == 0, numbers.below(20) == 0);
-        steps.push(step(&mut split, &now, (rank, other, apart)));
+        steps.push(step(&mut split, &now, Fault { rank, other, apart }));
     }
     let (agreed, limits) = (split.agreed(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
 }
 
-/// A split that becomes better by 5 %, or by a little less.
+/// Returns a split that could improve by 5 %, or by a little less.
 fn at_the_edge(speed: f64) -> Value {
     let (batch, begun, limits) = (2000, [1.0, 1.0], [u64::MAX; 2]);
     let mut split = BatchSplit::new(batch, &begun, &limits).expect("no limits");
-    let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], (0, false, false)));
+    let steps = [(); 5].map(|()| step(&mut split, &[1.0, speed], NO_FAULT));
     let (agreed, limits) = (split.agreed(), limits_of(&limits));
     json!({ "batch": batch, "speeds": begun, "limits": limits, "agreed": agreed, "steps": steps })
 }
 
-/// What a split says to an exchange in which `rank` has another batch, or came apart.
-fn step(
-    split: &mut BatchSplit,
-    speeds: &[f64],
-    (rank, other, apart): (usize, bool, bool),
-) -> Value {
+/// Faults of one rank in an exchange.
+struct Fault {
+    rank: usize,
+    /// True if the rank splits another batch.
+    other: bool,
+    /// True if the rank has diverged.
+    apart: bool,
+}
+
+const NO_FAULT: Fault = Fault { rank: 0, other: false, apart: false };
+
+/// Lets a split handle an exchange in which `rank` has another batch, or has diverged.
+fn step(split: &mut BatchSplit, speeds: &[f64], fault: Fault) -> Value {
+    let Fault { rank, other, apart } = fault;
     let mut agreed = vec![split.agreed(); speeds.len()];
     let mut states = vec![split.state(); speeds.len()];
     agreed[rank] ^= u64::from(other);
     states[rank] ^= u64::from(apart);
-    let told = split.handle_exchange(speeds, &agreed, &states);
+    let outcome = split.handle_exchange(speeds, &agreed, &states);
     json!({
         "speeds": speeds, "rank": rank, "other": other, "apart": apart,
-        "unlike": matches!(told, Err(BatchError::Unlike { .. })), "changed": told.ok(),
+        "unlike": matches!(outcome, Err(BatchError::Unlike { .. })), "changed": outcome.ok(),
         "shares": split.shares(), "state": split.state(),
     })
 }
@@ -165,13 +173,13 @@ fn batches_split_as_in_the_golden_file() {
     let mut lines = cases(&mut numbers);
     lines.extend((0..SEQUENCES).map(|_| sequence(&mut numbers)));
     lines.extend([1050.0 / 950.0, 1049.0 / 951.0].map(at_the_edge));
-    written::hold("batch_splits.jsonl", &lines);
-    // Each kind of answer is among them.
-    let told = |key: &str, value: Value| {
+    golden_file::compare("batch_splits.jsonl", &lines);
+    // The file has each kind of outcome.
+    let count = |key: &str, value: Value| {
         let steps = lines.iter().filter_map(|line| line["steps"].as_array()).flatten();
         steps.filter(|step| step[key] == value).count()
     };
-    let kinds = [json!(true), json!(false), Value::Null].map(|value| told("changed", value));
+    let kinds = [json!(true), json!(false), Value::Null].map(|value| count("changed", value));
     assert!(kinds.iter().all(|count| *count > 5), "{kinds:?}");
-    assert!(told("unlike", json!(true)) > 5);
+    assert!(count("unlike", json!(true)) > 5);
 }

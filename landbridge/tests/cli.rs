@@ -1,4 +1,4 @@
-//! The commands as a shell sees them: exit codes, streams, JSON.
+//! Commands as a shell runs them: exit codes, streams, JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ fn toml_files(directory: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(directory).expect("readable") {
         let path = entry.expect("readable").path();
         if path.ends_with("labs") {
-            // Of wan-sim, whose tests read them.
+            // Files of wan-sim, which its own tests check.
             continue;
         }
         if path.is_dir() {
@@ -65,15 +65,15 @@ fn wan_sim_errors_exit_with_the_same_codes() {
     let relay = ["wan-sim", "relay", "--forward", "127.0.0.1:0=127.0.0.1:9", "--netem"];
     for netem in ["loss 101%", "delay 1ms\u{7}", "delay 40ms\nloss 1%x"] {
         let output = landbridge(&[&relay[..], &[netem]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((code(&output), said.trim_end().lines().count()), (64, 1), "{said}");
-        assert!(!said.trim_end().contains(char::is_control), "{said:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
+        assert!(!stderr.trim_end().contains(char::is_control), "{stderr:?}");
     }
     let lab = configs().join("labs/three-sites.toml").display().to_string();
     let nowhere = landbridge(&["wan-sim", "tc", &lab, "--site", "nowhere", "--apply"]);
     assert_eq!(code(&nowhere), 64);
     let applied = landbridge(&["wan-sim", "tc", &lab, "--site", "oslo", "--apply"]);
-    // Elsewhere it is the device that is missing.
+    // With the privilege, the device is missing instead.
     if String::from_utf8_lossy(&applied.stderr).contains("this kernel or user cannot") {
         assert_eq!(code(&applied), 77);
     } else {
@@ -88,7 +88,7 @@ fn a_quickstart_over_an_impossible_link_exits_with_64() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((code(&output), stderr.trim_end().lines().count()), (64, 1), "{stderr}");
         assert!(stderr.contains(wrong[0]) && output.stdout.is_empty(), "{stderr}");
-        // What was made of the options is gone.
+        // The generated fabric file is not mentioned.
         assert!(!stderr.contains("fabric.toml"), "{stderr}");
     }
 }
@@ -156,7 +156,7 @@ fn check_reports_faults_of_all_files_once() {
     assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
 }
 
-/// Lanes alone may take 32 MiB.
+/// Lanes alone take up to 32 MiB.
 #[test]
 fn too_little_memory_is_warned_of() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -171,12 +171,12 @@ fn too_little_memory_is_warned_of() {
     for (memory, warned) in [("40 MiB", true), ("1 GiB", false)] {
         let output = landbridge(&["check", &copy("east.toml", memory), "--json"]);
         assert_eq!(code(&output), 0);
-        let said = json(&output)["files"][0]["summary"].to_string();
-        assert_eq!(said.contains("`memory` of 40 MiB is too small"), warned, "{said}");
+        let summary = json(&output)["files"][0]["summary"].to_string();
+        assert_eq!(summary.contains("`memory` of 40 MiB is too small"), warned, "{summary}");
     }
 }
 
-/// No gateway would start with it.
+/// A fabric of 257 regions: no gateway starts with it.
 #[test]
 fn a_fabric_without_a_plan_is_a_fault() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -201,10 +201,10 @@ fn a_fabric_without_a_plan_is_a_fault() {
         &["plan", "--fabric", &file, "--size", "1MiB"],
     ] {
         let output = landbridge(command);
-        let said = [output.stdout.clone(), output.stderr.clone()].concat();
-        let said = String::from_utf8(said).expect("text");
-        assert_eq!(code(&output), 64, "{command:?}: {said}");
-        assert!(said.contains("257 regions, 256 at most"), "{command:?}: {said}");
+        let text = [output.stdout.clone(), output.stderr.clone()].concat();
+        let text = String::from_utf8(text).expect("text");
+        assert_eq!(code(&output), 64, "{command:?}: {text}");
+        assert!(text.contains("257 regions, 256 at most"), "{command:?}: {text}");
     }
 }
 
@@ -230,7 +230,7 @@ fn status_without_a_running_gateway_exits_with_69() {
             .expect("copied");
     }
     let east = directory.path().join("east.toml");
-    // A port that was just free: nothing answers there.
+    // A port that was just released: nothing answers there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = free.local_addr().expect("bound").to_string();
     drop(free);
@@ -314,7 +314,7 @@ fn a_batch_is_split_by_speed() {
     assert!(split["makespan_over_even"].as_f64().expect("a number") < 0.6);
 }
 
-/// What a simulation of this fabric says of a buffer.
+/// Returns the JSON of a plan and its simulation for a buffer of 16 MiB.
 fn simulated(fabric: &str, more: &[&str]) -> serde_json::Value {
     let fabric = configs().join(fabric).display().to_string();
     let arguments = ["plan", "--fabric", &fabric, "--size", "16MiB", "--simulate", "--json"];

@@ -79,15 +79,17 @@ impl TwoRegions<'_> {
 
     fn region_file(&self, name: &str, region: &Region) -> String {
         let Self { memory, job_memory, .. } = self;
-        let Region { listen, status, .. } = region;
+        let Region { wan, listen, status, .. } = region;
+        let listen = (listen != wan).then(|| format!("listen = \"{listen}\"\n"));
         let job = |job: &&str| {
             format!("[job.{job}]\ntoken = \"keys/{job}.token\"\nmemory = \"{job_memory}\"\n")
         };
         let jobs: String = self.jobs.iter().map(job).collect();
         format!(
             "fabric = \"fabric.toml\"\n\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
-             listen = \"{listen}\"\nstatus = \"{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
-             key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"{memory}\"\n\n{jobs}"
+             {}status = \"{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
+             key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"{memory}\"\n\n{jobs}",
+            listen.unwrap_or_default()
         )
     }
 }

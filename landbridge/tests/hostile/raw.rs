@@ -1,4 +1,4 @@
-//! A trainer that says whatever it likes.
+//! A trainer that sends any bytes it likes.
 
 use crate::deployment::Deployment;
 use gateway::local::listener::connect_unix;
@@ -14,10 +14,11 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 use units::Span;
 
-/// Bytes of its arena.
+/// Bytes of the arena.
 pub const ARENA: u64 = 1 << 20;
 
-pub struct Raw {
+/// A connection of a rank of `other`, without the checks of the client library.
+pub struct RawClient {
     pub stream: UnixStream,
     pub arena: Arc<Arena>,
     pub memory: OwnedFd,
@@ -25,23 +26,24 @@ pub struct Raw {
     pub next: Sequence,
 }
 
-/// What a post says of itself.
+/// Fields of a post.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim {
+pub struct PostFields {
     pub contribution: u64,
     pub result: u64,
     pub elements: u64,
     pub timeout: Span,
 }
 
-/// An honest one.
-pub const CLAIM: Claim = Claim {
+/// Fields of a valid post.
+pub const VALID_POST: PostFields = PostFields {
     contribution: 0,
     result: ARENA / 2,
     elements: ARENA / 16,
     timeout: Span::from_secs(60),
 };
 
+/// Returns a request to attach to `job` with the token of another job.
 pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) -> Vec<u8> {
     let attach = Attach {
         version: LOCAL_VERSION,
@@ -53,7 +55,7 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
     Request::Attach(attach).encode()
 }
 
-/// Hands over some memory and a request; the answer.
+/// Sends a descriptor of memory and a request. Returns the response.
 pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
     let mut stream = connect_unix(&deployment.path("east.sock"), memory).await.expect("connects");
     write_message(&mut stream, request).await.expect("sent");
@@ -61,7 +63,7 @@ pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> R
     Response::decode(&answer).expect("a response")
 }
 
-/// Why the gateway refused.
+/// Sends a request that the gateway must refuse. Returns its reason.
 pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> String {
     match ask(deployment, memory, request).await {
         Response::Refused(why) => why,
@@ -69,8 +71,8 @@ pub async fn refusal(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) 
     }
 }
 
-impl Raw {
-    /// Attaches as a rank of `other`; it is in no epoch yet.
+impl RawClient {
+    /// Attaches as a rank of `other`, before an epoch begins.
     pub async fn attach(deployment: &Deployment, rank: u32) -> Self {
         let (arena, memory) = Arena::create_memfd(ARENA).expect("memory");
         let region = if rank < 2 { "east" } else { "west" };
@@ -79,13 +81,13 @@ impl Raw {
         let request = request(deployment, "other", "other", rank);
         write_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
-        match raw.hear().await {
+        match raw.receive().await {
             Some(Response::Attached { .. }) => raw,
             other => panic!("not attached: {other:?}"),
         }
     }
 
-    /// Attaches as every rank of `other`, and meets.
+    /// Attaches as every rank of `other` and waits for the epoch.
     pub async fn attach_all(deployment: &Deployment) -> [Self; 3] {
         let mut all = [
             Self::attach(deployment, 0).await,
@@ -93,20 +95,20 @@ impl Raw {
             Self::attach(deployment, 2).await,
         ];
         for raw in &mut all {
-            raw.meet().await;
+            raw.wait_for_epoch().await;
         }
         all
     }
 
-    /// Waits for an epoch.
-    pub async fn meet(&mut self) {
+    /// Waits until an epoch begins.
+    pub async fn wait_for_epoch(&mut self) {
         while self.epoch == Epoch(0) {
-            assert!(self.hear().await.is_some(), "cut off");
+            assert!(self.receive().await.is_some(), "cut off");
         }
     }
 
-    /// The next response; `None` once the gateway has closed the connection.
-    pub async fn hear(&mut self) -> Option<Response> {
+    /// Returns the next response; `None` once the gateway has closed the connection.
+    pub async fn receive(&mut self) -> Option<Response> {
         let bytes = read_message(&mut self.stream).await.ok()?;
         let response = Response::decode(&bytes).expect("a response");
         if let Response::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
@@ -115,10 +117,10 @@ impl Raw {
         Some(response)
     }
 
-    /// Hears until the gateway closes the connection, and returns its last word.
-    pub async fn last_word(&mut self) -> String {
+    /// Reads until the gateway closes the connection. Returns its last refusal, or an empty text.
+    pub async fn refusal_at_end(&mut self) -> String {
         let mut last = String::new();
-        while let Some(response) = self.hear().await {
+        while let Some(response) = self.receive().await {
             if let Response::Refused(why) = response {
                 last = why;
             }
@@ -126,8 +128,8 @@ impl Raw {
         last
     }
 
-    /// Posts without looking at what comes of it. Errors are the gateway's answer.
-    pub async fn post(&mut self, claim: Claim) -> std::io::Result<()> {
+    /// Posts without reading the response. Errors mean that the gateway closed the connection.
+    pub async fn post(&mut self, claim: PostFields) -> std::io::Result<()> {
         let descriptor = Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::I64,
@@ -146,24 +148,25 @@ impl Raw {
         write_message(&mut self.stream, &request.encode()).await
     }
 
-    /// Asks when a step of an epoch that is over is complete, which is answered at once.
+    /// Sends a commit of an old epoch, which the gateway answers at once.
     pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
         let timeout = Span::from_secs(1);
         let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
         write_message(&mut self.stream, &Request::Commit(commit).encode()).await
     }
 
-    /// Returns once the gateway has read all that was posted.
-    pub async fn is_heard(&mut self) {
+    /// Waits until the gateway has read all posts.
+    pub async fn wait_until_read(&mut self) {
         self.commit(0).await.expect("sent");
-        let answered = |heard: &_| matches!(heard, Response::Event(RankEvent::CommitFailed { .. }));
-        while !answered(&self.hear().await.expect("not cut off")) {}
+        let is_answer =
+            |response: &_| matches!(response, Response::Event(RankEvent::CommitFailed { .. }));
+        while !is_answer(&self.receive().await.expect("not cut off")) {}
     }
 
-    /// Hears until the last post is over; whether it succeeded.
+    /// Reads until the last post ends. Returns true if it succeeded.
     pub async fn outcome(&mut self) -> bool {
         loop {
-            match self.hear().await.expect("not cut off") {
+            match self.receive().await.expect("not cut off") {
                 Response::Event(RankEvent::ContributionFree { .. }) => return true,
                 Response::Event(RankEvent::Failed { .. }) => return false,
                 _ => {}

@@ -1,17 +1,18 @@
-//! Strangers on the long haul: without a certificate of the CA, or with one and nothing to say.
+//! Connections to WAN ports without a certificate of the CA, or with one but without a hello.
 
-use super::{Deployment, LAYOUT, PATIENCE, Team, beside};
+use super::{Deployment, LAYOUT, TEST_TIMEOUT, Team, attack_beside};
 use gateway::wan::connect::tls::Credentials;
 use quinn::{ClientConfig, Connection, Endpoint};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Another address than the peers have.
+/// An address of no peer.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const LANES: u16 = 4;
 
-fn stranger(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
+/// Returns an endpoint that presents a certificate.
+fn endpoint_with(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
     let credentials = Credentials::load(&certificate, &key, &ca).expect("keys");
     let mut endpoint = Endpoint::client((ELSEWHERE, 0).into()).expect("a socket");
     let crypto = credentials.client().expect("TLS");
@@ -19,6 +20,7 @@ fn stranger(certificate: PathBuf, key: PathBuf, ca: PathBuf) -> Endpoint {
     endpoint
 }
 
+/// Connects to a lane of west; `None` if it is refused.
 async fn dial(endpoint: &Endpoint, west: SocketAddr, lane: u16) -> Option<Connection> {
     let at = SocketAddr::new(west.ip(), west.port() + lane);
     endpoint.connect(at, "west-0.two.landbridge").expect("valid").await.ok()
@@ -26,15 +28,15 @@ async fn dial(endpoint: &Endpoint, west: SocketAddr, lane: u16) -> Option<Connec
 
 #[test]
 fn unauthenticated_and_silent_peers_keep_no_peer_out() {
-    beside("strangers on the long haul", async |deployment| {
+    attack_beside("unauthenticated WAN connections", async |deployment| {
         if !deployment.path("strange").exists() {
             deployment.certs("strange", &["train"]);
         }
         let keys = |folder: &str, file: &str| deployment.path(folder).join(file);
         let ca = keys("keys", "ca.pem");
         let outsider =
-            stranger(keys("strange", "east-0.pem"), keys("strange", "east-0.key"), ca.clone());
-        let insider = stranger(keys("keys", "east-0.pem"), keys("keys", "east-0.key"), ca);
+            endpoint_with(keys("strange", "east-0.pem"), keys("strange", "east-0.key"), ca.clone());
+        let insider = endpoint_with(keys("keys", "east-0.pem"), keys("keys", "east-0.key"), ca);
         let noise = UdpSocket::bind((ELSEWHERE, 0)).expect("a socket");
         for number in 0..10_000u32 {
             let bytes = [[0xc0, 0, 0, 0, 1].as_slice(), &number.to_be_bytes().repeat(300)].concat();
@@ -45,12 +47,12 @@ fn unauthenticated_and_silent_peers_keep_no_peer_out() {
                 connection.closed().await;
             }
         }
-        let mut mute = Vec::new();
+        let mut silent = Vec::new();
         for number in 0..100 * LANES {
-            mute.extend(dial(&insider, deployment.west, number % LANES).await);
+            silent.extend(dial(&insider, deployment.west, number % LANES).await);
         }
-        let kept = || mute.iter().filter(|mute| mute.close_reason().is_none()).count();
-        // Those that gave way hear of it a moment later.
+        let kept = || silent.iter().filter(|silent| silent.close_reason().is_none()).count();
+        // Connections that were evicted learn of it a moment later.
         for _ in 0..100 {
             if kept() <= 64 * usize::from(LANES) {
                 break;
@@ -58,12 +60,12 @@ fn unauthenticated_and_silent_peers_keep_no_peer_out() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let kept = kept();
-        println!("{} certificates of the CA said no hello, {kept} of them are kept", mute.len());
+        println!("{} certificates of the CA said no hello, {kept} of them are kept", silent.len());
         assert!(kept <= 64 * usize::from(LANES), "{kept}");
         let log = deployment.gateways[1].log.text();
         let lines = log.lines().filter(|line| line.contains("refused")).count();
-        assert!(lines < 50, "{lines} lines about strangers");
-        (mute, insider, outsider)
+        assert!(lines < 50, "{lines} lines about refused connections");
+        (silent, insider, outsider)
     });
 }
 
@@ -77,19 +79,19 @@ fn a_restarted_peer_is_admitted_during_a_connection_flood() {
         team.sum(&[1, 2, 3], 1000).await.expect("a sum");
         drop(team);
         let keys = |file: &str| deployment.path("keys").join(file);
-        let insider = stranger(keys("east-0.pem"), keys("east-0.key"), keys("ca.pem"));
+        let insider = endpoint_with(keys("east-0.pem"), keys("east-0.key"), keys("ca.pem"));
         let mut east = deployment.gateways.remove(0);
         east.process.kill().expect("killed");
         east.process.wait().expect("ended");
-        let mut mute = Vec::new();
+        let mut silent = Vec::new();
         for number in 0..100 * LANES {
-            mute.extend(dial(&insider, deployment.west, number % LANES).await);
+            silent.extend(dial(&insider, deployment.west, number % LANES).await);
         }
         let west = deployment.west;
-        let crowd = tokio::spawn(async move {
+        let flood = tokio::spawn(async move {
             for number in 0.. {
-                mute.extend(dial(&insider, west, number % LANES).await);
-                mute.retain(|connection| connection.close_reason().is_none());
+                silent.extend(dial(&insider, west, number % LANES).await);
+                silent.retain(|connection| connection.close_reason().is_none());
             }
         });
         deployment.run_gateway("east");
@@ -97,8 +99,8 @@ fn a_restarted_peer_is_admitted_during_a_connection_flood() {
             let team = Team::attach(&deployment, &LAYOUT, "train").await;
             team.sum(&[1, 2, 3], 1000).await.expect("a sum");
         };
-        tokio::time::timeout(PATIENCE, met).await.expect("no hang");
-        assert!(!crowd.is_finished(), "strangers still come");
-        crowd.abort();
+        tokio::time::timeout(TEST_TIMEOUT, met).await.expect("no hang");
+        assert!(!flood.is_finished(), "the flood ended early");
+        flood.abort();
     });
 }

@@ -1,5 +1,6 @@
-//! Real gateways and real ranks, each a process, over loopback.
+//! Gateways and ranks as processes, over loopback.
 
+#[path = "../deployment/mod.rs"]
 mod deployment;
 mod memory;
 mod rate;
@@ -16,10 +17,11 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 fn deployment(east: u32, west: u32) -> Deployment {
-    Deployment::new(&Layout { east, west, jobs: &["train"], rate: "1 Gbit/s", west_seen_at: None })
+    Deployment::new(&Layout::of(east, west))
 }
 
 impl Deployment {
+    /// Starts one rank of a benchmark.
     fn bench(&self, rank: u32, region: &str, rest: &[&str]) -> Child {
         Command::new(BINARY)
             .args(["bench", "all-reduce", "--json", "--iterations", "2", "--rank"])
@@ -33,6 +35,7 @@ impl Deployment {
             .expect("starts")
     }
 
+    /// Runs all ranks of a benchmark.
     fn bench_all(&self, east: u32, west: u32, rest: &[&str]) -> Vec<Output> {
         let region = |rank| if rank < east { "east" } else { "west" };
         let ranks: Vec<Child> =
@@ -41,13 +44,14 @@ impl Deployment {
     }
 }
 
+/// Returns the JSON of a command that succeeded.
 fn outcome(output: &Output) -> serde_json::Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {stderr}", output.status);
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// All ranks pass their own check and have one digest, twice the same.
+/// Runs a benchmark twice. All ranks pass their own check, and all digests are equal.
 fn agree(deployment: &Deployment, east: u32, west: u32, rest: &[&str]) {
     let mut digests = Vec::new();
     for _ in 0..2 {
@@ -175,25 +179,25 @@ fn an_interrupted_quickstart_leaves_no_process_and_no_file() {
         .spawn()
         .expect("starts");
     let pid = rustix::process::Pid::from_child(&quickstart);
-    // A child that is only forked is its parent's image.
-    let runs = |child: &String| {
+    // A child that has forked but not executed yet has its parent's command line.
+    let has_executed = |child: &String| {
         let words = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         !words.is_empty() && !words.split(|byte| *byte == 0).any(|word| word == b"quickstart")
     };
     let children = loop {
         let children = children_of(pid);
         // Two gateways, a relay, four ranks.
-        if children.len() >= 7 && children.iter().all(runs) {
+        if children.len() >= 7 && children.iter().all(has_executed) {
             break children;
         }
         assert!(quickstart.try_wait().expect("waits").is_none(), "still running");
         std::thread::yield_now();
     };
     assert_eq!(children.len(), 7, "{children:?}");
-    // Ctrl-C goes to the whole group: a child in it might end first and look like a failure.
+    // Ctrl-C goes to the whole process group: a child in it could end first and look like a failure.
     let own_group = pid.as_raw_nonzero().to_string();
-    let in_it = |child: &&String| process_stat(child, GROUP).as_ref() == Some(&own_group);
-    assert_eq!(children.iter().find(in_it), None, "in the quickstart's group");
+    let in_group = |child: &&String| process_stat(child, GROUP).as_ref() == Some(&own_group);
+    assert_eq!(children.iter().find(in_group), None, "in the quickstart's group");
     rustix::process::kill_process_group(pid, rustix::process::Signal::INT).expect("signalled");
     assert_eq!(quickstart.wait().expect("ends").code(), Some(130));
     assert_eq!(std::fs::read_dir(temporary.path()).expect("readable").count(), 0);
@@ -202,6 +206,7 @@ fn an_interrupted_quickstart_leaves_no_process_and_no_file() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Returns the ids of the children of a process.
 fn children_of(pid: rustix::process::Pid) -> Vec<String> {
     let pid = pid.as_raw_nonzero().to_string();
     let processes = std::fs::read_dir("/proc").expect("readable").filter_map(Result::ok);
@@ -212,7 +217,7 @@ fn children_of(pid: rustix::process::Pid) -> Vec<String> {
     processes.filter_map(child).collect()
 }
 
-/// Fields of `/proc/PID/stat`, counted from the one after the name.
+/// Fields of `/proc/PID/stat`, counted from the first after the name.
 const PARENT: usize = 1;
 const GROUP: usize = 2;
 

@@ -1,6 +1,6 @@
-//! Much more under way than gateways may hold.
+//! Collectives that need more memory than gateways have.
 
-use super::deployment::{Deployment, free_port};
+use super::deployment::{Deployment, Layout};
 use super::skipping::skip;
 use gateway::client::{Attach, Client, Operation, Way};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -11,14 +11,14 @@ use units::{Fraction, Span};
 use wan_sim::LinkSpec;
 use wan_sim::relay::{Forward, Relay, RelaySpec};
 
-/// All-reduces that are posted before the first of them is waited for.
+/// All-reduces posted before the first one is waited for.
 const COLLECTIVES: u32 = 8;
-/// Of each gateway.
+/// Memory of each gateway.
 const BUDGET_BYTES: u64 = 256 << 20;
-/// Two ranks' contributions and results of 256 MiB, and what is beside them.
+/// Memory of the test: contributions and results of two ranks, 256 MiB each, and the rest.
 const NEEDED_BYTES: u64 = 10 << 30;
-/// How often it is looked at what gateways hold.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// 5 ms between samples of the memory of gateways.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 #[test]
 fn eight_large_collectives_stay_within_the_memory_budget() {
@@ -26,32 +26,32 @@ fn eight_large_collectives_stay_within_the_memory_budget() {
     if available < NEEDED_BYTES {
         return skip(format_args!("it takes {NEEDED_BYTES} bytes, {available} are available"));
     }
-    // What one rank gives is sent from where it is, and added as it comes.
+    // With one rank per region, data is sent from the arena and added on arrival.
     let one_each = peaks(1, 1, 256 << 20, &NEAR);
     assert!(one_each.iter().all(|peak| *peak <= BUDGET_BYTES * 11 / 10), "{one_each:?}");
-    // Partials of two fill what of the budget is for large buffers, and what does not fit waits.
+    // Partial sums of two ranks fill the budget for large buffers; the rest waits.
     let with_partials = peaks(2, 1, 128 << 20, &NEAR);
     assert!(with_partials[0] > BUDGET_BYTES / 2, "{with_partials:?}");
     assert!(with_partials.iter().all(|p| *p <= BUDGET_BYTES * 11 / 10), "{with_partials:?}");
-    // What is lost is kept at one end, and what is behind it at the other.
+    // Over a lossy link the sender keeps lost data, and the receiver what arrived after it.
     let far = peaks(1, 1, 128 << 20, &FAR);
     assert!(far.iter().all(|peak| *peak <= BUDGET_BYTES * 11 / 10), "{far:?}");
 }
 
 /// The link between the gateways.
-struct Between {
+struct LinkUnderTest {
     rate: &'static str,
     rtt: &'static str,
     loss: &'static str,
 }
 
-/// Faster than this machine is.
-const NEAR: Between = Between { rate: "10 Gbit/s", rtt: "1 ms", loss: "0 %" };
-/// Emulated.
-const FAR: Between = Between { rate: "1 Gbit/s", rtt: "80 ms", loss: "0.1 %" };
+/// A link faster than this machine, without a relay.
+const NEAR: LinkUnderTest = LinkUnderTest { rate: "10 Gbit/s", rtt: "1 ms", loss: "0 %" };
+/// A long lossy link, emulated by a relay.
+const FAR: LinkUnderTest = LinkUnderTest { rate: "1 Gbit/s", rtt: "80 ms", loss: "0.1 %" };
 
-impl Between {
-    /// Relays what comes to `at` and the ports after it to those after `west`, unless the link is near.
+impl LinkUnderTest {
+    /// Starts a relay from the lanes' ports at `at` to those at `west`; `None` if they are equal.
     fn relay(&self, at: u16, west: u16) -> Option<Relay> {
         let loss: Fraction = self.loss.parse().expect("a loss");
         let rtt: Span = self.rtt.parse().expect("a time");
@@ -66,27 +66,25 @@ impl Between {
     }
 }
 
-/// Of a link of up to 32 Gbit/s.
+/// Lanes of a link of up to 32 Gbit/s.
 const LANES: u16 = 4;
 
-/// The most private memory of each gateway while ranks all-reduce buffers of so many bytes.
-fn peaks(east: u32, west: u32, bytes: u64, between: &Between) -> Vec<u64> {
-    let listens = free_port();
-    let seen_at = if between.loss == NEAR.loss { listens } else { free_port() };
-    let mut deployment = deployment((east, west), between, (seen_at, listens));
-    let relay = between.relay(seen_at, listens);
+/// Returns the largest private memory of each gateway while ranks all-reduce buffers of `bytes`.
+fn peaks(east: u32, west: u32, bytes: u64, link: &LinkUnderTest) -> Vec<u64> {
+    let mut deployment = deployment(east, west, link);
+    let relay = link.relay(deployment.west_wan.port(), deployment.west.port());
     deployment.run_gateways();
     let gateways: Vec<u32> = deployment.gateways.iter().map(|run| run.process.id()).collect();
-    // Dropped when all is done, or has failed.
+    // The channel closes when the collectives are complete, or have failed.
     let (running, ended) = channel::<()>();
-    let looking = std::thread::spawn(move || look(&gateways, &ended));
+    let sampling = std::thread::spawn(move || sample_peaks(&gateways, &ended));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let clients = attach(&deployment, east, west, bytes).await;
         all_reduce(&clients, bytes).await;
     });
     drop(running);
-    let peaks = looking.join().expect("no panic");
+    let peaks = sampling.join().expect("no panic");
     if let Some(counters) = relay.map(|relay| relay.stop().expect("stops")) {
         let (there, back) = (counters.forward, counters.backward);
         assert!(there.drops_loss > 500 && back.drops_loss > 500, "{there:?}, {back:?}");
@@ -95,10 +93,10 @@ fn peaks(east: u32, west: u32, bytes: u64, between: &Between) -> Vec<u64> {
     peaks
 }
 
-/// The most that each process ever held in private pages.
-fn look(processes: &[u32], ended: &Receiver<()>) -> Vec<u64> {
+/// Samples the private pages of processes until the channel closes. Returns the peaks.
+fn sample_peaks(processes: &[u32], ended: &Receiver<()>) -> Vec<u64> {
     let mut peaks = vec![0; processes.len()];
-    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+    while ended.recv_timeout(SAMPLE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         for (peak, process) in peaks.iter_mut().zip(processes) {
             *peak = field(&format!("/proc/{process}/status"), "RssAnon:").max(*peak);
         }
@@ -106,37 +104,24 @@ fn look(processes: &[u32], ended: &Receiver<()>) -> Vec<u64> {
     peaks
 }
 
-/// Bytes that the kernel tells of, in its own kB.
+/// Returns a field of a file in `/proc`, converted from the kernel's kB to bytes.
 fn field(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).expect("readable");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a known field");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// West is seen at the first port and listens at the second.
-fn deployment(ranks: (u32, u32), between: &Between, west: (u16, u16)) -> Deployment {
-    let Between { rate, rtt, loss } = between;
-    let mut fabric = "name = \"two\"\nmtu = 1500\n".to_owned();
-    let mut files = Vec::new();
-    let east = free_port();
-    for (name, ranks, (wan, listens)) in [("east", ranks.0, (east, east)), ("west", ranks.1, west)]
-    {
-        let status = free_port();
-        fabric += &format!(
-            "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
-             wan = \"127.0.0.1:{wan}\"\negress = \"{rate}\"\ningress = \"{rate}\"\n"
-        );
-        let text = format!(
-            "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
-             listen = \"127.0.0.1:{listens}\"\nstatus = \"127.0.0.1:{status}\"\ncertificate = \"keys/{name}-0.pem\"\n\
-             key = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\nmemory = \"{BUDGET_BYTES} B\"\n\
-             [job.train]\ntoken = \"keys/train.token\"\nmemory = \"16 GiB\"\n"
-        );
-        files.push((format!("{name}.toml"), text));
-    }
-    fabric += &format!("[link.east-west]\nrate = \"{rate}\"\nrtt = \"{rtt}\"\nloss = \"{loss}\"\n");
-    files.push(("fabric.toml".to_owned(), fabric));
-    Deployment::of_files(&files, &["train"])
+/// Makes a deployment over a link, with a relay before west if the link has loss.
+fn deployment(east: u32, west: u32, link: &LinkUnderTest) -> Deployment {
+    Deployment::new(&Layout {
+        port_rate: link.rate,
+        rate: link.rate,
+        rtt: link.rtt,
+        loss: Some(link.loss),
+        relayed: link.loss != NEAR.loss,
+        job_memory: "16 GiB",
+        ..Layout::of(east, west)
+    })
 }
 
 async fn attach(deployment: &Deployment, east: u32, west: u32, bytes: u64) -> Vec<Client> {
@@ -151,7 +136,7 @@ async fn attach(deployment: &Deployment, east: u32, west: u32, bytes: u64) -> Ve
     clients
 }
 
-/// All at once, each with the right sum.
+/// Posts all collectives at once and checks each sum.
 async fn all_reduce(clients: &[Client], bytes: u64) {
     let mut tensors = Vec::new();
     for number in 0..COLLECTIVES {
@@ -176,7 +161,7 @@ async fn all_reduce(clients: &[Client], bytes: u64) {
     }
 }
 
-/// 0, 1, 2, ... times `factor`, each more by `offset`.
+/// Returns the numbers 0, 1, 2, ... times `factor` plus `offset`.
 fn numbers(bytes: u64, factor: u32, offset: u32) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(bytes as usize);
     for index in 0..bytes as u32 / 4 {

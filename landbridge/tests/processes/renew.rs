@@ -1,14 +1,13 @@
-//! Certificates that change under a running gateway.
+//! Certificates renewed while a gateway runs, and a gateway that starts after its trainer.
 
 use super::deployment::{Deployment, Layout, Team};
 use rustix::process::{Pid, Signal, kill_process};
 
-const LAYOUT: Layout<'static> =
-    Layout { east: 1, west: 1, jobs: &["train"], rate: "1 Gbit/s", west_seen_at: None };
+const LAYOUT: Layout<'static> = Layout::of(1, 1);
 
 impl Deployment {
-    /// Puts a gateway's files in place and tells it so, then waits until it says `answer`.
-    fn renew(&self, gateway: usize, from: &str, answer: &str) {
+    /// Installs the files of a gateway, signals it, and waits for a line of its log.
+    fn renew(&self, gateway: usize, from: &str, line: &str) {
         let name = ["east", "west"][gateway];
         for file in [format!("{name}-0.pem"), format!("{name}-0.key"), "ca.pem".to_owned()] {
             let (from, to) = (self.path(from).join(&file), self.path("keys").join(&file));
@@ -16,7 +15,7 @@ impl Deployment {
         }
         let pid = Pid::from_child(&self.gateways[gateway].process);
         kill_process(pid, Signal::HUP).expect("signalled");
-        self.gateways[gateway].log.line_with(answer);
+        self.gateways[gateway].log.line_with(line);
     }
 }
 
@@ -32,15 +31,15 @@ fn renewed_certificates_count_and_bad_ones_do_not() {
     for file in ["east-0.pem", "east-0.key", "ca.pem"] {
         std::fs::write(deployment.path("broken").join(file), "no PEM").expect("written");
     }
-    deployment.renew(0, "broken", "certificates stay as they were");
+    deployment.renew(0, "broken", "certificates were not replaced");
     deployment.certs("new", &["train"]);
     deployment.renew(0, "new", "certificates read again");
     deployment.renew(1, "new", "certificates read again");
-    // The connections of before go on.
+    // Existing connections continue.
     runtime.block_on(team.sum(&[3, 4], 1000)).expect("a sum");
     assert_eq!(team.epoch(), epoch);
     drop(team);
-    // A west that starts afresh believes only the new authority, and east must show its own.
+    // A restarted west trusts only the new CA, so east must present its new certificate.
     let mut west = deployment.gateways.pop().expect("west");
     west.process.kill().expect("killed");
     west.process.wait().expect("ended");

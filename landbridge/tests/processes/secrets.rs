@@ -1,17 +1,18 @@
-//! What somebody sees who reads the gateways' logs, or their packets between the regions.
+//! Secrets must appear neither in the gateways' logs nor in packets between the regions.
 
-use super::deployment::{Deployment, Layout, Team, free_port};
+use super::deployment::{Deployment, Layout, Team};
 use gateway::client::{Attach, AttachError, Client, Way};
+use gateway::loopback::ports;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::FailureCode;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
-/// What went over the wire, packet after packet.
+/// Bytes of all packets on the wire, in order of capture.
 type Capture = Arc<Mutex<Vec<u8>>>;
 
-/// Stands between the regions on one lane, and keeps a copy of everything.
+/// Forwards one lane between the regions and copies every packet to the capture.
 fn tap(at: u16, west: SocketAddr, capture: Capture) {
     let outside = UdpSocket::bind((Ipv4Addr::LOCALHOST, at)).expect("the tap's port");
     std::thread::spawn(move || {
@@ -23,7 +24,7 @@ fn tap(at: u16, west: SocketAddr, capture: Capture) {
             let inside = sides.entry(from).or_insert_with(|| {
                 let inside = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
                 inside.connect(west).expect("west");
-                answers(&inside, &outside, from, &capture);
+                forward_back(&inside, &outside, from, &capture);
                 inside
             });
             // West may not be there yet.
@@ -32,14 +33,15 @@ fn tap(at: u16, west: SocketAddr, capture: Capture) {
     });
 }
 
-fn answers(inside: &UdpSocket, outside: &UdpSocket, to: SocketAddr, capture: &Capture) {
+/// Forwards the packets of the way back.
+fn forward_back(inside: &UdpSocket, outside: &UdpSocket, to: SocketAddr, capture: &Capture) {
     let inside = inside.try_clone().expect("a socket");
     let outside = outside.try_clone().expect("a socket");
     let capture = Arc::clone(capture);
     std::thread::spawn(move || {
         let mut packet = [0; 65_536];
         loop {
-            // A refusal while west starts is no end.
+            // Port unreachable while west starts: continue.
             let Ok(bytes) = inside.recv(&mut packet) else { continue };
             capture.lock().expect("no panic inside").extend_from_slice(&packet[..bytes]);
             outside.send_to(&packet[..bytes], to).expect("open");
@@ -57,18 +59,11 @@ fn hex(bytes: &[u8]) -> String {
 
 const ELEMENTS: usize = 1 << 17;
 
-/// Values whose bytes are unlike anything else that is sent or said.
+/// Values whose bytes appear nowhere else.
 const VALUES: [i64; 2] = [0x1d7a_93c5_0e64_b8f2, 0x2c59_e016_a7d3_487b];
 
-fn layout(west_seen_at: u16) -> Layout<'static> {
-    Layout {
-        east: 1,
-        west: 1,
-        jobs: &["unspoken"],
-        rate: "1 Gbit/s",
-        west_seen_at: Some(west_seen_at),
-    }
-}
+/// The deployment: west is reached through the tap.
+const LAYOUT: Layout<'static> = Layout { jobs: &["unspoken"], relayed: true, ..Layout::of(1, 1) };
 
 async fn attach(
     deployment: &Deployment,
@@ -79,8 +74,8 @@ async fn attach(
     Client::attach(&way, Attach::new("unspoken", token, rank, 16 << 20)).await
 }
 
-/// A disagreement, and a rank that goes away while another waits for it.
-async fn what_fails(deployment: &Deployment, token: [u8; 32]) {
+/// Causes two failures: a disagreement, and a rank that detaches while another waits for it.
+async fn cause_failures(deployment: &Deployment, token: [u8; 32]) {
     let east = attach(deployment, 0, token).await.expect("attaches");
     let west = attach(deployment, 1, token).await.expect("attaches");
     let post = async |client: &Client, value: i64, elements: usize| {
@@ -103,15 +98,13 @@ async fn what_fails(deployment: &Deployment, token: [u8; 32]) {
 
 #[test]
 fn packets_and_debug_logs_contain_no_secrets() {
-    let tapped = free_port();
-    let layout = layout(tapped);
-    let mut deployment = Deployment::new(&layout);
+    let mut deployment = Deployment::new(&LAYOUT);
     deployment.debug = true;
     let capture = Capture::default();
     let lanes = 4;
     for lane in 0..lanes {
         let west = SocketAddr::new(deployment.west.ip(), deployment.west.port() + lane);
-        tap(tapped + lane, west, Arc::clone(&capture));
+        tap(deployment.west_wan.port() + lane, west, Arc::clone(&capture));
     }
     deployment.run_gateways();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -119,12 +112,12 @@ fn packets_and_debug_logs_contain_no_secrets() {
     let mut guessed = token;
     guessed[31] ^= 1;
     runtime.block_on(async {
-        let team = Team::attach(&deployment, &layout, "unspoken").await;
+        let team = Team::attach(&deployment, &LAYOUT, "unspoken").await;
         team.sum(&VALUES, ELEMENTS).await.expect("a sum");
         drop(team);
         let refused = attach(&deployment, 0, guessed).await.expect_err("a wrong token");
         assert!(!refused.to_string().contains(&hex(&guessed)), "{refused}");
-        what_fails(&deployment, token).await;
+        cause_failures(&deployment, token).await;
     });
     let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
     let sum = VALUES.iter().sum::<i64>();
@@ -142,8 +135,8 @@ fn packets_and_debug_logs_contain_no_secrets() {
     }
     for gateway in &deployment.gateways {
         let log = gateway.log.text();
-        for told in ["DEBUG", "completed", "ranks disagree", "went away"] {
-            assert!(log.contains(told), "no `{told}` in {log}");
+        for text in ["DEBUG", "completed", "ranks disagree", "went away"] {
+            assert!(log.contains(text), "no `{text}` in {log}");
         }
         let listed = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
         let mut secrets = vec![hex(&token), hex(&guessed), listed(&token[..4])];
@@ -160,7 +153,7 @@ fn packets_and_debug_logs_contain_no_secrets() {
 
 #[test]
 fn a_capture_of_clear_text_would_show_the_secret() {
-    let tapped = free_port();
+    let tapped = ports::block().expect("free ports").port();
     let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let capture = Capture::default();
     tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));

@@ -1,4 +1,4 @@
-//! Gateways that are told to end.
+//! Gateways that stop on SIGTERM.
 
 use super::deployment::{BINARY, Deployment};
 use gateway::client::{Attach, Client, Way};
@@ -20,7 +20,7 @@ fn status_address(deployment: &Deployment, region: &str) -> SocketAddr {
     file.gateway(None).expect("one").status
 }
 
-/// While a gateway finishes what is posted it says so, and what it waits for.
+/// While a gateway drains, its status lists what it waits for.
 #[test]
 fn a_draining_gateway_reports_what_it_waits_for() {
     let mut deployment = super::deployment(1, 1);
@@ -59,7 +59,7 @@ fn a_draining_gateway_reports_what_it_waits_for() {
         assert!(shown.contains("waiting for 1 collective"), "{shown}");
         let ready = get(east, "/readyz");
         assert!(ready.contains("503") && ready.contains("shutting down"), "{ready}");
-        // Who was awaited posts: both get their result, and the gateway ends.
+        // The missing rank posts: both get their results, and the gateway ends.
         operations.push(post(&clients[1]).await);
         for operation in &mut operations {
             operation.ready().await.expect("a result");
@@ -77,8 +77,7 @@ fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// Nobody reads what the gateway logs: in time it waits for its reader, and does nothing else.
-/// SIGTERM ends it all the same.
+/// Nobody reads the gateway's log, so that it blocks on the full pipe. SIGTERM ends it all the same.
 #[test]
 fn a_stuck_gateway_ends_after_sigterm() {
     let mut deployment = super::deployment(1, 1);
@@ -91,7 +90,7 @@ fn a_stuck_gateway_ends_after_sigterm() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    // Up, and then silent.
+    // It starts, then blocks.
     let answers = || fetch_status(east).is_ok();
     while !answers() {
         assert_eq!(stuck.try_wait().expect("a child"), None, "it runs");

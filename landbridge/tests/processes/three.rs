@@ -1,24 +1,37 @@
-//! Three regions of unequal size behind relays or in a lab, two gateways and a sidecar in one of
-//! them, each gateway and each rank a process.
+//! Three regions of unequal size behind relays or in a lab. One region has two gateways and a
+//! sidecar. Each gateway and each rank is a process.
 
-use super::deployment::{BINARY, Deployment, free_port};
+use super::deployment::{BINARY, Deployment};
 use super::outcome;
 use super::skipping::skip;
+use gateway::loopback::ports;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-/// Gateways in their order, each with its ranks and whether it has a port. The relay stands
-/// before whoever is dialled over the long haul.
-const GATEWAYS: [(&str, &str, u32, bool); 5] = [
-    ("cairo", "cairo-0", 2, true),
-    ("cairo", "cairo-1", 1, true),
-    ("cairo", "cairo-2", 1, false),
-    ("lima", "lima-0", 1, true),
-    ("oslo", "oslo-0", 3, true),
+/// A gateway of the deployment.
+struct GatewayRow {
+    region: &'static str,
+    name: &'static str,
+    ranks: u32,
+    /// True if it has a WAN port.
+    has_port: bool,
+}
+
+const fn row(region: &'static str, name: &'static str, ranks: u32, has_port: bool) -> GatewayRow {
+    GatewayRow { region, name, ranks, has_port }
+}
+
+/// All gateways in their order.
+const GATEWAYS: [GatewayRow; 5] = [
+    row("cairo", "cairo-0", 2, true),
+    row("cairo", "cairo-1", 1, true),
+    row("cairo", "cairo-2", 1, false),
+    row("lima", "lima-0", 1, true),
+    row("oslo", "oslo-0", 3, true),
 ];
 const LANES: u16 = 4;
 
-/// What is between the regions.
+/// The emulation between the regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     /// A relay before each gateway.
@@ -27,35 +40,35 @@ enum Between {
     Lab,
 }
 
-/// Relays end when their input does.
-struct Site {
+/// A running deployment. Relays end when their stdin closes.
+struct ThreeRegions {
     relays: Vec<Child>,
     between: Between,
     deployment: Deployment,
 }
 
-impl Drop for Site {
+impl Drop for ThreeRegions {
     fn drop(&mut self) {
         for relay in &mut self.relays {
             let _ = relay.kill();
             let _ = relay.wait();
         }
         if self.between == Between::Lab {
-            // Gateways end with it.
+            // Its gateways end with the lab.
             let _ = lab(&self.deployment, "down").output();
         }
     }
 }
 
-impl Site {
-    /// `None` where there can be no lab.
+impl ThreeRegions {
+    /// Starts all gateways; `None` where the system allows no lab.
     fn start(between: Between) -> Option<Self> {
         let (mut fabric, mut relays) = ("name = \"three\"\nmtu = 1500\n".to_owned(), vec![]);
         let mut files: Vec<(String, String)> = Vec::new();
-        for (region, name, ranks, port) in GATEWAYS {
+        for GatewayRow { region, name, ranks, has_port } in GATEWAYS {
             if !fabric.contains(&format!("[region.{region}]")) {
-                let of_it = GATEWAYS.iter().filter(|gateway| gateway.0 == region);
-                let all: u32 = of_it.map(|gateway| gateway.2).sum();
+                let in_region = GATEWAYS.iter().filter(|gateway| gateway.region == region);
+                let all: u32 = in_region.map(|gateway| gateway.ranks).sum();
                 fabric += &format!("[region.{region}]\nranks = {all}\n");
             }
             fabric += &format!("[region.{region}.gateway.{name}]\nranks = {ranks}\n");
@@ -63,7 +76,7 @@ impl Site {
                 fabric += &format!("lan = \"127.0.0.1:{}\"\n", free_port());
             }
             let mut listen = String::new();
-            if port {
+            if has_port {
                 let (own, mut seen) = (free_port(), format!("127.0.0.1:{}", free_port()));
                 if between == Between::Relays {
                     listen = format!("listen = \"127.0.0.1:{own}\"\n");
@@ -88,21 +101,25 @@ impl Site {
             fabric += &format!("[link.{pair}]\nrate = \"200 Mbit/s\"\nrtt = \"20 ms\"\n");
         }
         files.push(("fabric.toml".to_owned(), fabric));
-        let deployment = Deployment::of_files(&files, &["train"]);
+        let deployment = Deployment::without_files();
+        for (name, text) in &files {
+            std::fs::write(deployment.path(name), text).expect("written");
+        }
+        deployment.certs("keys", &["train"]);
         if between == Between::Lab && !lab_is_up(&deployment) {
             return None;
         }
         let relays = relays.iter().map(|(seen, own)| relay(seen, *own)).collect();
-        let mut site = Self { relays, between, deployment };
-        for (region, name, ..) in GATEWAYS {
-            let command = site.at(region);
-            site.deployment.run_gateway_by(name, command);
+        let mut running = Self { relays, between, deployment };
+        for GatewayRow { region, name, .. } in GATEWAYS {
+            let command = running.binary_in(region);
+            running.deployment.run_gateway_by(name, command);
         }
-        Some(site)
+        Some(running)
     }
 
-    /// The binary in a region.
-    fn at(&self, region: &str) -> Command {
+    /// Returns a command that runs the binary in a region.
+    fn binary_in(&self, region: &str) -> Command {
         match self.between {
             Between::Relays => Command::new(BINARY),
             Between::Lab => {
@@ -113,10 +130,10 @@ impl Site {
         }
     }
 
-    /// Every rank's process of one benchmark.
+    /// Runs all ranks of one benchmark.
     fn bench(&self, arguments: &[&str]) -> Vec<Output> {
-        let served = GATEWAYS.iter().flat_map(|(_, name, ranks, _)| {
-            std::iter::repeat_n(*name, usize::try_from(*ranks).expect("few"))
+        let served = GATEWAYS.iter().flat_map(|gateway| {
+            std::iter::repeat_n(gateway.name, usize::try_from(gateway.ranks).expect("few"))
         });
         let start = |(rank, name): (usize, &str)| {
             Command::new(BINARY)
@@ -135,12 +152,17 @@ impl Site {
     }
 }
 
-/// A site's address in a lab: sites are numbered by name.
+/// Returns the first of a block of free ports.
+fn free_port() -> u16 {
+    ports::block().expect("free ports").port()
+}
+
+/// Returns the address of a region in a lab, which numbers its sites by name.
 fn address_of(region: &str) -> String {
-    let mut regions: Vec<&str> = GATEWAYS.iter().map(|gateway| gateway.0).collect();
+    let mut regions: Vec<&str> = GATEWAYS.iter().map(|gateway| gateway.region).collect();
     regions.dedup();
-    let place = regions.iter().position(|known| *known == region).expect("known");
-    format!("10.77.0.{}", place + 1)
+    let index = regions.iter().position(|known| *known == region).expect("known");
+    format!("10.77.0.{}", index + 1)
 }
 
 fn lab(deployment: &Deployment, what: &str) -> Command {
@@ -149,22 +171,22 @@ fn lab(deployment: &Deployment, what: &str) -> Command {
     command
 }
 
-/// Whether the lab is up. Without the privilege for labs the calling test says that it is skipped.
+/// Starts the lab. Without the privilege for labs it returns false, and the test counts as skipped.
 fn lab_is_up(deployment: &Deployment) -> bool {
     let output = lab(deployment, "up").output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(UNPRIVILEGED) {
-        skip(said);
+        skip(stderr);
         return false;
     }
-    assert!(output.status.success(), "lab up: {said}");
+    assert!(output.status.success(), "lab up: {stderr}");
     true
 }
 
-/// The exit code of a lab that the system does not allow.
+/// Exit code of `wan-sim lab` where the system allows no lab.
 const UNPRIVILEGED: i32 = 77;
 
-/// 10 ms each way, 200 Mbit/s, before a gateway.
+/// Starts a relay before a gateway: 10 ms each way, 200 Mbit/s.
 fn relay(seen: &str, own: u16) -> Child {
     let (host, port) = seen.split_once(':').expect("an address");
     let port: u16 = port.parse().expect("a port");
@@ -184,30 +206,29 @@ fn relay(seen: &str, own: u16) -> Child {
 
 #[test]
 fn unequal_regions_with_several_gateways_agree() {
-    agree(&Site::start(Between::Relays).expect("relays need no privilege"));
+    agree(&ThreeRegions::start(Between::Relays).expect("relays need no privilege"));
 }
 
 #[test]
 fn unequal_regions_with_several_gateways_agree_in_a_lab() {
-    if let Some(site) = Site::start(Between::Lab) {
-        agree(&site);
+    if let Some(running) = ThreeRegions::start(Between::Lab) {
+        agree(&running);
     }
 }
 
-/// What every gateway follows, in its log and its status, is the plan that `landbridge plan` prints
-/// of the same file.
+/// Log and status of every gateway show the plan that `landbridge plan` prints for the same file.
 #[test]
 fn gateways_follow_the_plan_that_the_command_prints() {
-    let site = Site::start(Between::Relays).expect("relays need no privilege");
+    let running = ThreeRegions::start(Between::Relays).expect("relays need no privilege");
     let json = |arguments: &[&str], file: &str| {
         let mut command = Command::new(BINARY);
-        command.args(arguments).arg(site.deployment.path(file)).arg("--json");
+        command.args(arguments).arg(running.deployment.path(file)).arg("--json");
         outcome(&command.output().expect("runs"))
     };
     let printed = json(&["plan", "--fabric"], "fabric.toml");
     let hash = printed["plan_hash"].as_str().expect("a hash");
-    for (running, (_, name, ..)) in site.deployment.gateways.iter().zip(GATEWAYS) {
-        let line = running.log.line_with("began: ");
+    for (process, GatewayRow { name, .. }) in running.deployment.gateways.iter().zip(GATEWAYS) {
+        let line = process.log.line_with("began: ");
         assert!(line.contains(&format!("plan {hash}")), "{hash} printed, {name} logged {line}");
         let status = json(&["status", "--config"], &format!("{name}.toml"));
         let followed = &status["jobs"][0]["plan"];
@@ -217,7 +238,7 @@ fn gateways_follow_the_plan_that_the_command_prints() {
     }
 }
 
-fn agree(site: &Site) {
+fn agree(running: &ThreeRegions) {
     for arguments in [
         &["all-reduce", "--size", "4 MiB"][..],
         &["all-reduce", "--size", "1003 B", "--dtype", "u8", "--op", "max"],
@@ -226,7 +247,7 @@ fn agree(site: &Site) {
         &["reduce", "--size", "1 MiB", "--root", "3"],
         &["barrier"],
     ] {
-        let outcomes: Vec<_> = site.bench(arguments).iter().map(outcome).collect();
+        let outcomes: Vec<_> = running.bench(arguments).iter().map(outcome).collect();
         let root = usize::from(arguments[0] == "reduce") * 3;
         for (rank, outcome) in outcomes.iter().enumerate() {
             let same = outcome["digest"] == outcomes[root]["digest"];

@@ -13,7 +13,7 @@ const WANTED: f64 = 0.95;
 /// Malice and no mistake, against which jobs need gateways of their own: a page that is being
 /// given back stops whichever thread touches it, until the exchange that uses it ends, and with
 /// that the attachment.
-const ONLY_TOLD: &str = "memory given back during the exchange";
+const ONLY_TOLD: &str = "memory released during the exchange";
 
 /// Measures an honest job beside each attack.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {

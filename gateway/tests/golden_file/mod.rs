@@ -1,15 +1,15 @@
-//! Files that say what this side does; tests of the Python client read the same ones.
+//! Golden files, which tests of the Python client read as well.
 
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Where a file is, by its name.
+/// Returns the path of a golden file.
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests").join(name)
 }
 
-/// Fails unless the file has these lines; writes it first where the environment asks for that.
-pub fn hold(name: &str, lines: &[Value]) {
+/// Fails unless the file has these lines. Writes it first if the environment asks for that.
+pub fn compare(name: &str, lines: &[Value]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     if std::env::var_os("LANDBRIDGE_WRITE_GOLDEN").is_some() {
         std::fs::write(path(name), &text).expect("writable");
