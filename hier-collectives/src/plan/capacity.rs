@@ -1,35 +1,39 @@
-//! What a fabric's ports and pairs carry, region by region, in payload bytes per second.
+//! Rates of a fabric's ports and pairs, by region, in payload bytes per second.
 
 use crate::bound::payload_rate;
 use crate::ids::{GatewayId, RegionId};
 use crate::topology::{Fabric, WanPort};
 use units::BitRate;
 
-/// Which way ports are looked at. A tree for partials and results loads both alike, so that the
-/// lesser counts; what a tree for partials alone takes in, and one for results alone sends, is as
-/// much at each region as it has edges there.
+/// The direction of ports that limits a kind of tree.
+///
+/// A tree for partials and results loads both directions alike, so the slower one limits it. A tree
+/// for partials alone loads a region's ingress, and one for results its egress, once for each edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PortDirection {
+    /// The slower direction of each port.
     Both,
+    /// The rate into a region.
     Ingress,
+    /// The rate out of a region.
     Egress,
 }
 
-/// What limits a plan.
+/// The limits of a plan: rates and delays of ports and pairs of regions.
 #[derive(Debug, Clone)]
 pub(super) struct Capacity {
-    /// Payload rate of each region's ports together, one way.
+    /// Payload rate of each region's ports together, in one direction.
     pub ports: Vec<f64>,
-    /// Payload rate of each pair, row by row; zero where no link is.
+    /// Payload rate of each pair, row by row; zero for a pair without a link.
     pairs: Vec<f64>,
-    /// The same, were nothing lost: what is sent again passes ports as well.
+    /// Payload rate of each pair without loss: retransmissions pass ports as well.
     offered: Vec<f64>,
     /// One-way delay of each pair in nanoseconds, row by row.
     delays: Vec<u64>,
 }
 
 impl Capacity {
-    /// Of all regions of a fabric.
+    /// The capacity of all regions of a fabric.
     pub fn of(fabric: &Fabric, direction: PortDirection) -> Self {
         let regions = fabric.regions().len();
         let port = |region: usize| {
@@ -61,12 +65,12 @@ impl Capacity {
         capacity
     }
 
-    /// Regions.
+    /// Number of regions.
     pub fn regions(&self) -> usize {
         self.ports.len()
     }
 
-    /// Payload rate of a pair; zero without a link.
+    /// Payload rate of a pair; zero for a pair without a link.
     pub fn pair(&self, a: usize, b: usize) -> f64 {
         self.pairs[a * self.regions() + b]
     }
@@ -81,12 +85,12 @@ impl Capacity {
         self.missing_pairs() == 0
     }
 
-    /// Pairs without a link.
+    /// Number of pairs without a link.
     pub fn missing_pairs(&self) -> usize {
         self.all_pairs().filter(|(a, b)| self.pair(*a, *b) == 0.0).count()
     }
 
-    /// Pairs whose link can be the narrowest of what a byte passes.
+    /// Pairs whose link is slower than both ports, so that it can be the bottleneck.
     pub fn narrow_pairs(&self) -> Vec<(usize, usize)> {
         let narrow = |(a, b): &(usize, usize)| {
             let offered = self.offered[a * self.regions() + b];
@@ -95,13 +99,14 @@ impl Capacity {
         self.all_pairs().filter(narrow).collect()
     }
 
-    /// Regions whose port can be full no later than its links are.
+    /// Regions whose ports are no faster than their links, so that a port can be the bottleneck.
     pub fn narrow_ports(&self) -> Vec<usize> {
         (0..self.regions()).filter(|region| self.ports[*region] <= self.linked(*region)).collect()
     }
 
-    /// The rate that no schedule of partials up and results down exceeds: every region emits
-    /// the buffer, and each byte takes 2(N-1) messages through all ports together.
+    /// The rate that no schedule of partials up and results down exceeds.
+    ///
+    /// Every region sends the buffer once, and each byte takes 2(N-1) messages through all ports.
     pub fn rate_limit(&self) -> f64 {
         let through = |region: usize| self.ports[region].min(self.linked(region));
         let each = (0..self.regions()).map(through);
@@ -109,24 +114,24 @@ impl Capacity {
         each.fold(f64::INFINITY, f64::min).min(all / (2.0 * (self.regions() as f64 - 1.0)))
     }
 
-    /// All pairs, the lower region first.
+    /// All pairs of regions, the lower region first.
     pub fn all_pairs(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let regions = self.regions();
         (0..regions).flat_map(move |a| (a + 1..regions).map(move |b| (a, b)))
     }
 
-    /// What all links of a region carry.
+    /// Payload rate of all links of a region together.
     fn linked(&self, region: usize) -> f64 {
         (0..self.regions()).map(|other| self.pair(region, other)).sum()
     }
 }
 
-/// What a port carries in either direction at the same time.
+/// Rate of a port in its slower direction.
 pub(super) fn both_ways(wan: WanPort) -> BitRate {
     wan.egress.min(wan.ingress)
 }
 
-/// The number of a region as the fabric has it.
+/// The id of the region with index `region`.
 pub(super) fn region_id(region: usize) -> RegionId {
     RegionId(u16::try_from(region).unwrap_or(u16::MAX))
 }

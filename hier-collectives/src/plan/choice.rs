@@ -1,4 +1,6 @@
-//! The choice among algorithms.
+//! The choice among algorithms, by the forecast for a large buffer.
+//!
+//! [`super::planner`] calls it. It calls the makers of trees and compares their rates.
 
 use super::capacity::{Capacity, PortDirection};
 use super::encoding::{bytes_max, plan_bytes};
@@ -13,62 +15,72 @@ use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
 use units::ByteCount;
 
-/// So large that distance does not count.
-const LARGE: u64 = 1 << 44;
+/// 16 TiB: a buffer so large that delays do not count.
+const LARGE_BYTES: u64 = 1 << 44;
 
-/// An algorithm, its reason, and trees over regions with their rates.
-type Choice = (Algorithm, String, Vec<(RootedTree, f64)>);
+/// 2 KiB of a message are kept for the reason and the express tree, which are added later.
+const LATER_BYTES: usize = 2048;
 
-/// The plan for large buffers.
+/// An algorithm, the reason for it, and its trees over regions with their rates.
+struct Choice {
+    algorithm: Algorithm,
+    reason: String,
+    trees: Vec<(RootedTree, f64)>,
+}
+
+/// Chooses the plan for large buffers.
 pub(super) fn choose(fabric: &Fabric) -> Plan {
     let segment = segment_bytes(fabric);
     let (regions, gateways) = (fabric.regions().len(), fabric.gateways().len());
     if regions == 1 {
         let reason = match gateways {
             1 => "one gateway serves every rank".to_owned(),
-            _ => format!("one region: each of its {gateways} gateways reduces a share"),
+            _ => format!("one region: each of its {gateways} gateways reduces one share"),
         };
-        return plan((Algorithm::Local, reason), segment, gateway_tree::one_region(fabric));
+        let trees = gateway_tree::one_region(fabric);
+        return plan(Algorithm::Local, reason, segment, trees);
     }
     let capacity = Capacity::of(fabric, PortDirection::Both);
-    let (algorithm, reason, trees) = match regions {
+    let choice = match regions {
         2 => swap(&capacity),
-        _ => several(fabric, &capacity),
+        _ => for_several_regions(fabric, &capacity),
     };
-    let trees = trees.into_iter().map(|(rooted, rate)| (TreePair::one(rooted), rate)).collect();
-    let one = plan((algorithm, reason), segment, on_gateways(fabric, trees));
+    let pairs = choice.trees.into_iter().map(|(rooted, rate)| (TreePair::common(rooted), rate));
+    let trees = on_gateways(fabric, pairs.collect());
+    let common = plan(choice.algorithm, choice.reason, segment, trees);
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
-        return one;
+        return common;
     }
-    faster(fabric, one)
+    with_separate_trees(fabric, common)
 }
 
-/// Trees apart for partials and results, where they are faster than `one` for both.
-fn faster(fabric: &Fabric, one: Plan) -> Plan {
+/// Replaces the trees of `common` by separate trees for partials and results, where those are
+/// faster.
+fn with_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     let trees = on_gateways(fabric, asymmetric::tree_pairs(fabric));
-    let apart = plan((Algorithm::Relay, String::new()), one.segment, trees);
-    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE, &PairShares::new());
-    let (with_one, with_two) = (seconds(&one), seconds(&apart));
+    let separate = plan(Algorithm::Relay, String::new(), common.segment, trees);
+    let seconds = |plan: &Plan| plan.seconds(fabric, LARGE_BYTES, &PairShares::new());
+    let (common_seconds, separate_seconds) = (seconds(&common), seconds(&separate));
     let gateways = fabric.gateways().len();
-    // Reason and express tree come on top.
-    let fits = plan_bytes(&apart).len() + 8 * gateways + 2048 < bytes_max(gateways);
-    if !fits || with_two > with_one * (1.0 - TIE) {
-        let why = if fits { "would not be faster" } else { "are too many for one message" };
+    let bytes = plan_bytes(&separate).len() + 8 * gateways + LATER_BYTES;
+    let fits = bytes < bytes_max(gateways);
+    if !fits || separate_seconds > common_seconds * (1.0 - TIE) {
+        let why = if fits { "would not be faster" } else { "would not fit one message" };
         let reason = format!(
-            "; a port with unequal directions counts with the lesser: trees apart for partials and \
-             results {why}"
+            "; a port counts with its slower direction: separate trees for partials and results {why}"
         );
-        return Plan { reason: one.reason + &reason, ..one };
+        return Plan { reason: common.reason + &reason, ..common };
     }
     let reason = format!(
-        "ports carry more one way than the other: partials take trees that fit what ports take in, \
-         and results trees that fit what they send, which is {:.2} times as fast as trees for both",
-        with_one / with_two
+        "ports have unequal rates in and out: partials take trees that fit the ingress rates and \
+         results take trees that fit the egress rates, which is {:.2} times as fast as common trees",
+        common_seconds / separate_seconds
     );
-    Plan { reason, ..apart }
+    Plan { reason, ..separate }
 }
 
+/// Trees over gateways for trees over regions with their rates.
 fn on_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
     let shares = gateway_tree::whole_shares(&weights);
@@ -77,21 +89,26 @@ fn on_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
     gateway_tree::spread(fabric, &trees)
 }
 
-fn plan((algorithm, reason): (Algorithm, String), segment: ByteCount, trees: Vec<Tree>) -> Plan {
+/// A plan without an express tree.
+fn plan(algorithm: Algorithm, reason: String, segment: ByteCount, trees: Vec<Tree>) -> Plan {
     Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 
+/// The choice for two regions.
 fn swap(capacity: &Capacity) -> Choice {
     let reason = "two regions: both send their partial once and both add, which takes S/B and one \
-                  one-way delay, the least possible";
-    (Algorithm::Swap, reason.to_owned(), vec![(RootedTree::everybody(capacity), SHARES as f64)])
+                  one-way delay, the least possible"
+        .to_owned();
+    let trees = vec![(RootedTree::all_roots(capacity), SHARES as f64)];
+    Choice { algorithm: Algorithm::Swap, reason, trees }
 }
 
-fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
+/// The choice for three regions and more: direct exchange, or relays where those are faster.
+fn for_several_regions(fabric: &Fabric, capacity: &Capacity) -> Choice {
     let mut direct = None;
     if capacity.is_complete() {
         if let Some(packing) = owners(capacity) {
-            return by_owners(capacity, packing, capacity.rate_limit());
+            return direct_exchange(capacity, packing, capacity.rate_limit());
         }
         let regions = capacity.regions();
         let pool = (0..regions).map(|center| RegionTree::star(regions, center)).collect();
@@ -100,33 +117,31 @@ fn several(fabric: &Fabric, capacity: &Capacity) -> Choice {
     let relay = packing::pack(capacity);
     match direct {
         Some(direct) if direct.rate >= relay.rate * (1.0 - TIE) => {
-            by_owners(capacity, direct, relay.limit)
+            direct_exchange(capacity, direct, relay.limit)
         }
-        direct => by_relays(fabric, capacity, direct, relay),
+        direct => relays(fabric, capacity, direct, relay),
     }
 }
 
-fn by_owners(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
+/// The choice of direct exchange, in which no trees exceed the rate `limit`.
+fn direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> Choice {
     let owners = packing.trees.len();
     let reason = format!(
-        "every pair of the {} regions is linked: {owners} of them own shares that fit their \
-         ports, and each byte crosses at most twice; {} of the rate that no trees exceed",
+        "every pair of the {} regions has a link: {owners} regions own shares that fit their \
+         ports, and each byte crosses at most twice; {} of the highest possible rate",
         capacity.regions(),
         percent(packing.rate / limit)
     );
-    let held = |(tree, rate): (RegionTree, f64)| {
+    let rooted = |(tree, rate): (RegionTree, f64)| {
         let owner = tree.center().unwrap_or(0);
         (tree.rooted_at(owner, capacity), rate)
     };
-    (Algorithm::Direct, reason, packing.trees.into_iter().map(held).collect())
+    let trees = packing.trees.into_iter().map(rooted).collect();
+    Choice { algorithm: Algorithm::Direct, reason, trees }
 }
 
-fn by_relays(
-    fabric: &Fabric,
-    capacity: &Capacity,
-    direct: Option<Packing>,
-    relay: Packing,
-) -> Choice {
+/// The choice of trees with relays; `direct` is the direct exchange that they beat, if there is one.
+fn relays(fabric: &Fabric, capacity: &Capacity, direct: Option<Packing>, relay: Packing) -> Choice {
     let of_limit = percent(relay.rate / relay.limit);
     let trees: Vec<(RootedTree, f64)> =
         relay.trees.iter().map(|(tree, rate)| (tree.rooted_at_center(capacity), *rate)).collect();
@@ -135,12 +150,12 @@ fn by_relays(
     {
         let name = &fabric.regions()[center].name;
         let reason = format!(
-            "{name} is linked to all others and reduces for them, which its port and links carry; \
-             {of_limit} of the rate that no trees exceed"
+            "{name} has a link to every other region and reduces for all; its port and links reach \
+             {of_limit} of the highest possible rate"
         );
-        return (Algorithm::Hub, reason, trees);
+        return Choice { algorithm: Algorithm::Hub, reason, trees };
     }
-    let why = match direct {
+    let cause = match direct {
         None => match capacity.missing_pairs() {
             1 => "one pair has no link".to_owned(),
             missing => format!("{missing} pairs have no link"),
@@ -150,15 +165,15 @@ fn by_relays(
             relay.rate / direct.rate
         ),
     };
-    let several = if trees.len() == 1 { "one tree" } else { "weighted trees" };
+    let kind = if trees.len() == 1 { "one tree" } else { "weighted trees" };
     let reason = format!(
-        "{why}; {several} with relays ({} in all) reach {of_limit} of the rate that no trees \
-         exceed",
+        "{cause}; {kind} with relays ({} in all) reach {of_limit} of the highest possible rate",
         trees.len()
     );
-    (Algorithm::Relay, reason, trees)
+    Choice { algorithm: Algorithm::Relay, reason, trees }
 }
 
+/// A fraction as a percentage.
 fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }

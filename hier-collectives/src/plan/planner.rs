@@ -5,7 +5,7 @@
 
 use super::choice;
 use super::encoding::{bytes_max, plan_bytes};
-use super::sizing::{segment_for_pairs, trees_max};
+use super::sizing::{segment_bytes_for_pairs, trees_max};
 use super::tree::Plan;
 use super::trees::express;
 use crate::topology::Fabric;
@@ -53,7 +53,7 @@ pub fn plan(fabric: &Fabric) -> Result<Plan, PlanError> {
         return Err(PlanError::TooManyRegions { regions });
     }
     let mut plan = choice::choose(fabric);
-    plan.segment = segment_for_pairs(fabric, &plan);
+    plan.segment = segment_bytes_for_pairs(fabric, &plan);
     express::add(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= trees_max(fabric), "peers would refuse the plan");
     let (bytes, most) = (plan_bytes(&plan).len(), bytes_max(gateways));

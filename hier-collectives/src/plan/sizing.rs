@@ -1,4 +1,6 @@
-//! Lanes, windows and segments, from the fabric alone.
+//! Sizes that follow from the fabric: lanes, windows, segments and the number of trees.
+//!
+//! Every gateway computes them from the fabric and the plan, so that all agree without a message.
 
 use super::tree::Plan;
 use super::trees::packing::SPREAD_TREES;
@@ -6,17 +8,73 @@ use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
-/// QUIC connections a link is striped over: one per 8 Gbit/s (20 with jumbo frames), at
-/// least four so that equal-cost paths are all used, at most sixteen.
+/// One core moves about 8 Gbit/s over one QUIC connection with packets of 1,500 bytes.
+/// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_the_mtu`.
+const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
+
+/// One core moves about 20 Gbit/s over one QUIC connection with jumbo packets.
+const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
+
+/// Packets count as jumbo from an MTU of 8,000 bytes on.
+const JUMBO_MTU_MIN: u16 = 8_000;
+
+/// Four lanes at least, so that equal-cost paths are all used.
+const LANES_MIN: u64 = 4;
+
+/// Sixteen lanes at most, since each costs a thread's time.
+const LANES_MAX: u64 = 16;
+
+/// The unsolicited window holds at least 4 segments, so that short paths keep their pipeline.
+const WINDOW_SEGMENTS_MIN: u64 = 4;
+
+/// A peer's window ahead of results is two BDP: one waits for other peers while one arrives.
+/// Tested by `a_link_whose_rate_halves_is_planned_for_within_ten_collectives`.
+const RESULT_WINDOW_BDP: u64 = 2;
+
+/// 4 MiB, the longest segment of any plan: all lanes end together.
+pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
+
+/// 256 KiB, the shortest segment of a fast path: a header and a receipt cost nothing beside it.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+
+/// 128 KiB, the shortest segment of a slow path, where 256 KiB take more than 10 ms at each hop.
+const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
+
+/// 2 MiB, the longest segment that is chosen for its duration alone.
+const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
+
+/// 2 ms: on short paths a segment costs some events, whatever its length.
+/// Tested by `segments_last_up_to_two_milliseconds_on_short_paths`.
+const SEGMENT_SECONDS_MIN: f64 = 0.002;
+
+/// 40 ms, the longest duration of a segment over a pair with a small share of its ports.
+/// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
+const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
+
+/// 64 KiB, the shortest segment that is chosen for a pair.
+const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
+
+/// A pair shortens segments to a quarter at most: similar fabric files must have similar segments.
+const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
+
+/// A pair with less than 1/32 of the largest flow is too small to delay the others.
+const SMALL_FLOW_DIVISOR: u64 = 32;
+
+/// Number of QUIC connections over which each link is striped.
+///
+/// lanes = clamp(rate of the fastest link / rate of a lane, [`LANES_MIN`], [`LANES_MAX`]).
 pub fn lanes(fabric: &Fabric) -> u16 {
-    let per_lane = if fabric.mtu() >= 8_000 { 20_000_000_000 } else { 8_000_000_000 };
+    let is_jumbo = fabric.mtu() >= JUMBO_MTU_MIN;
+    let per_lane = if is_jumbo { JUMBO_LANE_BITS_PER_SECOND } else { LANE_BITS_PER_SECOND };
     let fastest = fabric.links().iter().map(|link| link.rate.bits_per_second()).max().unwrap_or(0);
-    u16::try_from(fastest.div_ceil(per_lane).clamp(4, 16)).unwrap_or(16)
+    let lanes = fastest.div_ceil(per_lane).clamp(LANES_MIN, LANES_MAX);
+    u16::try_from(lanes).unwrap_or(u16::MAX)
 }
 
-/// Bytes a gateway may send to a peer beyond its grants, and that the peer keeps room for:
-/// one BDP, so that distance costs nothing when posts are not simultaneous; at least four
-/// segments.
+/// Unsolicited window: bytes that a gateway may send to a peer beyond its grants.
+///
+/// It is one BDP of the link, so that distance costs nothing when ranks do not post at once, and at
+/// least [`WINDOW_SEGMENTS_MIN`] segments. The peer keeps that much memory free.
 pub fn unsolicited_window(
     fabric: &Fabric,
     one: GatewayId,
@@ -27,72 +85,64 @@ pub fn unsolicited_window(
     unsolicited_window_over(fabric.link(from, to), plan)
 }
 
-/// The same, over a link of this kind, or inside a region.
+/// Unsolicited window over `link`; `None` stands for a pair inside one region.
 pub fn unsolicited_window_over(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
-    ByteCount::new(window.max(4 * plan.segment.get()))
+    ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
 }
 
-/// Bytes that a gateway grants a peer ahead of its results, where several come together: two BDP,
-/// since what has arrived from one waits for the others.
+/// Result window: bytes that a gateway grants a peer ahead of its results, where partials of
+/// several peers come together.
 pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
-    ByteCount::new(2 * unsolicited_window(fabric, one, other, plan).get())
+    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window(fabric, one, other, plan).get())
 }
 
-/// A quarter of the largest BDP per lane, as a power of two from 256 KiB to 4 MiB: small
-/// enough that the last segments of all lanes end together, large enough that a header and
-/// a receipt cost nothing. No less, up to 2 MiB, than the power of two below what the narrowest
-/// port or link carries in 2 ms: on short paths each is some events, whatever its length. 128 KiB
-/// where 256 KiB take more than 10 ms: each segment is whole before it is added or passed on, which
-/// costs its time once for each hop.
+/// Segment size of a fabric, in bytes: a power of two.
+///
+/// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
+/// [`SEGMENT_SECONDS_MIN`]), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
     let ports = fabric.gateways().iter().filter_map(|gateway| gateway.wan);
     let rates = links.chain(ports.map(|wan| wan.egress.min(wan.ingress)));
-    // Bytes in 2 ms.
-    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * 0.002) as u64);
-    let slow = narrowest.is_some_and(|bytes| 5 * bytes < 256 << 10);
-    let least = if slow { 128 << 10 } else { 256 << 10 };
-    let wanted = largest / (4 * u64::from(lanes(fabric)));
-    let wanted = wanted.max(narrowest.unwrap_or(0).min(2 << 20)).clamp(least, SEGMENT_BYTES_MAX);
-    ByteCount::new(1 << wanted.ilog2())
+    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * SEGMENT_SECONDS_MIN) as u64);
+    // Five times 2 ms are the 10 ms of `SLOW_SEGMENT_BYTES_MIN`.
+    let is_slow = narrowest.is_some_and(|bytes| 5 * bytes < SEGMENT_BYTES_MIN);
+    let least = if is_slow { SLOW_SEGMENT_BYTES_MIN } else { SEGMENT_BYTES_MIN };
+    let of_bdp = largest / (4 * u64::from(lanes(fabric)));
+    let timed = narrowest.unwrap_or(0).min(TIMED_SEGMENT_BYTES_MAX);
+    ByteCount::new(1 << of_bdp.max(timed).clamp(least, SEGMENT_BYTES_MAX).ilog2())
 }
 
-/// The longest segment of any plan.
-pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
-
-/// As [`segment_bytes`] has it, and less where the plan leaves a pair of gateways so little of their
-/// ports that one segment would take it more than 40 ms: it is the last of its tree for as long, at
-/// each hop.
-pub(super) fn segment_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
-    let rates = plan.pair_shares(fabric);
-    let largest = rates.values().map(|rate| rate.flow).max().unwrap_or(0);
-    let shared = rates.iter().filter_map(|((from, to), rate)| {
+/// Segment size of a plan, in bytes.
+///
+/// It is that of the fabric, or less where the plan leaves a pair of gateways a small part of its
+/// ports. A long segment would be the last of its tree, at each hop.
+pub(super) fn segment_bytes_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
+    let shares = plan.pair_shares(fabric);
+    let largest = shares.values().map(|share| share.flow).max().unwrap_or(0);
+    let narrowed = shares.iter().filter_map(|((from, to), share)| {
         let (from, to) = (fabric.gateway(*from), fabric.gateway(*to));
         let link = fabric.link(from.region, to.region)?.rate;
         let alone = link.min(from.wan?.egress).min(to.wan?.ingress);
-        let part = rate.rate_over(link);
-        let counts = rate.flow > 0 && rate.flow >= largest / SLIVER;
-        (counts && part < alone).then(|| part.bytes_per_second())
+        let shared = share.rate_over(link);
+        let counts = share.flow > 0 && share.flow >= largest / SMALL_FLOW_DIVISOR;
+        (counts && shared < alone).then(|| shared.bytes_per_second())
     });
-    let least = SHARED_MIN.max((plan.segment.get() / SHORTER_MAX) as f64);
-    let wanted = (shared.fold(f64::INFINITY, f64::min) * 0.040).clamp(least, 1e9) as u64;
+    let shortest = (plan.segment.get() / PAIR_SEGMENT_DIVISOR_MAX) as f64;
+    let narrowest = narrowed.fold(f64::INFINITY, f64::min);
+    let wanted = narrowest * PAIR_SEGMENT_SECONDS_MAX;
+    let wanted = wanted.clamp(PAIR_SEGMENT_BYTES_MIN.max(shortest), 1e9) as u64;
     ByteCount::new(plan.segment.get().min(1 << wanted.ilog2()))
 }
 
-/// Of a pair that has little, in bytes,
-const SHARED_MIN: f64 = 65_536.0;
-/// and as a part: fabric files that differ by little must have segments that do.
-const SHORTER_MAX: u64 = 4;
-/// A pair with less than this part of the largest flow has too little to hold others up.
-const SLIVER: u64 = 32;
-
-/// Trees that a plan for this fabric has at most, whatever its rates. A packing has no more than
-/// what can be full in it (ports and pairs), or than are spread by load; where partials and results
-/// have packings of their own, the one cuts the other; a gateway of a region with several cuts one
-/// of them in two; of each there are two then; and there is the express tree. One tree for each
-/// gateway, as in one region, is less.
+/// The most trees that a plan for this fabric can have, whatever its rates.
+///
+/// A packing has one tree for each port and pair that can be full, or [`SPREAD_TREES`] if that is
+/// less. Separate packings for partials and results cut each other, which doubles the trees. Each
+/// gateway of a region with several cuts one more tree. Each tree then has two directions, and the
+/// express tree adds one. It bounds the state that a peer's plan can make us keep.
 pub fn trees_max(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
     2 * (2 * full.min(SPREAD_TREES) + fabric.gateways().len()) + 1
@@ -105,7 +155,7 @@ mod tests {
     use crate::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
     use units::{BitRate, Fraction, Span};
 
-    /// Regions whose gateways have ports of so many Mbit/s, all pairs linked.
+    /// KiB of a segment, for regions whose gateways have ports of these Mbit/s, all pairs linked.
     fn segment_kib(regions: &[&[u64]]) -> u64 {
         let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
         let region = |(index, ports): (usize, &&[u64])| RegionSpec {
@@ -133,7 +183,7 @@ mod tests {
         plan(&fabric).expect("a plan").segment.get() >> 10
     }
 
-    /// One for each 8 Gbit/s at 1,500 bytes, for each 20 at 9,000.
+    /// One lane for each 8 Gbit/s at 1,500 bytes, and for each 20 Gbit/s at 9,000.
     #[test]
     fn lanes_follow_the_rate_of_the_fastest_link_and_the_mtu() {
         let of = |mtu: u16, gbit: [u64; 2]| {
@@ -169,16 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_has_little_of_its_ports_gets_short_segments() {
-        // Of the last port the first gateway has a seventh, 14 Mbit/s.
+    fn a_pair_with_a_small_port_share_gets_short_segments() {
+        // The first gateway has a seventh of the last port, 14 Mbit/s.
         assert_eq!(segment_kib(&[&[300, 150], &[300], &[100, 100]]), 64);
         assert_eq!(segment_kib(&[&[450], &[300], &[200]]), 256);
-        // A port that is narrow as a whole is no reason.
+        // A narrow port that is not shared does not shorten segments.
         assert_eq!(segment_kib(&[&[100], &[100]]), 256);
     }
 
     #[test]
-    fn segments_take_up_to_two_milliseconds_where_the_path_is_short() {
+    fn segments_last_up_to_two_milliseconds_on_short_paths() {
         for (gbit, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
             let between = ("a".to_owned(), "b".to_owned());
             let (rate, loss) = (port(gbit).egress, Fraction::default());

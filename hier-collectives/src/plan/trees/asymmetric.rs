@@ -1,9 +1,9 @@
-//! Trees apart for partials and for results, where ports carry more one way than the other.
+//! Separate trees for partials and for results, where ports have unequal rates in and out.
 //!
-//! What a tree of partials brings into a region is one partial for each of its edges there but the
-//! one to its parent, and the result, which comes by the other tree: as much as it has edges,
-//! wherever it is held. So partials are packed by what ports take in, results by what they send, and
-//! any tree of the one packing goes with any of the other.
+//! A tree of partials brings one partial into a region for each edge to a child. The result comes
+//! in over the other tree. So a region's ingress carries as many messages as the tree has edges
+//! there, wherever its root is. Partials are therefore packed by ingress and results by egress, and
+//! any tree of one packing fits any tree of the other.
 
 use super::direct::owners;
 use super::gateway_tree::TreePair;
@@ -13,25 +13,28 @@ use crate::plan::capacity::{Capacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
-/// Exchanges with their parts of a buffer.
+/// Parts of a buffer below a millionth are not worth a tree.
+const PART_MIN: f64 = 1e-6;
+
+/// Pairs of trees with their parts of a buffer.
 pub(in crate::plan) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
     let capacity = Capacity::of(fabric, PortDirection::Both);
     let mut partials = parts(fabric, PortDirection::Ingress);
     let mut results = parts(fabric, PortDirection::Egress);
     let mut pairs = Vec::new();
-    // What is in both is one tree, which needs fewer hops.
+    // A tree of both packings serves both directions, which needs fewer hops.
     for (tree, part) in &mut partials {
         let Some(other) = results.get_mut(tree) else { continue };
         let both = part.min(*other);
         (*part, *other) = (*part - both, *other - both);
-        pairs.push((TreePair::one(tree.rooted_at_center(&capacity)), both));
+        pairs.push((TreePair::common(tree.rooted_at_center(&capacity)), both));
     }
     let left =
-        |parts: BTreeMap<RegionTree, f64>| parts.into_iter().filter(|(_, part)| *part > LEAST);
+        |parts: BTreeMap<RegionTree, f64>| parts.into_iter().filter(|(_, part)| *part > PART_MIN);
     let mut results = left(results);
     let mut next = results.next();
     for (up, mut part) in left(partials) {
-        while let Some((down, other)) = next.as_mut().filter(|_| part > LEAST) {
+        while let Some((down, other)) = next.as_mut().filter(|_| part > PART_MIN) {
             let both = part.min(*other);
             let top =
                 up.center().or(down.center()).unwrap_or(up.rooted_at_center(&capacity).roots[0]);
@@ -41,19 +44,16 @@ pub(in crate::plan) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
             };
             pairs.push((pair, both));
             (part, *other) = (part - both, *other - both);
-            if *other <= LEAST {
+            if *other <= PART_MIN {
                 next = results.next();
             }
         }
     }
-    pairs.retain(|(_, part)| *part > LEAST);
+    pairs.retain(|(_, part)| *part > PART_MIN);
     pairs
 }
 
-/// Parts of a buffer that are not worth a tree.
-const LEAST: f64 = 1e-6;
-
-/// Trees that fit ports one way, and each one's part of a buffer.
+/// Trees that fit one direction of the ports, with their parts of a buffer.
 fn parts(fabric: &Fabric, direction: PortDirection) -> BTreeMap<RegionTree, f64> {
     let capacity = Capacity::of(fabric, direction);
     let owners = Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(owners);

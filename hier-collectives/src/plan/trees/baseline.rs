@@ -1,7 +1,7 @@
-//! Plans that know nothing of rates or regions, to show what those that do save.
+//! Baseline plans that ignore rates and regions, for comparison in tests and benches.
 //!
-//! Each takes the gateways of the fabric in order; a fabric in which every rank has a gateway of
-//! its own makes them the flat algorithms over all ranks.
+//! Each takes the gateways of the fabric in order. Where every rank has a gateway of its own, they
+//! are the flat algorithms over all ranks.
 
 use crate::ids::GatewayId;
 use crate::plan::sizing::segment_bytes;
@@ -9,38 +9,40 @@ use crate::plan::tree::{Algorithm, Plan, Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// Each gateway owns an equal share, reduces it and sends it to all others.
+/// Direct exchange of equal shares: each gateway reduces its share and sends it to all others.
 pub fn even(fabric: &Fabric) -> Plan {
     let trees = roots(fabric).map(|root| tree(fabric, root, |_| root)).collect();
-    plan(fabric, Algorithm::Direct, "a control: direct exchange of equal shares", trees)
+    plan(fabric, Algorithm::Direct, "a baseline: direct exchange of equal shares", trees)
 }
 
-/// A ring: each gateway owns an equal share, to which every other one adds its own on the way
-/// round. Results go round the other way, so that both directions of a link are used; each
-/// gateway sends as much as in a ring that goes one way.
+/// A ring: each gateway owns an equal share, and every other gateway adds to it in turn.
+///
+/// Results go the other way round, so that both directions of a link are used. Each gateway sends
+/// as much as in a ring of one direction.
 pub fn ring(fabric: &Fabric) -> Plan {
     let all = gateways(fabric);
     let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
     let trees = roots(fabric).map(|root| tree(fabric, root, next)).collect();
-    plan(fabric, Algorithm::Relay, "a control: a ring over all gateways", trees)
+    plan(fabric, Algorithm::Relay, "a baseline: a ring over all gateways", trees)
 }
 
-/// Recursive halving and doubling, the nearest first, as far as the largest power of two goes;
-/// each gateway beyond that hands all it has to one of the others and gets all back.
+/// Recursive halving and doubling, nearest first, over the largest power of two of gateways.
+///
+/// Each further gateway gives its whole buffer to one of them and gets the whole result back.
 pub fn halving_doubling(fabric: &Fabric) -> Plan {
     let power = 1 << gateways(fabric).max(1).ilog2();
     let trees = roots(fabric).take(usize::from(power)).map(|root| {
         let parent = |id: GatewayId| {
-            let apart = id.0 ^ root.0;
+            let differing = id.0 ^ root.0;
             match id.0 < power {
-                true => GatewayId(id.0 ^ (apart & apart.wrapping_neg())),
+                true => GatewayId(id.0 ^ (differing & differing.wrapping_neg())),
                 false => GatewayId(id.0 - power),
             }
         };
         tree(fabric, root, parent)
     });
     let trees = trees.collect();
-    plan(fabric, Algorithm::Relay, "a control: recursive halving and doubling", trees)
+    plan(fabric, Algorithm::Relay, "a baseline: recursive halving and doubling", trees)
 }
 
 fn plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_are_proven_and_send_what_they_are_known_for() {
+    fn baselines_are_valid_and_send_the_known_volume() {
         for ranks in 2..20 {
             let fabric = flat(ranks);
             let size = 1 << 30;
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn halving_takes_a_hop_for_each_bit() {
+    fn halving_takes_one_hop_for_each_differing_bit() {
         let plan = halving_doubling(&flat(8));
         for tree in &plan.trees {
             for start in (0..8).map(GatewayId) {

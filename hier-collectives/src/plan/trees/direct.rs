@@ -1,31 +1,32 @@
-//! Direct exchange: every region owns a share, gets all others' partials of it and sends the
-//! result to all.
+//! Direct exchange: every region owns a share, receives all partials of it and sends the result to
+//! all others.
 
 use super::packing::Packing;
 use super::region_tree::RegionTree;
 use crate::plan::capacity::Capacity;
 
-/// Two algorithms whose times differ by less than this part take the same time: then the one
-/// with fewer hops is better.
+/// Times within 0.5 % count as equal; the algorithm with fewer hops is then better.
+/// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
 pub(in crate::plan) const TIE: f64 = 0.005;
 
-/// Owner shares that need the least time for the ports, and the rate they reach in buffers
-/// per second times bytes.
+/// Owner shares that need the least time at the ports.
 ///
-/// A region that owns `x` carries (1 + (N-2)x)S each way. The least time is
-/// max(S / min b, 2(N-1)S / sum b), and then a region can own (T b/S - 1)/(N-2).
-pub(in crate::plan) fn owner_shares(ports: &[f64]) -> (Vec<f64>, f64) {
+/// A region that owns the fraction x of a buffer of S bytes carries (1 + (N-2)x)S each way. The
+/// least time is T = max(S / min b, 2(N-1)S / sum b). A region with port rate b then owns
+/// (T b/S - 1)/(N-2).
+fn owner_shares(ports: &[f64]) -> Vec<f64> {
     let regions = ports.len() as f64;
     let least = ports.iter().copied().fold(f64::INFINITY, f64::min);
     let all: f64 = ports.iter().sum();
     let rate = least.min(all / (2.0 * (regions - 1.0)));
-    let room: Vec<f64> = ports.iter().map(|port| (port / rate - 1.0).max(0.0)).collect();
-    let total: f64 = room.iter().sum();
-    (room.iter().map(|room| room / total).collect(), rate)
+    let spare: Vec<f64> = ports.iter().map(|port| (port / rate - 1.0).max(0.0)).collect();
+    let total: f64 = spare.iter().sum();
+    spare.iter().map(|spare| spare / total).collect()
 }
 
-/// The rate that owner shares reach when pairs count too: a pair carries (x + y)S each way.
-pub(in crate::plan) fn rate_of(shares: &[f64], capacity: &Capacity) -> f64 {
+/// The rate that owner shares reach over ports and pairs, in payload bytes per second. A pair of
+/// owners of x and y carries (x + y)S each way.
+fn rate_of(shares: &[f64], capacity: &Capacity) -> f64 {
     let others = shares.len() as f64 - 2.0;
     let port = |region: usize| capacity.ports[region] / (1.0 + others * shares[region]);
     let pair = |(a, b): (usize, usize)| match shares[a] + shares[b] {
@@ -36,13 +37,14 @@ pub(in crate::plan) fn rate_of(shares: &[f64], capacity: &Capacity) -> f64 {
     ports.chain(capacity.all_pairs().map(pair)).fold(f64::INFINITY, f64::min)
 }
 
-/// Owners' shares by ports alone, where links carry that.
+/// The packing of owner shares that fit the ports, where the links can carry them.
 pub(in crate::plan) fn owners(capacity: &Capacity) -> Option<Packing> {
-    let (shares, _) = owner_shares(&capacity.ports);
+    let shares = owner_shares(&capacity.ports);
     let rate = rate_of(&shares, capacity);
     (rate >= capacity.rate_limit() * (1.0 - TIE)).then(|| stars(&shares, rate))
 }
 
+/// The packing in which each owner's share takes the star around it.
 fn stars(shares: &[f64], rate: f64) -> Packing {
     let regions = shares.len();
     let owners = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);

@@ -1,4 +1,4 @@
-//! From trees over regions to trees over gateways.
+//! Trees over gateways, made of trees over regions.
 
 use super::region_tree::RootedTree;
 use crate::ids::GatewayId;
@@ -7,33 +7,35 @@ use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Trees over regions for a part of a buffer: one, or one for partials and one for results that are
-/// held at the same region.
+/// The trees over regions for a part of a buffer: a common tree, or one for partials and one for
+/// results with the same root.
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct TreePair {
+    /// The tree for partials; without `results` for both.
     pub partials: RootedTree,
+    /// The separate tree for results.
     pub results: Option<RootedTree>,
 }
 
 impl TreePair {
-    /// One tree for both.
-    pub fn one(rooted: RootedTree) -> Self {
+    /// A common tree for partials and results.
+    pub fn common(rooted: RootedTree) -> Self {
         Self { partials: rooted, results: None }
     }
 
-    /// What a region has to carry, in parts' messages, the more of in and out.
+    /// Messages of a part that a region carries, the larger of in and out.
     fn degree(&self, region: usize) -> u64 {
         let results = self.results.as_ref().map_or(0, |results| results.degree(region));
         self.partials.degree(region).max(results)
     }
 }
 
-/// The parts that all shares together have: fine enough that rounding costs no more than a
-/// thousandth.
+/// 2^20 parts in all shares together, so that rounding costs less than a thousandth.
+/// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
 pub(in crate::plan) const SHARES: u64 = 1 << 20;
 
-/// Whole shares in proportion to `weights`, adding up to [`SHARES`]; by largest remainder,
-/// ties to the first.
+/// Whole shares in proportion to `weights` that add up to [`SHARES`], by largest remainder. The
+/// first of equals gets the remainder.
 pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
     let quotas: Vec<f64> = weights.iter().map(|weight| weight / total * SHARES as f64).collect();
@@ -46,10 +48,11 @@ pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
     shares
 }
 
-/// Puts regions' trees on gateways. In each region every gateway with a port gets a run of the
-/// trees, so that what each carries is in proportion to its port; a tree is cut where, in some
-/// region, one gateway's run ends. The region's other gateways hang below the one that
-/// exchanges.
+/// Assigns the trees over regions, with their shares, to gateways.
+///
+/// Every gateway with a port serves a run of consecutive shares of its region, in proportion to its
+/// port rate. A tree is cut where a gateway's run ends in some region. The region's other gateways
+/// are children of the one that serves the share.
 pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> =
         (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
@@ -61,34 +64,35 @@ pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec
         cuts.extend([start, end]);
         let within: Vec<u64> = cuts.range(start..=end).copied().collect();
         for piece in within.windows(2) {
-            let speaker = |region: usize| {
+            let serving = |region: usize| {
                 let before = runs[region].partition_point(|(at, _)| *at <= piece[0]);
                 runs[region][before.max(1) - 1].1
             };
             let share = piece[1] - piece[0];
-            let direction =
-                if results.is_some() { TreeDirection::Partials } else { TreeDirection::Both };
-            spread.push(on_gateways(fabric, partials, (share, direction), speaker));
-            let results = results.iter();
-            let results =
-                results.map(|r| on_gateways(fabric, r, (share, TreeDirection::Results), speaker));
-            spread.extend(results);
+            let tree = |rooted, direction| on_gateways(fabric, rooted, share, direction, serving);
+            match results {
+                None => spread.push(tree(partials, TreeDirection::Both)),
+                Some(results) => spread.extend([
+                    tree(partials, TreeDirection::Partials),
+                    tree(results, TreeDirection::Results),
+                ]),
+            }
         }
         start = end;
     }
     spread
 }
 
-/// A tree for whole buffers: each region's widest port exchanges.
-pub(in crate::plan) fn on_widest(fabric: &Fabric, rooted: &RootedTree) -> Tree {
-    let widest = |region: usize| {
+/// The express tree over `rooted`: in each region the gateway with the fastest port serves it.
+pub(in crate::plan) fn on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
+    let fastest = |region: usize| {
         let ports = ports_of(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
-    on_gateways(fabric, rooted, (0, TreeDirection::Both), widest)
+    on_gateways(fabric, rooted, 0, TreeDirection::Both, fastest)
 }
 
-/// One region without neighbours: every gateway owns the same share.
+/// The trees of a single region: every gateway owns the same share.
 pub(in crate::plan) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
@@ -98,14 +102,14 @@ pub(in crate::plan) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     fabric.gateway_ids().map(tree).collect()
 }
 
-/// A region's gateways with a port, and what it carries in both directions.
+/// A region's gateways with a port, and the port's bits per second in its slower direction.
 fn ports_of(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
     let gateways = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
     let port = |id: GatewayId| Some((id, both_ways(fabric.gateway(id).wan?).bits_per_second()));
     gateways.filter_map(port).collect()
 }
 
-/// From which share on which gateway of a region exchanges.
+/// The gateways of a region with a port, and the first share that each serves.
 fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec<(u64, GatewayId)> {
     let ports = ports_of(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
@@ -114,7 +118,7 @@ fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec
     let mut runs = Vec::new();
     let (mut tree, mut start, mut loaded, mut before) = (0, 0u64, 0u128, 0u128);
     for (id, rate) in ports {
-        // The first tree that reaches beyond what the earlier gateways carry.
+        // Skips the trees that the earlier gateways serve whole.
         let wanted = all_load * before / all_ports.max(1);
         while tree + 1 < trees.len() && loaded + load(&trees[tree]) <= wanted {
             loaded += load(&trees[tree]);
@@ -129,21 +133,23 @@ fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec
     runs
 }
 
+/// A tree over gateways, in which `serving` names the gateway that serves a region.
 fn on_gateways(
     fabric: &Fabric,
     rooted: &RootedTree,
-    (share, direction): (u64, TreeDirection),
-    speaker: impl Fn(usize) -> GatewayId,
+    share: u64,
+    direction: TreeDirection,
+    serving: impl Fn(usize) -> GatewayId,
 ) -> Tree {
     let mut parents = BTreeMap::new();
     for region in 0..fabric.regions().len() {
-        let speaks = speaker(region);
+        let server = serving(region);
         let others = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
-        parents.extend(others.filter(|id| *id != speaks).map(|id| (id, speaks)));
-        if let Some(above) = rooted.parents[region] {
-            parents.insert(speaks, speaker(above));
+        parents.extend(others.filter(|id| *id != server).map(|id| (id, server)));
+        if let Some(parent) = rooted.parents[region] {
+            parents.insert(server, serving(parent));
         }
     }
-    let roots = rooted.roots.iter().map(|region| speaker(*region)).collect();
+    let roots = rooted.roots.iter().map(|region| serving(*region)).collect();
     Tree { share, direction, roots, parents }
 }

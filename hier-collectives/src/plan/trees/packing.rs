@@ -1,71 +1,79 @@
-//! Weighted trees that together fill ports and pairs.
+//! Tree packing: weighted spanning trees that together fill ports and pairs.
 //!
-//! The most that trees can carry is a linear program with a variable for each tree. Its dual
-//! has prices for ports and pairs, so that every tree costs at least one; the cheapest tree is
-//! a minimum spanning tree. So trees are found by pricing, until the prices prove that no
-//! others carry noticeably more.
+//! The highest rate is a linear program with a variable for each tree. Its dual has a price for
+//! each port and pair, at which every tree costs at least one. The cheapest tree at given prices is
+//! a minimum spanning tree. So trees are found by column generation, until the prices prove that
+//! no other trees carry noticeably more.
 
 use super::region_tree::{RegionTree, grow};
 use crate::plan::capacity::Capacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
-/// Trees and the rate that each carries.
+/// A packing may end 0.1 % below the best: the rest is not worth more trees.
+/// Tested by `narrow_pairs_are_planned_within_a_hundredth_of_the_best_tree_packing`.
+const GAP: f64 = 0.001;
+
+/// Shallow trees may cost 0.1 % of the rate in all.
+const BIAS: f64 = 0.001;
+
+/// 400 rounds of pricing at most; 60 were the most ever needed.
+const ROUNDS_MAX: usize = 400;
+
+/// 16 trees are taken from one round of pricing; more find little that is new.
+const TREES_PER_ROUND: usize = 16;
+
+/// Above 160 constraints pricing takes seconds, so trees are spread by load instead.
+/// Tested by `many_narrow_pairs_are_planned_without_pricing`.
+const PRICED_CONSTRAINTS_MAX: usize = 160;
+
+/// A packing that is spread by load has 256 trees, chosen by trial on 24 to 64 regions.
+pub(in crate::plan) const SPREAD_TREES: usize = 256;
+
+/// The price of the fullest constraint is e^20 times that of an idle one.
+const SPREAD_STEEPNESS: f64 = 20.0;
+
+/// A tree packing: trees and the rate of each.
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct Packing {
     /// The trees and their rates, in payload bytes per second.
     pub trees: Vec<(RegionTree, f64)>,
     /// The sum of their rates.
     pub rate: f64,
-    /// What no packing exceeds.
+    /// A proved upper bound of the rate of any packing.
     pub limit: f64,
 }
 
-/// How far from the best a packing may end: what is left is not worth more trees.
-const GAP: f64 = 0.001;
-
-/// What shallowness may cost in rate, in all.
-const BIAS: f64 = 0.001;
-
-/// Rounds of pricing, far above what was ever needed.
-const ROUNDS_MAX: usize = 400;
-
-/// Trees taken from one round of pricing.
-const TREES_PER_ROUND: usize = 16;
-
-/// Constraints above which pricing takes seconds: then trees are spread by load instead.
-const PRICED_LIMITS_MAX: usize = 160;
-
-/// Trees of a packing that is spread by load.
-pub(in crate::plan) const SPREAD_TREES: usize = 256;
-
 /// Packs trees of any shape.
 pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
-    let limits = Constraints::of(capacity);
-    let (pool, limit) = if limits.count() > PRICED_LIMITS_MAX {
-        (limits.spread(), limits.unit)
+    let constraints = Constraints::of(capacity);
+    let (pool, limit) = if constraints.count() > PRICED_CONSTRAINTS_MAX {
+        (constraints.spread(), constraints.unit)
     } else {
-        limits.price()
+        constraints.price()
     };
-    limits.weigh(pool, limit)
+    constraints.weigh(pool, limit)
 }
 
-/// Packs these trees only.
+/// Packs the trees of `pool` only.
 pub(in crate::plan) fn pack_these(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
-    let limits = Constraints::of(capacity);
-    let limit = limits.unit;
-    limits.weigh(pool, limit)
+    let constraints = Constraints::of(capacity);
+    let limit = constraints.unit;
+    constraints.weigh(pool, limit)
 }
 
-/// What can be full, in units of a rate that nothing exceeds.
+/// The ports and pairs that can be bottlenecks; rates are relative to `unit`.
 struct Constraints<'a> {
     capacity: &'a Capacity,
+    /// A rate that no packing exceeds, in payload bytes per second.
     unit: f64,
+    /// Regions whose ports can be bottlenecks.
     ports: Vec<usize>,
+    /// Pairs of regions whose link can be a bottleneck.
     pairs: Vec<(usize, usize)>,
 }
 
-/// A price for each limit.
+/// A price for each constraint.
 #[derive(Debug, Clone)]
 struct Prices {
     ports: Vec<f64>,
@@ -90,7 +98,7 @@ impl<'a> Constraints<'a> {
         self.capacity.pair(a, b) / self.unit
     }
 
-    /// The rates of these trees that add up to the most, shallow trees first.
+    /// Solves for the rates of the trees of `pool` with the largest sum; prefers shallow trees.
     fn weigh(&self, pool: Vec<RegionTree>, limit: f64) -> Packing {
         let latencies: Vec<u64> =
             pool.iter().map(|tree| tree.rooted_at_center(self.capacity).latency_ns).collect();
@@ -123,10 +131,10 @@ impl<'a> Constraints<'a> {
         self.scaled(trees, limit)
     }
 
-    /// Leaves out what carries next to nothing, and scales the rest to what the limits allow.
+    /// Drops trees with next to no weight, and scales the others up to the first full constraint.
     fn scaled(&self, mut trees: Vec<(RegionTree, f64)>, limit: f64) -> Packing {
         if trees.iter().all(|(_, weight)| *weight <= 1e-9) {
-            // The solver gave up: one tree alone is right, if slow.
+            // The solver gave up. One tree alone is valid, if slow.
             trees.truncate(1);
             trees.iter_mut().for_each(|(_, weight)| *weight = 1.0);
         }
@@ -141,7 +149,7 @@ impl<'a> Constraints<'a> {
         Packing { trees, rate, limit }
     }
 
-    /// What trees of these weights load: ports by region, pairs in our order.
+    /// Load of trees with these weights: on ports by region, and on pairs in our order.
     fn loads<'b>(
         &self,
         trees: impl Iterator<Item = (&'b RegionTree, f64)>,
@@ -158,7 +166,7 @@ impl<'a> Constraints<'a> {
         (ports, self.pairs.iter().map(|(a, b)| all[a * regions + b]).collect())
     }
 
-    /// Trees found by pricing, and what no trees exceed.
+    /// Finds trees by pricing; returns them and the proved upper bound of the rate.
     fn price(&self) -> (Vec<RegionTree>, f64) {
         let mut pool: BTreeSet<RegionTree> = BTreeSet::new();
         let mut limit = 1.0f64;
@@ -166,7 +174,7 @@ impl<'a> Constraints<'a> {
         let mut best: Option<(f64, Prices)> = None;
         let mut pull = 0.5;
         for _ in 0..ROUNDS_MAX {
-            // Half-way to the prices with the best proof: vertices alone jump about.
+            // Half-way to the prices with the best proof, since vertices alone oscillate.
             let asked = match &best {
                 Some((_, best)) => current.towards(best, pull),
                 None => current.clone(),
@@ -185,7 +193,7 @@ impl<'a> Constraints<'a> {
                 if pull == 0.0 {
                     break;
                 }
-                // Nothing there that the current prices do not know: ask with them alone.
+                // The mixed prices found no new tree: the next round uses the current prices alone.
                 pull = 0.0;
                 continue;
             }
@@ -199,7 +207,7 @@ impl<'a> Constraints<'a> {
         (pool.into_iter().collect(), limit * self.unit)
     }
 
-    /// Cheap trees at these prices, the cheapest first, and what the cheapest of all costs.
+    /// Cheap trees at these prices, cheapest first, and the price of the cheapest of all trees.
     fn cheap_trees(&self, prices: &Prices) -> (Vec<RegionTree>, f64) {
         let matrix = self.matrix(prices);
         let regions = self.capacity.regions();
@@ -217,8 +225,8 @@ impl<'a> Constraints<'a> {
         (found.into_iter().map(|(_, tree)| tree).take(TREES_PER_ROUND).collect(), least)
     }
 
-    /// Prices at which all trees of the pool cost at least one, and what all limits cost: the
-    /// rate that the pool reaches.
+    /// Prices at which every tree of the pool costs at least one, and the cost of all constraints.
+    /// That cost is the rate that the pool reaches.
     fn best_prices(&self, pool: &BTreeSet<RegionTree>) -> Option<(f64, Prices)> {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let mut add = |cost: f64| problem.add_var(cost, (0.0, f64::INFINITY));
@@ -242,7 +250,7 @@ impl<'a> Constraints<'a> {
         Some((solution.objective(), prices))
     }
 
-    /// Trees that each avoid what the earlier ones loaded most. Nothing is proved.
+    /// Trees that each avoid the constraints with the highest load so far. Nothing is proved.
     fn spread(&self) -> Vec<RegionTree> {
         let mut pool = BTreeSet::new();
         let mut trees: Vec<RegionTree> = Vec::new();
@@ -271,7 +279,7 @@ impl<'a> Constraints<'a> {
         pool.into_iter().collect()
     }
 
-    /// The price of a byte is what it takes of each limit.
+    /// Prices in inverse proportion to the rates of the constraints.
     fn first_prices(&self) -> Prices {
         Prices {
             ports: self.ports.iter().map(|region| 1.0 / self.port(*region)).collect(),
@@ -279,14 +287,14 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// What all limits cost.
+    /// The cost of all constraints at their full rates.
     fn cost(&self, prices: &Prices) -> f64 {
         let ports = self.ports.iter().zip(&prices.ports).map(|(region, p)| self.port(*region) * p);
         let pairs = self.pairs.iter().zip(&prices.pairs).map(|(pair, p)| self.pair(*pair) * p);
         ports.chain(pairs).sum()
     }
 
-    /// What a tree costs.
+    /// The price of a tree.
     fn price_of(&self, tree: &RegionTree, prices: &Prices) -> f64 {
         let degrees = tree.degrees();
         let ports = self.ports.iter().zip(&prices.ports);
@@ -296,7 +304,7 @@ impl<'a> Constraints<'a> {
         ports.chain(pairs.map(|(_, price)| *price)).sum()
     }
 
-    /// The price of each edge, row by row: its own and that of the ports at its ends.
+    /// The price of each edge, row by row: the pair's price and those of the ports at both ends.
     fn matrix(&self, prices: &Prices) -> Vec<f64> {
         let regions = self.capacity.regions();
         let mut ends = vec![0.0; regions];
@@ -316,6 +324,7 @@ impl<'a> Constraints<'a> {
 }
 
 impl Prices {
+    /// The prices moved towards `other` by the fraction `part`.
     fn towards(&self, other: &Self, part: f64) -> Self {
         let mix = |mine: &[f64], theirs: &[f64]| {
             let both = mine.iter().zip(theirs);
@@ -330,9 +339,7 @@ impl Prices {
     }
 }
 
+/// Solves a linear program; `None` where the solver fails.
 fn solve(problem: &Problem) -> Option<Solution> {
     problem.solve().ok()?.into_solution().ok()
 }
-
-/// How much dearer than an idle limit the fullest one is, as a power of e.
-const SPREAD_STEEPNESS: f64 = 20.0;

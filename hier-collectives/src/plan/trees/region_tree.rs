@@ -1,43 +1,45 @@
-//! Spanning trees over regions, before gateways are chosen.
+//! Spanning trees over regions, before each region's gateway is chosen.
 
 use crate::plan::capacity::Capacity;
 
-/// An undirected spanning tree: its edges, each lower region first, ascending. Partials go
-/// one way and results the other, so where it is held does not change what a link carries.
+/// An undirected spanning tree: its edges in ascending order, each with its lower region first.
+///
+/// Partials take one direction of an edge and results the other, so the root does not change the
+/// load of a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::plan) struct RegionTree(Vec<(usize, usize)>);
 
-/// A tree with its top.
+/// A spanning tree with its root set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::plan) struct RootedTree {
-    /// The regions at the top, ascending.
+    /// The root set: the regions at the top, ascending.
     pub roots: Vec<usize>,
     /// Each region's parent; `None` for the root set.
     pub parents: Vec<Option<usize>>,
-    /// From the last post until the last result, for a byte that meets no queue.
+    /// Nanoseconds from the last post to the last result, for a byte that meets no queue.
     pub latency_ns: u64,
 }
 
 impl RegionTree {
-    /// Every region joined to `center`.
+    /// The star: every other region has an edge to `center`.
     pub fn star(regions: usize, center: usize) -> Self {
         let others = (0..regions).filter(|region| *region != center);
         Self::new(others.map(|other| (center, other)).collect())
     }
 
-    /// The tree with these edges.
+    /// The tree with these edges, in any order.
     pub fn new(edges: Vec<(usize, usize)>) -> Self {
         let mut edges: Vec<_> = edges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).collect();
         edges.sort_unstable();
         Self(edges)
     }
 
-    /// Its edges.
+    /// The edges, ascending.
     pub fn edges(&self) -> &[(usize, usize)] {
         &self.0
     }
 
-    /// Edges at each region.
+    /// Number of edges at each region.
     pub fn degrees(&self) -> Vec<u32> {
         let mut degrees = vec![0; self.0.len() + 1];
         for (a, b) in &self.0 {
@@ -47,21 +49,23 @@ impl RegionTree {
         degrees
     }
 
-    /// The region that all edges meet in, if there is one.
+    /// The region at which all edges end, if there is one.
     pub fn center(&self) -> Option<usize> {
         let all = self.0.len();
         self.degrees().iter().position(|degree| usize::try_from(*degree) == Ok(all))
     }
 
-    /// Held at one region.
+    /// The tree with one region as its root.
     pub fn rooted_at(&self, top: usize, capacity: &Capacity) -> RootedTree {
         let (parents, depths) = self.walk(top, capacity);
         let deepest = depths.into_iter().max().unwrap_or(0);
         RootedTree { roots: vec![top], parents, latency_ns: 2 * deepest }
     }
 
-    /// Held where results come soonest: at the middle of its longest path, which is a region
-    /// or, where that saves a tenth, two that swap.
+    /// The tree with the root set that has results soonest.
+    ///
+    /// The root is the region at the middle of the longest path. It is a root set of two regions
+    /// where that saves a tenth of the latency.
     pub fn rooted_at_center(&self, capacity: &Capacity) -> RootedTree {
         let farthest = |from: usize| {
             let (parents, depths) = self.walk(from, capacity);
@@ -71,7 +75,7 @@ impl RegionTree {
         let (one_end, ..) = farthest(0);
         let (mut at, parents, depths) = farthest(one_end);
         let length = depths[at];
-        // Up from the other end until less than half of the path is left.
+        // Climbs from the other end until less than half of the path is left.
         while let Some(next) = parents[at].filter(|next| 2 * depths[*next] >= length) {
             at = next;
         }
@@ -88,7 +92,7 @@ impl RegionTree {
         swap
     }
 
-    /// Each region's parent and delay, seen from `top`.
+    /// Each region's parent, and its delay from `top` in nanoseconds.
     fn walk(&self, top: usize, capacity: &Capacity) -> (Vec<Option<usize>>, Vec<u64>) {
         let regions = self.0.len() + 1;
         let mut next = vec![Vec::new(); regions];
@@ -110,8 +114,10 @@ impl RegionTree {
     }
 }
 
-/// Grows a tree from `root` by the cheapest edge, edges costing `price`. With a `bias`, a price
-/// per nanosecond of delay from the root, it stays shallow where edges cost nearly the same.
+/// Grows a minimum spanning tree from `root`, where an edge costs `price`.
+///
+/// `bias` is a price for each nanosecond of delay from the root. It keeps the tree shallow where
+/// edges cost nearly the same.
 pub(in crate::plan) fn grow(
     capacity: &Capacity,
     root: usize,
@@ -148,8 +154,8 @@ pub(in crate::plan) fn grow(
 }
 
 impl RootedTree {
-    /// All regions swap.
-    pub fn everybody(capacity: &Capacity) -> Self {
+    /// The tree without parents: all regions are roots and exchange with each other.
+    pub fn all_roots(capacity: &Capacity) -> Self {
         let regions = capacity.regions();
         let delays = capacity.all_pairs().map(|(a, b)| capacity.delay_ns(a, b));
         Self {
@@ -159,7 +165,7 @@ impl RootedTree {
         }
     }
 
-    /// Regions that a region exchanges with.
+    /// Number of regions with which a region exchanges data.
     pub fn degree(&self, region: usize) -> u64 {
         let children = self.parents.iter().filter(|parent| **parent == Some(region)).count();
         let above = if self.parents[region].is_some() { 1 } else { self.roots.len() - 1 };
