@@ -7,10 +7,11 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use hier_collectives::plan::{self, Operation};
-use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::testing::mbit;
+use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
 use std::process::ExitCode;
 use std::time::Instant;
-use units::{BitRate, ByteCount, Fraction, Span};
+use units::{ByteCount, Fraction, Span};
 
 fn main() -> ExitCode {
     let mut good = true;
@@ -73,12 +74,11 @@ fn fabric((regions, missing): (u32, u64), limit: Limit, loss: Fraction) -> Fabri
         low + (state >> 33) % (high - low + 1)
     };
     let name = |region: u32| format!("r{region:03}");
-    let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
     let mut region = |number: u32| {
         let rate = if limit == Limit::Pairs { 1_000_000 } else { roll(500, 1_000) };
         let inward = if limit == Limit::Directions { roll(500, 1_000) } else { rate };
         let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(inward) });
-        let gateways = vec![(format!("g{number:03}"), 1, wan)];
+        let gateways = vec![GatewaySpec::new(format!("g{number:03}"), 1, wan)];
         RegionSpec { name: name(number), speeds: vec![1.0], gateways }
     };
     let specs: Vec<RegionSpec> = (0..regions).map(&mut region).collect();

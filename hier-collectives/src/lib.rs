@@ -1,7 +1,8 @@
-//! What a cross-region collective does, without doing any of it.
+//! The core of a cross-region collective, without I/O (sans-IO).
 //!
-//! No socket, clock, thread, environment variable or ambient randomness: time and seeds
-//! are arguments, memory is named, not touched.
+//! It plans trees, runs the session of a job, encodes messages and reduces buffers. It uses no
+//! socket, clock, thread, environment variable or ambient randomness: time and seeds are arguments,
+//! and memory is named, not touched. The gateway carries out what it decides.
 
 pub mod batch;
 pub mod bound;
@@ -19,5 +20,7 @@ pub mod routes;
 pub mod session;
 pub mod shard;
 pub mod size_class;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod topology;
 pub mod wire;

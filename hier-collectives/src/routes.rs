@@ -104,38 +104,29 @@ fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{LinkSpec, RegionSpec, WanPort};
+    use crate::testing::{FabricBuilder, mbit, path, port};
     use proptest::prelude::*;
-    use units::{BitRate, Fraction, Span};
 
-    /// A region for each count of gateways; those of one tree's edges and of `more` are linked.
+    /// A region for each count of gateways. A tree's edges, and those in `more`, have links.
     fn fabric(gateways: &[u32], ports: &[u32], edges: &[usize], more: u64) -> Fabric {
-        let rate = BitRate::from_bits_per_second(1_000_000);
-        let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |(index, count): (usize, &u32)| RegionSpec {
-            name: format!("r{index}"),
-            speeds: vec![1.0; *count as usize],
-            gateways: (0..*count)
-                .map(|g| {
-                    let wan = wan.filter(|_| g < ports[index].clamp(1, *count));
-                    (format!("g{index}-{g}"), 1, wan)
-                })
-                .collect(),
-        };
-        let mut links = Vec::new();
-        for (one, above) in edges.iter().enumerate().take(gateways.len()).skip(1) {
+        let wan = Some(port(mbit(1)));
+        let mut builder = FabricBuilder::default();
+        for (index, count) in gateways.iter().enumerate() {
+            let ports = ports[index].clamp(1, *count);
+            let gateways = (0..*count).map(|gateway| (1, wan.filter(|_| gateway < ports)));
+            builder = builder.region(&format!("r{index}"), gateways);
+        }
+        for (one, parent) in edges.iter().enumerate().take(gateways.len()).skip(1) {
             for other in 0..one {
-                let tree = above % one == other;
-                if tree || more >> (one * 8 + other) & 3 == 3 {
-                    let (between, loss) =
-                        ((format!("r{one}"), format!("r{other}")), Fraction::default());
-                    let rtt = Span::from_ms(2 + 2 * one as u64 + 20 * other as u64);
-                    links.push(LinkSpec { between, rate, rtt, loss });
+                let is_tree = parent % one == other;
+                if is_tree || more >> (one * 8 + other) & 3 == 3 {
+                    let rtt_ms = 2 + 2 * one as u64 + 20 * other as u64;
+                    let state = path(mbit(1), rtt_ms);
+                    builder = builder.link(&format!("r{one}"), &format!("r{other}"), state);
                 }
             }
         }
-        let regions = gateways.iter().enumerate().map(region).collect();
-        Fabric::new("test", 1500, regions, links).expect("valid")
+        builder.build()
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use super::*;
 use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::plan::{Algorithm, Tree, TreeDirection};
 use crate::post::Commit;
-use crate::topology::{LinkSpec, RegionSpec, WanPort};
+use crate::topology::{GatewaySpec, LinkSpec, RegionSpec, WanPort};
 use std::num::NonZeroU64;
 use units::{BitRate, Fraction};
 
@@ -86,7 +86,7 @@ fn fabric_of(
     let region = |(index, ranks): (usize, &u32)| RegionSpec {
         name: name(index),
         speeds: vec![1.0; *ranks as usize],
-        gateways: vec![(format!("g{index}"), *ranks, wan)],
+        gateways: vec![GatewaySpec::new(format!("g{index}"), *ranks, wan)],
     };
     let link = |(one, other)| {
         let between = (name(one), name(other));

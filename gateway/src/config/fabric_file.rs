@@ -7,7 +7,7 @@ use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
 use crate::wan::link::policy::{ControllerKind, LinkPolicy, Policies, Schedule};
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::topology::{Fabric, FabricError, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, FabricError, GatewaySpec, LinkSpec, RegionSpec, WanPort};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -228,10 +228,12 @@ fn read_region(
         source.fault_at(&section.key_of("speeds"), problem, accepted);
     }
     let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
-    let spec = gateways.iter().map(|gateway| (gateway.name.clone(), served(gateway), gateway.wan));
-    let mut spec: Vec<_> = spec.collect();
+    let spec = gateways
+        .iter()
+        .map(|gateway| GatewaySpec::new(gateway.name.clone(), served(gateway), gateway.wan));
+    let mut spec: Vec<GatewaySpec> = spec.collect();
     if spec.is_empty() {
-        spec.push((format!("{name}-"), count, Some(PORT_AT_FAULT)));
+        spec.push(GatewaySpec::new(format!("{name}-"), count, Some(PORT_AT_FAULT)));
     }
     section.close();
     (RegionSpec { name, speeds, gateways: spec }, gateways)

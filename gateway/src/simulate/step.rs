@@ -3,7 +3,7 @@
 use super::{Deployment, Post, SimulateError, Simulation, run};
 use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::plan;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// A step whose gradients are all-reduced bucket by bucket while the backward pass goes on.
@@ -110,7 +110,7 @@ impl Step {
 
 /// All cards of a region as one rank: what they do among themselves has a rate of its own.
 fn region(name: &str, wan: Option<WanPort>) -> RegionSpec {
-    let gateways = vec![(format!("{name}-0"), 1, wan)];
+    let gateways = vec![GatewaySpec::new(format!("{name}-0"), 1, wan)];
     RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 

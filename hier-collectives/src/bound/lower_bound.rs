@@ -94,29 +94,23 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{LinkSpec, RegionSpec, WanPort};
-    use units::Fraction;
+    use crate::testing::{FabricBuilder, path, port};
 
+    /// Regions with one gateway each, with ports of these bits per second; all pairs have a link.
     fn fabric(ports: &[u64], rtt_ms: u64) -> Fabric {
-        let rate = BitRate::from_bits_per_second;
-        let region = |(index, bits): (usize, &u64)| {
-            let wan = Some(WanPort { egress: rate(*bits), ingress: rate(*bits) });
-            let gateways = vec![(format!("g{index}"), 1, wan)];
-            RegionSpec { name: format!("r{index}"), speeds: vec![1.0], gateways }
-        };
-        let mut links = Vec::new();
+        let rate = |region: usize| BitRate::from_bits_per_second(ports[region]);
+        let name = |region: usize| format!("r{region}");
+        let mut builder = FabricBuilder::default();
+        for region in 0..ports.len() {
+            builder = builder.region(&name(region), [(1, Some(port(rate(region))))]);
+        }
         for one in 0..ports.len() {
             for other in one + 1..ports.len() {
-                links.push(LinkSpec {
-                    between: (format!("r{one}"), format!("r{other}")),
-                    rate: rate(ports[one].min(ports[other])),
-                    rtt: Span::from_ms(rtt_ms),
-                    loss: Fraction::default(),
-                });
+                let state = path(rate(one).min(rate(other)), rtt_ms);
+                builder = builder.link(&name(one), &name(other), state);
             }
         }
-        let regions = ports.iter().enumerate().map(region).collect();
-        Fabric::new("t", 1500, regions, links).expect("valid")
+        builder.build()
     }
 
     #[test]
@@ -128,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn three_regions_are_bound_by_the_least_port_or_by_the_sum() {
+    fn the_slowest_port_or_the_sum_bounds_three_regions() {
         let gigabyte = ByteCount::new(1_000_000_000);
         let share = 1433.0 / 1500.0;
         let uneven = all_reduce(&fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60), gigabyte);

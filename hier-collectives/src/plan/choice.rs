@@ -2,9 +2,9 @@
 //!
 //! [`super::planner`] calls it. It calls the makers of trees and compares their rates.
 
+use super::analysis::pair_shares::PairShares;
 use super::capacity::{Capacity, PortDirection};
 use super::encoding::{bytes_max, plan_bytes};
-use super::pair_shares::PairShares;
 use super::sizing::segment_bytes;
 use super::tree::{Algorithm, Plan, Tree};
 use super::trees::asymmetric;

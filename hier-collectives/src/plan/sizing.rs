@@ -9,7 +9,7 @@ use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
 /// One core moves about 8 Gbit/s over one QUIC connection with packets of 1,500 bytes.
-/// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_the_mtu`.
+/// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_mtu`.
 const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
 
 /// One core moves about 20 Gbit/s over one QUIC connection with jumbo packets.
@@ -152,70 +152,46 @@ pub fn trees_max(fabric: &Fabric) -> usize {
 mod tests {
     use super::{lanes, segment_bytes};
     use crate::plan::plan;
-    use crate::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
-    use units::{BitRate, Fraction, Span};
+    use crate::testing::{FabricBuilder, mbit, path, port};
+    use units::BitRate;
 
     /// KiB of a segment, for regions whose gateways have ports of these Mbit/s, all pairs linked.
     fn segment_kib(regions: &[&[u64]]) -> u64 {
-        let mbit = |rate: u64| BitRate::from_bits_per_second(rate * 1_000_000);
-        let region = |(index, ports): (usize, &&[u64])| RegionSpec {
-            name: format!("r{index}"),
-            speeds: vec![1.0; ports.len()],
-            gateways: ports
-                .iter()
-                .enumerate()
-                .map(|(seat, port)| {
-                    let wan = WanPort { egress: mbit(*port), ingress: mbit(*port) };
-                    (format!("g{index}-{seat}"), 1, Some(wan))
-                })
-                .collect(),
-        };
-        let mut links = Vec::new();
-        for one in 0..regions.len() {
-            for other in one + 1..regions.len() {
-                let between = (format!("r{one}"), format!("r{other}"));
-                let (rate, rtt, loss) = (mbit(1000), Span::from_ms(60), Fraction::default());
-                links.push(LinkSpec { between, rate, rtt, loss });
-            }
+        let mut builder = FabricBuilder::default();
+        for (index, ports) in regions.iter().enumerate() {
+            let gateways = ports.iter().map(|rate| (1, Some(port(mbit(*rate)))));
+            builder = builder.region(&format!("r{index}"), gateways);
         }
-        let regions = regions.iter().enumerate().map(region).collect();
-        let fabric = Fabric::new("t", 1500, regions, links).expect("valid");
+        let fabric = builder.all_pairs(path(mbit(1000), 60)).build();
         plan(&fabric).expect("a plan").segment.get() >> 10
     }
 
     /// One lane for each 8 Gbit/s at 1,500 bytes, and for each 20 Gbit/s at 9,000.
     #[test]
-    fn lanes_follow_the_rate_of_the_fastest_link_and_the_mtu() {
-        let of = |mtu: u16, gbit: [u64; 2]| {
-            let link = |(other, gbit): (&str, u64)| LinkSpec {
-                between: ("a".to_owned(), other.to_owned()),
-                rate: port(gbit).egress,
-                rtt: Span::from_ms(60),
-                loss: Fraction::default(),
-            };
-            let links = ["b", "c"].into_iter().zip(gbit).map(link).collect();
-            lanes(
-                &Fabric::new("t", mtu, ["a", "b", "c"].map(region_of_one).into(), links)
-                    .expect("valid"),
-            )
+    fn lanes_follow_the_rate_of_the_fastest_link_and_mtu() {
+        let of = |mtu: u16, [near, far]: [u64; 2]| {
+            let builder = regions(&["a", "b", "c"]).mtu(mtu);
+            let builder = builder.link("a", "b", path(gbit(near), 60));
+            lanes(&builder.link("a", "c", path(gbit(far), 60)).build())
         };
-        for (gbit, at_1500, at_9000) in
+        for (rate, at_1500, at_9000) in
             [(1, 4, 4), (32, 4, 4), (33, 5, 4), (80, 10, 4), (100, 13, 5), (400, 16, 16)]
         {
-            assert_eq!((of(1500, [1, gbit]), of(9000, [gbit, 1])), (at_1500, at_9000), "{gbit}");
+            assert_eq!((of(1500, [1, rate]), of(9000, [rate, 1])), (at_1500, at_9000), "{rate}");
         }
         assert_eq!(of(9000, [1, 300]), 15);
     }
 
-    /// A gateway whose port limits nothing.
-    fn region_of_one(name: &str) -> RegionSpec {
-        let gateways = vec![(format!("{name}-0"), 1, Some(port(400)))];
-        RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
+    /// Regions with one gateway each, whose ports limit nothing.
+    fn regions(names: &[&str]) -> FabricBuilder {
+        let wide = Some(port(gbit(400)));
+        names
+            .iter()
+            .fold(FabricBuilder::default(), |builder, name| builder.region(name, [(1, wide)]))
     }
 
-    fn port(gbit: u64) -> WanPort {
-        let rate = BitRate::from_bits_per_second(gbit * 1_000_000_000);
-        WanPort { egress: rate, ingress: rate }
+    fn gbit(rate: u64) -> BitRate {
+        mbit(1000 * rate)
     }
 
     #[test]
@@ -229,12 +205,9 @@ mod tests {
 
     #[test]
     fn segments_last_up_to_two_milliseconds_on_short_paths() {
-        for (gbit, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
-            let between = ("a".to_owned(), "b".to_owned());
-            let (rate, loss) = (port(gbit).egress, Fraction::default());
-            let link = LinkSpec { between, rate, rtt: Span::from_ms(1), loss };
-            let fabric = Fabric::new("t", 1500, ["a", "b"].map(region_of_one).into(), vec![link]);
-            assert_eq!(segment_bytes(&fabric.expect("valid")).get() >> 10, kib, "{gbit} Gbit/s");
+        for (rate, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
+            let fabric = regions(&["a", "b"]).all_pairs(path(gbit(rate), 1)).build();
+            assert_eq!(segment_bytes(&fabric).get() >> 10, kib, "{rate} Gbit/s");
         }
     }
 }

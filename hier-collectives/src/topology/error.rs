@@ -1,43 +1,43 @@
 //! Faults of a fabric.
 
-/// Why a fabric is none. The fault of whoever wrote it.
+/// Why a fabric is invalid; always an error of its author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
-    /// Fewer than one region.
+    /// The fabric has no region.
     #[error("a fabric needs at least one region")]
     NoRegion,
-    /// A name used twice.
+    /// Two regions or two gateways have the same name.
     #[error("the name `{0}` is used twice")]
     NameTwice(String),
-    /// Gateways that do not serve the region's ranks exactly.
+    /// The gateways of a region serve more or fewer ranks than it has.
     #[error("region `{region}` has {ranks} ranks, but its gateways serve {served}")]
     RanksUnserved {
-        /// The region.
+        /// Name of the region.
         region: String,
-        /// Ranks it has.
+        /// Number of ranks of the region.
         ranks: u32,
-        /// Ranks its gateways serve in all.
+        /// Number of ranks that its gateways serve in all.
         served: u32,
     },
-    /// A region with no rank.
+    /// A region has no rank.
     #[error("region `{0}` has no rank")]
     NoRank(String),
-    /// A speed that is no positive number.
+    /// A speed is not a positive number.
     #[error("region `{0}` has a speed that is not a positive number")]
     BadSpeed(String),
-    /// A region without a long-haul port in a fabric of several.
+    /// A region has no long-haul port, in a fabric of several regions.
     #[error("region `{0}` has no gateway with a WAN port")]
     NoPort(String),
-    /// A link to a region that is not there, or to itself.
+    /// A link leads to an unknown region, or to its own region.
     #[error("link `{0}-{1}` does not join two different regions of the fabric")]
     BadLink(String, String),
-    /// Two links between the same regions.
+    /// Two links join the same regions.
     #[error("regions `{0}` and `{1}` have two links")]
     LinkTwice(String, String),
-    /// A region that no link reaches.
+    /// No path of links reaches a region.
     #[error("region `{0}` cannot be reached from region `{1}`")]
     Unreachable(String, String),
-    /// A rate, RTT or MTU of no use.
+    /// A rate, RTT, loss or MTU is out of range.
     #[error("{0}")]
     BadValue(String),
 }

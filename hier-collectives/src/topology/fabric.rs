@@ -1,13 +1,21 @@
 //! The fabric, and the checks that make it valid.
+//!
+//! Config files and tests build it; everything that plans or routes reads it.
 
 use super::error::FabricError;
-use super::link::{LOSS_BELOW_PPB, Link, RATE_MIN_BITS, RTT_MAX};
-use super::region::{Gateway, Region};
-use super::spec::{LinkSpec, RegionSpec};
+use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
+use super::region::{Gateway, RATE_MIN_BITS, Region};
+use super::spec::{GatewaySpec, LinkSpec, RegionSpec};
 use crate::ids::{GatewayId, RankId, RegionId};
+use std::ops::RangeInclusive;
 
-/// The deployment everybody agrees on. Regions and gateways stand in name order; ranks are
-/// numbered through the regions, then through the gateways of each.
+/// The MTU of a path is from 1,280 bytes, the least of IPv6, to the longest UDP payload.
+const MTU_RANGE: RangeInclusive<u16> = 1280..=65_507;
+
+/// The deployment on which all gateways agree.
+///
+/// Regions and gateways are in name order. Ranks are numbered through the regions, and within a
+/// region through its gateways.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
     name: String,
@@ -18,10 +26,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Numbers regions, gateways and ranks, and checks that the whole hangs together.
+    /// Numbers regions, gateways and ranks, and checks that all regions are connected.
     ///
     /// # Errors
-    /// Every fault found, so that a config can be mended in one go.
+    /// All faults at once, so that a config can be corrected in one pass.
     pub fn new(
         name: &str,
         mtu: u16,
@@ -33,8 +41,8 @@ impl Fabric {
         if regions.is_empty() {
             faults.push(FabricError::NoRegion);
         }
-        if !(1280..=65_507).contains(&mtu) {
-            let text = format!("mtu {mtu} is outside 1280 to 65507");
+        if !MTU_RANGE.contains(&mtu) {
+            let text = format!("mtu {mtu} is outside {} to {}", MTU_RANGE.start(), MTU_RANGE.end());
             faults.push(FabricError::BadValue(text));
         }
         let mut fabric =
@@ -59,7 +67,7 @@ impl Fabric {
         if faults.is_empty() { Ok(fabric) } else { Err(faults) }
     }
 
-    /// The fabric's name.
+    /// Name of the fabric.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -79,57 +87,58 @@ impl Fabric {
     pub fn links(&self) -> &[Link] {
         &self.links
     }
-    /// Ranks in all.
+    /// Number of ranks in all regions.
     pub fn world_size(&self) -> u32 {
         self.regions.last().map_or(0, |region| region.ranks.end)
     }
-    /// A region by number.
+    /// The region with number `id`.
     pub fn region(&self, id: RegionId) -> &Region {
         &self.regions[usize::from(id.0)]
     }
-    /// A gateway by number.
+    /// The gateway with number `id`.
     pub fn gateway(&self, id: GatewayId) -> &Gateway {
         &self.gateways[usize::from(id.0)]
     }
-    /// A gateway by name.
+    /// Number of the gateway called `name`.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// The gateway that serves a rank.
+    /// Number of the gateway that serves `rank`.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// The link between two regions.
+    /// The link between two regions, if there is one.
     pub fn link(&self, one: RegionId, other: RegionId) -> Option<&Link> {
-        let at = self.link_place((one.min(other), one.max(other))).ok()?;
-        self.links.get(at)
+        let index = self.link_index((one.min(other), one.max(other))).ok()?;
+        self.links.get(index)
     }
-    /// Whether two gateways have a connection of their own: over the LAN of their region, or
-    /// from port to port where their regions have a link.
+    /// Whether two gateways have a direct connection: over the LAN of their region, or from port to
+    /// port over the link between their regions.
     pub fn connects(&self, one: GatewayId, other: GatewayId) -> bool {
         let (one, other) = (self.gateway(one), self.gateway(other));
         let ports = one.wan.is_some() && other.wan.is_some();
         one.region == other.region || (ports && self.link(one.region, other.region).is_some())
     }
-    /// The same fabric with links that have changed; those that it does not have are left out.
+    /// The same fabric with the states of `links`; links that it does not have are left out.
     pub fn with_links(&self, links: Vec<Link>) -> Self {
-        let known = |link: &Link| self.link_place((link.a, link.b)).is_ok();
+        let known = |link: &Link| self.link_index((link.a, link.b)).is_ok();
         Self { links: links.into_iter().filter(known).collect(), ..self.clone() }
     }
-    /// The gateways' numbers.
+    /// Numbers of all gateways, ascending.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
         (0..u16::try_from(self.gateways.len()).unwrap_or(u16::MAX)).map(GatewayId)
     }
 
+    /// Appends a region, its gateways and its ranks.
     fn add_region(&mut self, mut region: RegionSpec) {
         let id = RegionId(u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
         let first_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
         let first_rank = self.world_size();
-        region.gateways.sort_by(|left, right| left.0.cmp(&right.0));
+        region.gateways.sort_by(|left, right| left.name.cmp(&right.name));
         let mut rank = first_rank;
-        for (name, ranks, wan) in region.gateways {
+        for GatewaySpec { name, ranks, wan } in region.gateways {
             let served = rank..rank + ranks;
             rank = served.end;
             self.gateways.push(Gateway { name, region: id, ranks: served, wan });
@@ -143,6 +152,7 @@ impl Fabric {
         });
     }
 
+    /// Inserts a link in the order of its regions, or notes its faults.
     fn add_link(&mut self, link: LinkSpec, faults: &mut Vec<FabricError>) {
         let find = |name: &str| {
             let index = self.regions.iter().position(|region| region.name == name);
@@ -172,16 +182,17 @@ impl Fabric {
         }
         let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
         let (a, b) = (from.min(to), from.max(to));
-        if let Err(place) = self.link_place((a, b)) {
-            self.links.insert(place, Link { a, b, rate, rtt, loss });
+        if let Err(index) = self.link_index((a, b)) {
+            self.links.insert(index, Link { a, b, rate, rtt, loss });
         }
     }
 
-    /// Where the link between two regions is, or would be.
-    fn link_place(&self, ends: (RegionId, RegionId)) -> Result<usize, usize> {
+    /// Index of the link between two regions, or the index at which it would be inserted.
+    fn link_index(&self, ends: (RegionId, RegionId)) -> Result<usize, usize> {
         self.links.binary_search_by_key(&ends, |link| (link.a, link.b))
     }
 
+    /// Notes each region that no path of links reaches from the first.
     fn check_connected(&self, faults: &mut Vec<FabricError>) {
         let mut reached = vec![false; self.regions.len()];
         reached[0] = true;
@@ -201,10 +212,11 @@ impl Fabric {
     }
 }
 
+/// Notes the faults of a region; `several` says whether the fabric has other regions.
 fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError>) {
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
-    let served = region.gateways.iter().map(|(_, ranks, _)| ranks).sum();
+    let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();
     if ranks == 0 {
         faults.push(FabricError::NoRank(name()));
     }
@@ -214,13 +226,13 @@ fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError
     if region.speeds.iter().any(|speed| !(speed.is_finite() && *speed > 0.0)) {
         faults.push(FabricError::BadSpeed(name()));
     }
-    if several && region.gateways.iter().all(|(_, _, wan)| wan.is_none()) {
+    if several && region.gateways.iter().all(|gateway| gateway.wan.is_none()) {
         faults.push(FabricError::NoPort(name()));
     }
-    for (gateway, _, wan) in &region.gateways {
+    for GatewaySpec { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
-        if wan.egress.bits_per_second().min(wan.ingress.bits_per_second()) < 8_000 {
-            let text = format!("gateway `{gateway}`: a port below 8 kbit/s");
+        if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS {
+            let text = format!("gateway `{name}`: a port below 8 kbit/s");
             faults.push(FabricError::BadValue(text));
         }
     }
@@ -239,7 +251,7 @@ mod tests {
         RegionSpec {
             name: name.to_owned(),
             speeds,
-            gateways: vec![(format!("{name}-0"), ranks, wan)],
+            gateways: vec![GatewaySpec::new(format!("{name}-0"), ranks, wan)],
         }
     }
 
@@ -253,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_run_through_the_regions_in_name_order() {
+    fn ranks_are_numbered_through_regions_in_name_order() {
         let regions = vec![region("west", 1), region("east", 3)];
         let fabric = Fabric::new("two", 1500, regions, vec![link("west", "east")]).expect("valid");
         assert_eq!(fabric.regions()[0].name, "east");
@@ -276,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_island_is_refused() {
+    fn a_region_without_a_path_is_refused() {
         let regions = vec![region("a", 1), region("b", 1), region("c", 1)];
         let faults = Fabric::new("gap", 1500, regions, vec![link("a", "b")]).expect_err("c");
         assert_eq!(faults, [FabricError::Unreachable("c".to_owned(), "a".to_owned())]);

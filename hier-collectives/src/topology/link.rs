@@ -1,26 +1,33 @@
 //! Long-haul links between regions.
 
+use super::region::RATE_MIN_BITS;
 use crate::codec::{DecodeError, Reader, put_u32, put_u64};
 use crate::ids::RegionId;
 use units::{BitRate, ByteCount, Fraction, Span};
 
+/// The loss of a link is below 50 %, in parts per billion.
+pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
+
+/// 60 s, the longest round trip of a link.
+pub(super) const RTT_MAX: Span = Span::from_secs(60);
+
 /// The long-haul path between two regions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// The region that comes first by name.
+    /// The region whose name comes first.
     pub a: RegionId,
-    /// The other.
+    /// The other region.
     pub b: RegionId,
-    /// Capacity each way, in IP bytes.
+    /// Capacity of each direction, in IP bytes.
     pub rate: BitRate,
     /// Round-trip time without queueing.
     pub rtt: Span,
-    /// Random loss expected of it.
+    /// Expected random loss.
     pub loss: Fraction,
 }
 
 impl Link {
-    /// Bandwidth-delay product.
+    /// Bandwidth-delay product (BDP).
     pub fn bdp(&self) -> ByteCount {
         let bits =
             u128::from(self.rate.bits_per_second()) * u128::from(self.rtt.ns()) / 1_000_000_000;
@@ -28,10 +35,10 @@ impl Link {
     }
 }
 
-/// What a link is found to be while it is used.
+/// Measured state of a link while it is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
-    /// What it carries each way, or is held to, in IP bytes.
+    /// Measured or limited capacity of each direction, in IP bytes.
     pub rate: BitRate,
     /// Round-trip time without queueing.
     pub rtt: Span,
@@ -40,12 +47,12 @@ pub struct LinkState {
 }
 
 impl LinkState {
-    /// What is written of a link.
+    /// The state that the fabric configures for `link`.
     pub fn of(link: &Link) -> Self {
         Self { rate: link.rate, rtt: link.rtt, loss: link.loss }
     }
 
-    /// Whether a link may be like that.
+    /// Whether every value is in the range that a fabric allows.
     pub fn is_valid(&self) -> bool {
         self.rate.bits_per_second() >= RATE_MIN_BITS
             && self.loss.ppb() < LOSS_BELOW_PPB
@@ -53,14 +60,7 @@ impl LinkState {
     }
 }
 
-/// The least rate of a link.
-pub(super) const RATE_MIN_BITS: u64 = 8_000;
-/// Its loss is below half.
-pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
-/// Its longest round trip.
-pub(super) const RTT_MAX: Span = Span::from_secs(60);
-
-/// Appends the state of a link.
+/// Appends the state of a link: rate, RTT, loss.
 pub(crate) fn put_link_state(out: &mut Vec<u8>, state: LinkState) {
     put_u64(out, state.rate.bits_per_second());
     put_u64(out, state.rtt.ns());
@@ -68,7 +68,7 @@ pub(crate) fn put_link_state(out: &mut Vec<u8>, state: LinkState) {
 }
 
 impl Reader<'_> {
-    /// The state of a link.
+    /// Reads the state of a link.
     pub(crate) fn link_state(&mut self) -> Result<LinkState, DecodeError> {
         let (rate, rtt) = (BitRate::from_bits_per_second(self.u64()?), Span::from_ns(self.u64()?));
         let loss = Fraction::from_ppb(self.u32()?).ok_or(DecodeError::Invalid("loss"))?;

@@ -1,4 +1,4 @@
-//! The fabric: regions, gateways, ranks and links. Valid by construction.
+//! The fabric: regions, gateways, ranks and links; valid by construction.
 
 mod error;
 mod fabric;
@@ -11,4 +11,4 @@ pub use fabric::Fabric;
 pub(crate) use link::put_link_state;
 pub use link::{Link, LinkState};
 pub use region::{Gateway, Region, WanPort};
-pub use spec::{LinkSpec, RegionSpec};
+pub use spec::{GatewaySpec, LinkSpec, RegionSpec};

@@ -7,11 +7,11 @@ use units::BitRate;
 /// One data centre or availability zone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Region {
-    /// Its name in the fabric.
+    /// Name, unique in the fabric.
     pub name: String,
-    /// Its gateways, consecutive in the fabric.
+    /// Numbers of its gateways, consecutive in the fabric.
     pub gateways: Range<u16>,
-    /// Its ranks, consecutive in the fabric.
+    /// Numbers of its ranks, consecutive in the fabric.
     pub ranks: Range<u32>,
     /// Relative compute speed of each rank, in rank order.
     pub speeds: Vec<f64>,
@@ -20,21 +20,24 @@ pub struct Region {
 /// One Landbridge daemon.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gateway {
-    /// Its name, unique in the fabric; its certificate proves it.
+    /// Name, unique in the fabric and proved by the gateway's certificate.
     pub name: String,
-    /// Its region.
+    /// The region of the gateway.
     pub region: RegionId,
-    /// The ranks it serves, consecutive in the fabric.
+    /// Numbers of the ranks that it serves, consecutive in the fabric.
     pub ranks: Range<u32>,
-    /// Its port to the long haul; `None` for a gateway that only serves its ranks.
+    /// Long-haul port; `None` for a gateway that only serves its ranks.
     pub wan: Option<WanPort>,
 }
 
-/// What a gateway's long-haul port carries, in IP bytes.
+/// Rates of a gateway's long-haul port, in IP bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WanPort {
-    /// Out of the region.
+    /// Rate out of the region.
     pub egress: BitRate,
-    /// Into the region.
+    /// Rate into the region.
     pub ingress: BitRate,
 }
+
+/// 8 kbit/s, the lowest rate of a port or a link.
+pub(super) const RATE_MIN_BITS: u64 = 8_000;

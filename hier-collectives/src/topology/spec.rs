@@ -1,28 +1,46 @@
-//! Regions and links as a config spells them.
+//! Regions, gateways and links as a config spells them, before they are numbered.
 
 use super::region::WanPort;
 use units::{BitRate, Fraction, Span};
 
-/// A region as a config spells it, before numbering.
+/// A region as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionSpec {
-    /// Its name.
+    /// Name, unique in the fabric.
     pub name: String,
-    /// Relative speed of each rank: as many as it has ranks.
+    /// Relative compute speed of each rank: one for each rank of the region.
     pub speeds: Vec<f64>,
-    /// Its gateways: name, ranks served, long-haul port.
-    pub gateways: Vec<(String, u32, Option<WanPort>)>,
+    /// The region's gateways, in any order.
+    pub gateways: Vec<GatewaySpec>,
+}
+
+/// A gateway as a config spells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewaySpec {
+    /// Name, unique in the fabric.
+    pub name: String,
+    /// Number of ranks that the gateway serves.
+    pub ranks: u32,
+    /// Long-haul port; `None` for a gateway that only serves its ranks.
+    pub wan: Option<WanPort>,
+}
+
+impl GatewaySpec {
+    /// A gateway with this name, number of ranks and long-haul port.
+    pub fn new(name: impl Into<String>, ranks: u32, wan: Option<WanPort>) -> Self {
+        Self { name: name.into(), ranks, wan }
+    }
 }
 
 /// A link as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
-    /// The two regions, in any order.
+    /// Names of the two regions, in any order.
     pub between: (String, String),
-    /// Capacity each way, in IP bytes.
+    /// Capacity of each direction, in IP bytes.
     pub rate: BitRate,
     /// Round-trip time without queueing.
     pub rtt: Span,
-    /// Random loss expected of it.
+    /// Expected random loss.
     pub loss: Fraction,
 }

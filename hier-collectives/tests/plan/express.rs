@@ -1,8 +1,9 @@
 //! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
 
-use crate::fabrics::{Dice, simple, wild};
+use crate::fabrics::{simple, wild};
 use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, unsolicited_window};
 use hier_collectives::size_class::{MEDIUM_BYTES, SizeClass};
+use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use units::ByteCount;
@@ -54,7 +55,7 @@ proptest! {
         regions in 3usize..10,
         missing in 0u64..100,
     ) {
-        check(&wild(&mut Dice(seed), regions, missing));
+        check(&wild(&mut SplitMix64(seed), regions, missing));
     }
 }
 
@@ -103,7 +104,7 @@ fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
 fn a_pair_that_is_held_to_little_counts_as_slow() {
     let mut found = 0;
     for seed in 0..200 {
-        let fabric = wild(&mut Dice(seed), 4, 0);
+        let fabric = wild(&mut SplitMix64(seed), 4, 0);
         let plan = plan::plan(&fabric).expect("small");
         let Some(most) = plan.express_limit() else { continue };
         let rates = plan.pair_shares(&fabric);

@@ -1,46 +1,23 @@
 //! Random fabrics, from a seed that every failure prints.
 
-use hier_collectives::topology::{Fabric, LinkSpec, RegionSpec, WanPort};
-use units::{BitRate, Fraction, Span};
-
-/// A small generator with a frozen algorithm (splitmix64).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From `low` to `high`, both included.
-    pub fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.range(1, 100) <= percent
-    }
-}
-
-pub fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
+use hier_collectives::testing::{self, SplitMix64, mbit};
+use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use units::{Fraction, Span};
 
 pub fn port(rate: u64) -> WanPort {
-    WanPort { egress: mbit(rate), ingress: mbit(rate) }
+    testing::port(mbit(rate))
 }
 
 /// A region by number, its gateways given as (ranks, port).
 pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> RegionSpec {
     let ranks: u32 = gateways.iter().map(|(ranks, _)| ranks).sum();
-    let named = gateways.iter().enumerate();
+    let gateway = |(index, (ranks, wan)): (usize, &(u32, Option<WanPort>))| {
+        GatewaySpec::new(format!("g{number:03}-{index}"), *ranks, *wan)
+    };
     RegionSpec {
         name: region_name(number),
         speeds: vec![1.0; ranks as usize],
-        gateways: named.map(|(i, (n, wan))| (format!("g{number:03}-{i}"), *n, *wan)).collect(),
+        gateways: gateways.iter().enumerate().map(gateway).collect(),
     }
 }
 
@@ -90,10 +67,10 @@ pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
 /// Regions with one gateway each, or up to three, some of them sidecars; every other time ports with
 /// unequal directions; links of any rate and distance, or wider than ports, about `missing` percent
 /// of them not there.
-pub fn wild(dice: &mut Dice, regions: usize, missing: u64) -> Fabric {
+pub fn wild(dice: &mut SplitMix64, regions: usize, missing: u64) -> Fabric {
     let (alike, wide, single) = (dice.chance(50), dice.chance(30), dice.chance(50));
     let (least_port, least_link) = if wide { (2_000, 10_000) } else { (50, 20) };
-    let gateway = |dice: &mut Dice, ported: bool| {
+    let gateway = |dice: &mut SplitMix64, ported: bool| {
         let mut some = || mbit(dice.range(least_port, 5000));
         let (egress, other) = (some(), some());
         let wan = WanPort { egress, ingress: if alike { egress } else { other } };

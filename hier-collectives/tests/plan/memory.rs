@@ -1,10 +1,10 @@
 //! The schedule of a plan, played segment by segment within the memory that it says it takes:
 //! whoever is slow, nobody holds more, and nobody waits for ever.
 
-use crate::fabrics::Dice;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, MemoryBound, Plan, Role, TreeDirection, Upstream};
 use hier_collectives::shard::{self, CUT_BYTES};
+use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use units::ByteCount;
@@ -64,7 +64,7 @@ struct Play<'a> {
 ///
 /// # Panics
 /// When a gateway holds more, or is stuck.
-pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut Dice) -> Used {
+pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64) -> Used {
     let mut play = Play::new(fabric, plan);
     let mut used = Used::default();
     loop {

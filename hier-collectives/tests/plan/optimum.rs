@@ -1,8 +1,9 @@
 //! The planned time against the least there is.
 
-use crate::fabrics::{Dice, simple, unlike};
+use crate::fabrics::{simple, unlike};
 use hier_collectives::bound;
 use hier_collectives::plan::{self, Algorithm, Operation};
+use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ fn ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound() {
     let size = LARGE.get() as f64;
     let mut worst = 0.0f64;
     for seed in 0..10_000 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         let regions = usize::try_from(dice.range(2, 8)).expect("small");
         let top = [150, 1_000, 20_000][usize::try_from(dice.range(0, 2)).expect("small")];
         let ports: Vec<u64> = (0..regions).map(|_| dice.range(100, top)).collect();
@@ -49,7 +50,7 @@ fn ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound() {
 fn ports_unlike_one_way_and_the_other_are_planned_within_a_hundredth_of_the_bound() {
     let (mut worst, mut gained) = (0.0f64, 0.0);
     for seed in 0..4_000 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         let regions = usize::try_from(dice.range(2, 8)).expect("small");
         let top = [150, 1_000, 20_000][usize::try_from(dice.range(0, 2)).expect("small")];
         let mut some = || dice.range(100, top);
@@ -76,7 +77,7 @@ type Rates = BTreeMap<(usize, usize), u64>;
 
 /// Random rates; a chain keeps the regions together, `missing` percent of the others are not
 /// there.
-fn rates(dice: &mut Dice, regions: usize, missing: u64, top: u64) -> Rates {
+fn rates(dice: &mut SplitMix64, regions: usize, missing: u64, top: u64) -> Rates {
     let pairs = (0..regions).flat_map(|one| (one + 1..regions).map(move |other| (one, other)));
     let mut rates = Rates::new();
     for (one, other) in pairs {
@@ -131,7 +132,7 @@ fn cut(regions: usize, rates: &Rates) -> u64 {
 fn narrow_pairs_are_planned_within_a_hundredth_of_the_best_tree_packing() {
     let mut worst = 0.0f64;
     for seed in 0..400 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         let regions = usize::try_from(dice.range(3, 8)).expect("small");
         let missing = [0, 30, 60][usize::try_from(dice.range(0, 2)).expect("small")];
         let rates = rates(&mut dice, regions, missing, 1000);
@@ -200,7 +201,7 @@ fn best_packing(ports: &[u64], rates: &Rates) -> f64 {
 fn ports_and_pairs_together_are_planned_within_a_hundredth_of_the_best_packing() {
     let mut worst = 0.0f64;
     for seed in 0..200 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         let regions = usize::try_from(dice.range(3, 6)).expect("small");
         let ports: Vec<u64> = (0..regions).map(|_| dice.range(100, 1000)).collect();
         let rates = rates(&mut dice, regions, 30, 800);

@@ -1,9 +1,10 @@
 //! The algorithm that each shape of fabric gets, and why.
 
-use crate::fabrics::{Dice, fabric, link, mbit, port, region, simple, unlike};
+use crate::fabrics::{fabric, link, port, region, simple, unlike};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Algorithm, Operation, Plan, TreeDirection};
 use hier_collectives::shard;
+use hier_collectives::testing::{SplitMix64, mbit};
 use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
 
@@ -55,7 +56,7 @@ fn ports_that_carry_more_one_way_get_trees_apart() {
 /// Trees apart are up to four times as many.
 #[test]
 fn a_fabric_with_trees_for_both_has_a_plan_whatever_its_directions() {
-    let mut dice = Dice(1);
+    let mut dice = SplitMix64(1);
     let regions = (0..64).map(|number| {
         let gateways: Vec<_> = (0..4)
             .map(|_| {
@@ -141,7 +142,7 @@ fn one_region_shares_among_its_gateways() {
 #[test]
 fn sixty_four_regions_with_gaps_are_planned_near_the_bound() {
     for seed in 0..3 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         let ports: Vec<u64> = (0..64).map(|_| dice.range(500, 1_000)).collect();
         let fabric = simple(&ports, 60, |a, b| {
             (b == a + 1 || !dice.chance(30)).then(|| ports[a].min(ports[b]))
@@ -157,7 +158,7 @@ fn sixty_four_regions_with_gaps_are_planned_near_the_bound() {
 #[test]
 fn many_narrow_pairs_are_planned_without_pricing() {
     for (regions, missing) in [(24, 0), (40, 30), (64, 30)] {
-        let mut dice = Dice(7);
+        let mut dice = SplitMix64(7);
         let fabric = simple(&vec![100_000; regions], 60, |a, b| {
             (b == a + 1 || !dice.chance(missing)).then(|| dice.range(100, 1000))
         });

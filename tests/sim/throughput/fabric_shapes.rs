@@ -5,7 +5,7 @@ use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
-use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, GatewaySpec, Link, LinkSpec, RegionSpec, WanPort};
 use scenarios::collectives::baselines::{self, Way};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::expected::expected;
@@ -37,7 +37,7 @@ fn mesh_specs(
     let region = |(index, seats): (usize, &Vec<(u32, u64)>)| {
         let gateway = |(seat, (ranks, port)): (usize, &(u32, u64))| {
             let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
-            (format!("g{index}-{seat}"), *ranks, wan)
+            GatewaySpec::new(format!("g{index}-{seat}"), *ranks, wan)
         };
         RegionSpec {
             name: format!("r{index}"),
@@ -126,7 +126,7 @@ fn ports_with_unequal_directions_are_filled() {
     let out = [1000, 500, 1000, 500].map(|port| vec![(1, port)]);
     let (mut regions, links) = mesh_specs(&out, 1000, None);
     for (region, inward) in regions.iter_mut().zip([500, 1000, 500, 1000]) {
-        region.gateways[0].2.as_mut().expect("a port").ingress = mbit(inward);
+        region.gateways[0].wan.as_mut().expect("a port").ingress = mbit(inward);
     }
     let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
     let plan = plan::plan(&fabric).expect("a plan");
@@ -140,7 +140,7 @@ fn a_reduction_or_broadcast_over_trees_apart_takes_what_is_forecast() {
     let out = [1000, 500, 500].map(|port| vec![(1, port)]);
     let (mut regions, links) = mesh_specs(&out, 1000, None);
     for (region, inward) in regions.iter_mut().zip([500, 990, 510]) {
-        region.gateways[0].2.as_mut().expect("a port").ingress = mbit(inward);
+        region.gateways[0].wan.as_mut().expect("a port").ingress = mbit(inward);
     }
     let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
     let plan = plan::plan(&fabric).expect("a plan");

@@ -225,6 +225,7 @@ fn count_of(code: &str, name: &str) -> usize {
 
 /// Paths of two segments and more outside `use` declarations.
 fn inline_paths(code: &str) -> Vec<Vec<String>> {
+    let code = without_uses(code);
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = code.split(|c: char| !is_path(c)).filter(|word| word.contains("::"));
     let paths = words.map(|word| {
@@ -232,6 +233,23 @@ fn inline_paths(code: &str) -> Vec<Vec<String>> {
         segments.filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<String>>()
     });
     paths.filter(|path| path.len() > 1).collect()
+}
+
+/// The code without `use` declarations, which are read by themselves, and without the paths of
+/// restricted visibility.
+fn without_uses(code: &str) -> String {
+    let mut kept = String::new();
+    let mut is_use = false;
+    for line in code.lines() {
+        let start = line.trim_start();
+        is_use |= start.starts_with("use ") || start.starts_with("pub") && start.contains(" use ");
+        if !is_use {
+            kept += line.split_once("pub(in").map_or(line, |(before, _)| before);
+            kept.push('\n');
+        }
+        is_use &= !line.contains(';');
+    }
+    kept
 }
 
 /// The file that defines what `path` means in the module `here`; none outside the crate.
@@ -301,6 +319,12 @@ fn use_trees_are_taken_apart() {
         shown,
         ["crate::a::b::C C false", "crate::a::d d false", "crate::a::d::E F false", "g::* * true"]
     );
+}
+
+#[test]
+fn paths_in_use_declarations_are_not_inline() {
+    let code = "use a::{\n    b::C,\n};\npub(crate) use d::E;\nfn f() { g::h() }\n";
+    assert_eq!(inline_paths(code), [["g", "h"]]);
 }
 
 #[test]

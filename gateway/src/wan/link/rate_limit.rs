@@ -245,7 +245,7 @@ fn is_other_rtt(one: Span, other: Span) -> bool {
 mod tests {
     use super::*;
     use crate::wan::link::policy::LinkPolicy;
-    use hier_collectives::topology::{LinkSpec, RegionSpec, WanPort};
+    use hier_collectives::topology::{GatewaySpec, LinkSpec, RegionSpec, WanPort};
     use units::Fraction;
 
     const EAST: GatewayId = GatewayId(0);
@@ -262,7 +262,9 @@ mod tests {
         let region = |name: &str| RegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; 2],
-            gateways: (0..2).map(|index| (format!("{name}-{index}"), 1, wan)).collect(),
+            gateways: (0..2)
+                .map(|index| GatewaySpec::new(format!("{name}-{index}"), 1, wan))
+                .collect(),
         };
         let between = ("east".to_owned(), "west".to_owned());
         let (rate, rtt, loss) = (mbit(1000), Span::from_ms(80), Fraction::default());

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const PART_MIN: f64 = 1e-6;
 
 /// Pairs of trees with their parts of a buffer.
-pub(in crate::plan) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
+pub(crate) fn tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
     let capacity = Capacity::of(fabric, PortDirection::Both);
     let mut partials = parts(fabric, PortDirection::Ingress);
     let mut results = parts(fabric, PortDirection::Egress);

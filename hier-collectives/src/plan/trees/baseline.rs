@@ -68,26 +68,15 @@ fn gateways(fabric: &Fabric) -> u16 {
 mod tests {
     use super::*;
     use crate::plan::Operation;
-    use crate::topology::{LinkSpec, RegionSpec, WanPort};
-    use units::{BitRate, Fraction, Span};
+    use crate::testing::{FabricBuilder, mbit, path, port};
 
+    /// One rank in each region, with a gateway of its own.
     fn flat(ranks: usize) -> Fabric {
-        let rate = BitRate::from_bits_per_second(1_000_000_000);
-        let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |index: usize| RegionSpec {
-            name: format!("r{index:02}"),
-            speeds: vec![1.0],
-            gateways: vec![(format!("g{index:02}"), 1, wan)],
-        };
-        let pairs = (0..ranks).flat_map(|one| (one + 1..ranks).map(move |other| (one, other)));
-        let link = |(one, other): (usize, usize)| LinkSpec {
-            between: (format!("r{one:02}"), format!("r{other:02}")),
-            rate,
-            rtt: Span::from_ms(1),
-            loss: Fraction::default(),
-        };
-        let regions = (0..ranks).map(region).collect();
-        Fabric::new("flat", 1500, regions, pairs.map(link).collect()).expect("valid")
+        let gateway = [(1, Some(port(mbit(1000))))];
+        let regions = (0..ranks).map(|index| format!("r{index:02}"));
+        let builder =
+            regions.fold(FabricBuilder::default(), |builder, name| builder.region(&name, gateway));
+        builder.all_pairs(path(mbit(1000), 1)).build()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::plan::capacity::Capacity;
 
 /// Times within 0.5 % count as equal; the algorithm with fewer hops is then better.
 /// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
-pub(in crate::plan) const TIE: f64 = 0.005;
+pub(crate) const TIE: f64 = 0.005;
 
 /// Owner shares that need the least time at the ports.
 ///
@@ -38,7 +38,7 @@ fn rate_of(shares: &[f64], capacity: &Capacity) -> f64 {
 }
 
 /// The packing of owner shares that fit the ports, where the links can carry them.
-pub(in crate::plan) fn owners(capacity: &Capacity) -> Option<Packing> {
+pub(crate) fn owners(capacity: &Capacity) -> Option<Packing> {
     let shares = owner_shares(&capacity.ports);
     let rate = rate_of(&shares, capacity);
     (rate >= capacity.rate_limit() * (1.0 - TIE)).then(|| stars(&shares, rate))

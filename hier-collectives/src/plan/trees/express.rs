@@ -5,8 +5,8 @@
 
 use super::gateway_tree;
 use super::region_tree::{RegionTree, RootedTree, grow};
+use crate::plan::analysis::pair_shares::PairShares;
 use crate::plan::capacity::{Capacity, PortDirection};
-use crate::plan::pair_shares::PairShares;
 use crate::plan::sizing::unsolicited_window;
 use crate::plan::tree::{Algorithm, Plan};
 use crate::size_class::{MEDIUM_BYTES, SizeClass};
@@ -32,7 +32,7 @@ const SAVING_MIN: f64 = 0.001;
 const EQUAL_FRACTION: f64 = 1e-9;
 
 /// Adds the tree that saves the most time for small buffers, and the largest buffer that takes it.
-pub(in crate::plan) fn add(fabric: &Fabric, plan: &mut Plan) {
+pub(crate) fn add(fabric: &Fabric, plan: &mut Plan) {
     if matches!(plan.algorithm, Algorithm::Local | Algorithm::Swap) {
         return;
     }

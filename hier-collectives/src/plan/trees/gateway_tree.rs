@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The trees over regions for a part of a buffer: a common tree, or one for partials and one for
 /// results with the same root.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct TreePair {
+pub(crate) struct TreePair {
     /// The tree for partials; without `results` for both.
     pub partials: RootedTree,
     /// The separate tree for results.
@@ -32,11 +32,11 @@ impl TreePair {
 
 /// 2^20 parts in all shares together, so that rounding costs less than a thousandth.
 /// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
-pub(in crate::plan) const SHARES: u64 = 1 << 20;
+pub(crate) const SHARES: u64 = 1 << 20;
 
 /// Whole shares in proportion to `weights` that add up to [`SHARES`], by largest remainder. The
 /// first of equals gets the remainder.
-pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
+pub(crate) fn whole_shares(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
     let quotas: Vec<f64> = weights.iter().map(|weight| weight / total * SHARES as f64).collect();
     let mut shares: Vec<u64> = quotas.iter().map(|quota| *quota as u64).collect();
@@ -53,7 +53,7 @@ pub(in crate::plan) fn whole_shares(weights: &[f64]) -> Vec<u64> {
 /// Every gateway with a port serves a run of consecutive shares of its region, in proportion to its
 /// port rate. A tree is cut where a gateway's run ends in some region. The region's other gateways
 /// are children of the one that serves the share.
-pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
+pub(crate) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> =
         (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
@@ -84,7 +84,7 @@ pub(in crate::plan) fn spread(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec
 }
 
 /// The express tree over `rooted`: in each region the gateway with the fastest port serves it.
-pub(in crate::plan) fn on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
+pub(crate) fn on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
     let fastest = |region: usize| {
         let ports = ports_of(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
@@ -93,7 +93,7 @@ pub(in crate::plan) fn on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) ->
 }
 
 /// The trees of a single region: every gateway owns the same share.
-pub(in crate::plan) fn one_region(fabric: &Fabric) -> Vec<Tree> {
+pub(crate) fn one_region(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
         let parents = others.map(|id| (id, root)).collect();

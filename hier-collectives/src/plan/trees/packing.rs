@@ -28,14 +28,14 @@ const TREES_PER_ROUND: usize = 16;
 const PRICED_CONSTRAINTS_MAX: usize = 160;
 
 /// A packing that is spread by load has 256 trees, chosen by trial on 24 to 64 regions.
-pub(in crate::plan) const SPREAD_TREES: usize = 256;
+pub(crate) const SPREAD_TREES: usize = 256;
 
 /// The price of the fullest constraint is e^20 times that of an idle one.
 const SPREAD_STEEPNESS: f64 = 20.0;
 
 /// A tree packing: trees and the rate of each.
 #[derive(Debug, Clone)]
-pub(in crate::plan) struct Packing {
+pub(crate) struct Packing {
     /// The trees and their rates, in payload bytes per second.
     pub trees: Vec<(RegionTree, f64)>,
     /// The sum of their rates.
@@ -45,7 +45,7 @@ pub(in crate::plan) struct Packing {
 }
 
 /// Packs trees of any shape.
-pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
+pub(crate) fn pack(capacity: &Capacity) -> Packing {
     let constraints = Constraints::of(capacity);
     let (pool, limit) = if constraints.count() > PRICED_CONSTRAINTS_MAX {
         (constraints.spread(), constraints.unit)
@@ -56,7 +56,7 @@ pub(in crate::plan) fn pack(capacity: &Capacity) -> Packing {
 }
 
 /// Packs the trees of `pool` only.
-pub(in crate::plan) fn pack_these(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
+pub(crate) fn pack_these(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
     let constraints = Constraints::of(capacity);
     let limit = constraints.unit;
     constraints.weigh(pool, limit)

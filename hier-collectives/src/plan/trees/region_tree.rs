@@ -7,11 +7,11 @@ use crate::plan::capacity::Capacity;
 /// Partials take one direction of an edge and results the other, so the root does not change the
 /// load of a link.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::plan) struct RegionTree(Vec<(usize, usize)>);
+pub(crate) struct RegionTree(Vec<(usize, usize)>);
 
 /// A spanning tree with its root set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::plan) struct RootedTree {
+pub(crate) struct RootedTree {
     /// The root set: the regions at the top, ascending.
     pub roots: Vec<usize>,
     /// Each region's parent; `None` for the root set.
@@ -118,7 +118,7 @@ impl RegionTree {
 ///
 /// `bias` is a price for each nanosecond of delay from the root. It keeps the tree shallow where
 /// edges cost nearly the same.
-pub(in crate::plan) fn grow(
+pub(crate) fn grow(
     capacity: &Capacity,
     root: usize,
     price: impl Fn(usize, usize) -> f64,

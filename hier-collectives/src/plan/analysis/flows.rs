@@ -1,8 +1,8 @@
 //! Payload that a plan sends between gateways, in bytes.
 
-use super::tree::Plan;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
+use crate::plan::tree::Plan;
 use crate::shard::Part;
 use std::collections::BTreeMap;
 

@@ -4,11 +4,11 @@
 
 use super::flows::Flows;
 use super::pair_shares::PairShares;
-use super::sizing::result_window;
-use super::tree::{Plan, Tree, TreeDirection};
 use crate::bound::{self, payload_rate};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, Phases};
+use crate::plan::sizing::result_window;
+use crate::plan::tree::{Plan, Tree, TreeDirection};
 use crate::shard::{self, Part};
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ impl Plan {
     }
 
     /// The predicted seconds of an all-reduce, where pairs of gateways are limited to `shares`.
-    pub(super) fn seconds(&self, fabric: &Fabric, bytes: u64, shares: &PairShares) -> f64 {
+    pub(crate) fn seconds(&self, fabric: &Fabric, bytes: u64, shares: &PairShares) -> f64 {
         let parts = shard::parts(self, bytes);
         let flows = self.flows(Operation::AllReduce, &parts);
         let load = Load { operation: Operation::AllReduce, parts: &parts, flows: &flows };

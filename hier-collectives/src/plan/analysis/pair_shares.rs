@@ -4,10 +4,10 @@
 //! gateway's pacers take their rates from here, and so do the forecast and the segment size.
 
 use super::flows::Flows;
-use super::tree::Plan;
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
+use crate::plan::tree::Plan;
 use crate::shard;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub struct PairShare {
     /// Rate that both ports leave the pair, in IP bytes.
     ports: BitRate,
     /// Payload that the plan sends over the pair; 0 for a pair without bulk.
-    pub(super) flow: u64,
+    pub(crate) flow: u64,
     /// Payload that the plan sends over all pairs of the link in this direction.
     link_flow: u64,
     /// Part of the link's rate that the pair may take.
@@ -173,28 +173,13 @@ pub fn payload_limit(rate: BitRate, loss: f64, mtu: u16) -> f64 {
 mod tests {
     use super::*;
     use crate::plan;
-    use crate::topology::{LinkSpec, RegionSpec, WanPort};
-    use units::{Fraction, Span};
-
-    fn mbit(rate: u64) -> BitRate {
-        BitRate::from_bits_per_second(rate * 1_000_000)
-    }
+    use crate::testing::{FabricBuilder, mbit, path, port};
 
     /// Two gateways in each of two regions, with ports of 600 Mbit/s and a link of 1000.
     fn fabric() -> Fabric {
-        let wan = Some(WanPort { egress: mbit(600), ingress: mbit(600) });
-        let region = |name: &str| RegionSpec {
-            name: name.to_owned(),
-            speeds: vec![1.0; 2],
-            gateways: (0..2).map(|seat| (format!("{name}-{seat}"), 1, wan)).collect(),
-        };
-        let link = LinkSpec {
-            between: ("east".to_owned(), "west".to_owned()),
-            rate: mbit(1000),
-            rtt: Span::from_ms(80),
-            loss: Fraction::default(),
-        };
-        Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
+        let gateways = [(1, Some(port(mbit(600)))); 2];
+        let builder = FabricBuilder::default().region("east", gateways).region("west", gateways);
+        builder.all_pairs(path(mbit(1000), 80)).build()
     }
 
     /// One job follows the fabric's plan, another a plan that sends half of a pair's bytes elsewhere.

@@ -1,7 +1,7 @@
 //! The fraction of a buffer that each gateway owns, for reports and pictures of a plan.
 
-use super::tree::{Plan, Tree};
 use crate::ids::GatewayId;
+use crate::plan::tree::{Plan, Tree};
 use crate::topology::Fabric;
 
 impl Plan {

@@ -1,0 +1,10 @@
+//! Analysis of a plan: its payload flows, forecast, memory bound, pair shares and proof.
+//!
+//! Every file here reads a plan and changes none.
+
+mod flows;
+pub(crate) mod forecast;
+pub(crate) mod memory;
+mod ownership;
+pub(crate) mod pair_shares;
+pub(crate) mod proof;
