@@ -623,7 +623,7 @@ mod tests {
         let alone = RegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![GatewaySpec::new("a-0".to_owned(), 1, None)],
+            gateways: vec![GatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
         let answered = crate::simulate::run(async {
