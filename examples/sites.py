@@ -5,7 +5,7 @@ import multiprocessing
 import sys
 import time
 
-from landbridge._lab import Lab, LinkSpec
+from landbridge._testing import Lab, LinkSpec
 
 #: How long to wait for anything, in seconds.
 PATIENCE_S = 600.0

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._lab import Lab, LinkSpec, find_program
+from landbridge._testing import Lab, LinkSpec, find_program
 from landbridge.torch import State, all_reduce_hook
 
 QUICK = "--quick" in sys.argv
@@ -86,7 +86,9 @@ def round_trip(group):
     array, out = group.empty(1024, torch.float32), group.empty(1024, torch.float32)
     ours, bare = [], []
     for _ in range(rounds):
-        ours.append(statistics.median(timed(lambda: group.all_reduce(array, "sum", out=out), count)))
+        ours.append(
+            statistics.median(timed(lambda: group.all_reduce(array, "sum", out=out), count))
+        )
         bare.append(ping_pong(count))
     of = statistics.median
     return {
@@ -126,14 +128,14 @@ def ping_pong(count):
 def copying(group):
     """An array into a slot and out of it, as `all_reduce` does it, and memcpy of as many bytes:
     by one thread each."""
-    from landbridge import _buffers
+    from landbridge._memory import arrays
 
     size = 64 << 20
     source, block = torch.ones(size // 4), group._reserve(size)
     target = torch.ones(size // 4)
     ways = {
-        "in": lambda: _buffers.adapt(source).store(block),
-        "out": lambda: _buffers.adapt(target).load(block),
+        "in": lambda: arrays.adapt(source).store(block),
+        "out": lambda: arrays.adapt(target).load(block),
         "memcpy": lambda: ctypes.memmove(target.data_ptr(), source.data_ptr(), size),
     }
     seconds = dict.fromkeys(ways, float("inf"))

@@ -7,7 +7,9 @@
 Nothing is imported but the standard library, and nothing is connected, before ``connect``.
 """
 
-from ._batch import BatchSplit
+from ._batch_split import BatchSplit
+from ._group import Group, connect
+from ._operation import Commit, Operation, Timing
 from .errors import (
     ArenaFull,
     AttachError,
@@ -34,8 +36,6 @@ from .errors import (
     UnsupportedArray,
     WaitTimeout,
 )
-from .group import Group, connect
-from .operation import Commit, Operation, Timing
 
 __all__ = [
     "ArenaFull",

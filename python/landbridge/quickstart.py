@@ -15,9 +15,10 @@ import sys
 from array import array
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
-from . import _config, _lab
-from .group import Group, connect
-from .operation import Timing
+from . import _testing
+from ._config import region_file
+from ._group import Group, connect
+from ._operation import Timing
 
 _BATCH, _FEATURES = 32, 16
 #: A full packet and what of it is no payload; docs/protocol.md has the headers.
@@ -50,10 +51,10 @@ def _conduct(options: argparse.Namespace) -> int:
     ranks = [int(count) for count in options.ranks.split(",")]
     if len(ranks) != 2 or min(ranks) < 1:
         sys.exit("--ranks: accepted: two numbers, such as 3,1")
-    link = _lab.LinkSpec(options.rate, options.rtt, options.loss)
+    link = _testing.LinkSpec(options.rate, options.rtt, options.loss)
     words = [f"--size={options.size}", f"--steps={options.steps}"]
     words += [f"--iterations={options.iterations}"]
-    with _lab.Lab(ranks=ranks, link=link) as lab:
+    with _testing.Lab(ranks=ranks, link=link) as lab:
         trainers = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
@@ -90,7 +91,7 @@ def _result(rank: int, trainer: subprocess.Popen[str]) -> Dict[str, Any]:
                 return result
             if is_shown:
                 _show(said)
-    raise _lab.LabError(f"rank {rank} ended with exit code {trainer.wait()}")
+    raise _testing.LabError(f"rank {rank} ended with exit code {trainer.wait()}")
 
 
 def _show(said: Dict[str, Any]) -> None:
@@ -107,7 +108,7 @@ def _overwrite(text: str) -> None:
 
 def _trainer(options: argparse.Namespace) -> None:
     """One rank: says its result, and rank 0 its progress before, a JSON object a line."""
-    size = _config.parse_bytes(options.size) // 4 * 4
+    size = region_file.parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train(group, options.steps)
         timings, digest = _exchange(group, size, options.iterations)
@@ -245,7 +246,7 @@ class _Torch:
 
 
 def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[str, Any]:
-    size = _config.parse_bytes(options.size) // 4 * 4
+    size = region_file.parse_bytes(options.size) // 4 * 4
     # From the last post to the last result.
     rounds = zip(*(result["timings"] for result in results))
     stages = [_stages([Timing(*timing) for timing in timings]) for timings in rounds]

@@ -5,6 +5,7 @@ these tests fail, for they would show nothing.
 """
 
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from landbridge._lab import Lab
+from landbridge._testing import Lab
 
 #: Far beyond what any wait of the tests takes, and far below the patience of `on_all`.
 DEADLINE_S = 40
@@ -42,6 +43,12 @@ def ctrl_c_interrupts():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def golden(name):
+    """The lines of a file that the gateway's tests write and check."""
+    text = Path(__file__).with_name("golden").joinpath(name).read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Returns the path of a golden file.
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../python/tests/golden").join(name)
 }
 
 /// Fails unless the file has these lines. Writes it first if the environment asks for that.

@@ -8,10 +8,10 @@ from typing import Any, Iterator, List, Optional, Set
 
 import torch
 
+from .._group import Group, chosen
+from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
-from ..group import Group, chosen
-from ..operation import DEFAULT_TIMEOUT_S, Operation
-from ._local import LocalRanks
+from ._local_ranks import LocalRanks
 
 _BUCKET_BYTES = 25 << 20
 

@@ -10,10 +10,10 @@ import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
-from ..group import Group, chosen
-from ..operation import DEFAULT_TIMEOUT_S, Latch, Operation
-from ._local import LocalRanks
-from ._site import Site
+from .._group import Group, chosen
+from .._operation import DEFAULT_TIMEOUT_S, Latch, Operation
+from ._local_ranks import LocalRanks
+from ._site_reduction import Site
 
 
 class State:

@@ -8,10 +8,10 @@ from typing import Any, List
 
 import torch
 
-from .. import _words
+from .._exchange import exchange
+from .._group import Group
+from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import CollectiveFailed, ConfigError, RanksDisagree
-from ..group import Group
-from ..operation import DEFAULT_TIMEOUT_S
 from ._sync import bare, broadcast, names_digest, parameters_digest, sync_module
 
 
@@ -52,7 +52,7 @@ def resume(
     while True:
         try:
             digest = parameters_digest(module) if step else 0
-            words = _words.exchange(group, [step, digest], layout=layout, timeout=left())
+            words = exchange(group, [step, digest], layout=layout, timeout=left())
             steps, most = words[0], max(words[0])
             if most == 0:
                 sync_module(module, group)

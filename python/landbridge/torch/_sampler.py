@@ -10,10 +10,10 @@ from typing import Any, Deque, Iterator, List, Optional, Sequence, Sized
 
 import torch
 
+from .._group import Group
+from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import ConfigError, LandbridgeError, RanksDisagree
-from ..group import Group
-from ..operation import DEFAULT_TIMEOUT_S
-from ._local import LocalRanks
+from ._local_ranks import LocalRanks
 
 
 class UnevenSampler:

@@ -9,9 +9,9 @@ from typing import Deque, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from .._group import Group, chosen
+from .._operation import Operation
 from ..errors import ArenaFull
-from ..group import Group, chosen
-from ..operation import Operation
 
 #: Bytes that one broadcast carries; it takes twice as many of the arena.
 _CHUNK_BYTES = 1 << 20

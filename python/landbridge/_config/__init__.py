@@ -1,0 +1,1 @@
+"""The region file: where a trainer attaches, and as which rank."""

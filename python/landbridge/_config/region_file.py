@@ -1,0 +1,141 @@
+"""The region's file, as far as a trainer needs it.
+
+The daemon checks these files whole (``landbridge check``); here only what is used is checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+
+from .._protocol.wire import TOKEN_BYTES
+from ..errors import ConfigError
+from . import toml
+
+_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+
+
+class Place(NamedTuple):
+    """Where a trainer attaches, and as whom."""
+
+    socket: Path
+    job: str
+    token: bytes
+    #: Relative compute of every rank of the fabric, in the order of their numbers.
+    speeds: List[float]
+    #: The region of every rank, likewise.
+    regions: List[str]
+
+
+def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> Place:
+    """Reads a region file, the job's token and the fabric. Raises ``ConfigError``."""
+    path = Path(path)
+    region = _read(path)
+    at = _choose(path, region, "gateway", gateway)
+    named = _choose(path, region, "job", job)
+    socket = path.parent / _text(path, region["gateway"][at], f"gateway.{at}", "socket")
+    token = path.parent / _text(path, region["job"][named], f"job.{named}", "token")
+    fabric = path.parent / _text(path, region, "", "fabric")
+    return Place(socket, named, _token(token), *_ranks(fabric, _read(fabric)))
+
+
+def parse_bytes(quantity: Union[int, str]) -> int:
+    """A number of bytes: an integer, or such as ``"256 MiB"``. Raises ``ConfigError``."""
+    if isinstance(quantity, int) and not isinstance(quantity, bool):
+        return quantity
+    text = quantity if isinstance(quantity, str) else ""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
+    if not found or found.group(2) not in _UNITS:
+        units = ", ".join(_UNITS)
+        raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, as 256 MiB")
+    return int(float(found.group(1)) * _UNITS[found.group(2)])
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        return _loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _loads(text: str) -> Dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        table: Dict[str, Any] = importlib.import_module("tomllib").loads(text)
+        return table
+    return toml.loads(text)
+
+
+def _choose(path: Path, region: Dict[str, Any], kind: str, name: Optional[str]) -> str:
+    tables = region.get(kind)
+    if not isinstance(tables, dict) or not tables:
+        raise ConfigError(f"{path}: {kind}: missing; accepted: a table such as [{kind}.NAME]")
+    known = ", ".join(sorted(tables))
+    if name is None:
+        if len(tables) > 1:
+            raise ConfigError(f"{path} has several of `{kind}`; choose one with {kind}=: {known}")
+        name = next(iter(tables))
+    if not isinstance(tables.get(name), dict):
+        raise ConfigError(f"{path} has no {kind} `{name}`; it has: {known}")
+    return name
+
+
+def _text(path: Path, table: Dict[str, Any], where: str, key: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str):
+        place = f"{where}.{key}" if where else key
+        raise ConfigError(f"{path}: {place}: missing or no path; accepted: a path in quotes")
+    return value
+
+
+def _token(path: Path) -> bytes:
+    try:
+        text = path.read_text("ascii").strip()
+        if len(text) == 2 * TOKEN_BYTES and " " not in text:
+            return bytes.fromhex(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except ValueError:
+        pass
+    digits = 2 * TOKEN_BYTES
+    accepted = f"a token of {digits} hexadecimal digits, as `landbridge certs` makes it"
+    raise ConfigError(f"{path}: accepted: {accepted}")
+
+
+def _ranks(path: Path, fabric: Dict[str, Any]) -> Tuple[List[float], List[str]]:
+    """Their speeds and regions, in order: through the regions in the order of their names."""
+    regions = fabric.get("region")
+    if not isinstance(regions, dict) or not regions:
+        raise ConfigError(f"{path}: region: missing; accepted: a table such as [region.east]")
+    speeds: List[float] = []
+    places: List[str] = []
+    for name in sorted(regions):
+        if not isinstance(regions[name], dict):
+            raise ConfigError(f"{path}: region.{name}: accepted: a table such as [region.{name}]")
+        ranks, given = regions[name].get("ranks"), regions[name].get("speeds")
+        if type(ranks) is not int or ranks < 1:  # `true` is no number
+            raise ConfigError(f"{path}: region.{name}.ranks: accepted: a whole number of ranks")
+        given = [1.0] * ranks if given is None else given
+        usable = isinstance(given, list) and len(given) == ranks
+        if not usable or not all(type(v) in (int, float) and 0 < v < math.inf for v in given):
+            raise ConfigError(f"{path}: region.{name}.speeds: accepted: {ranks} positive numbers")
+        speeds += [float(value) for value in given]
+        places += [name] * ranks
+    return speeds, places

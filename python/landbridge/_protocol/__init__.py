@@ -1,0 +1,1 @@
+"""The protocol between a trainer and its gateway; docs/protocol.md section 5."""

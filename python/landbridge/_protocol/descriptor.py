@@ -1,0 +1,96 @@
+"""What one collective is: operation, element type, length, layout."""
+
+from __future__ import annotations
+
+import enum
+
+from ..errors import ConfigError
+
+
+class Op(enum.IntEnum):
+    """How elements are combined; docs/protocol.md section 2."""
+
+    SUM = 1
+    AVG = 2
+    MIN = 3
+    MAX = 4
+    PROD = 5
+
+    @classmethod
+    def named(cls, name: str) -> Op:
+        """The operation of that name. Raises ``ConfigError``."""
+        op = _OPS.get(str(name).lower())
+        if op is None:
+            raise ConfigError(f"`{name}` is not one of {', '.join(_OPS)}")
+        return op
+
+
+class Operation(enum.IntEnum):
+    """Who gives and who gets; docs/protocol.md section 2."""
+
+    ALL_REDUCE = 1
+    REDUCE = 2
+    BROADCAST = 3
+    BARRIER = 4
+
+
+class Dtype(enum.IntEnum):
+    """The type of an element; docs/protocol.md section 2."""
+
+    F32 = 1
+    F64 = 2
+    F16 = 3
+    BF16 = 4
+    I32 = 5
+    I64 = 6
+    U8 = 7
+
+    @property
+    def label(self) -> str:
+        """The name in configs and errors, such as ``bf16``."""
+        return self.name.lower()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that an element takes."""
+        return _BYTES[self]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether an average is defined."""
+        return self in (Dtype.F32, Dtype.F64, Dtype.F16, Dtype.BF16)
+
+    @property
+    def format(self) -> str:
+        """The ``struct`` character of an element; bf16 goes as the bits of a ``u16``."""
+        return _FORMATS[self]
+
+    @classmethod
+    def named(cls, name: str) -> Dtype:
+        """The dtype of that name. Raises ``ConfigError``."""
+        for dtype in cls:
+            if dtype.label == name:
+                return dtype
+        raise ConfigError(f"`{name}` is not one of {', '.join(dtype.label for dtype in cls)}")
+
+
+# An enumeration looks its names up ten times as slowly.
+_OPS = {op.name.lower(): op for op in Op}
+_BYTES = {
+    Dtype.F32: 4,
+    Dtype.F64: 8,
+    Dtype.F16: 2,
+    Dtype.BF16: 2,
+    Dtype.I32: 4,
+    Dtype.I64: 8,
+    Dtype.U8: 1,
+}
+_FORMATS = {
+    Dtype.F32: "f",
+    Dtype.F64: "d",
+    Dtype.F16: "e",
+    Dtype.BF16: "H",
+    Dtype.I32: "i",
+    Dtype.I64: "q",
+    Dtype.U8: "B",
+}

@@ -1,0 +1,180 @@
+"""Splits of a global batch, against those that the daemon's own side wrote, and between ranks."""
+
+import pytest
+
+import landbridge
+from conftest import golden, on_all
+from landbridge._batch_split import BATCH_MAX, BatchSplit, Split, _hand_out, batch_shares
+
+LINES = golden("batch_splits.jsonl")
+SPLITS = [line for line in LINES if "shares" in line]
+SEQUENCES = [line for line in LINES if "steps" in line]
+
+
+def test_batches_are_split_as_the_daemons_side_splits_them():
+    for line in SPLITS:
+        case = (line["batch"], line["speeds"], line["limits"])
+        if line["shares"] is None:
+            with pytest.raises(landbridge.ConfigError):
+                batch_shares(*case)
+        else:
+            assert batch_shares(*case) == line["shares"], case
+    kinds = {(line["limits"] is None, line["shares"] is None) for line in SPLITS}
+    assert len(kinds) == 4, "with limits and without, split and refused"
+
+
+def test_each_sample_looks_at_few_ranks_of_many():
+    ranks, looked = 10_000, []
+    shares = [0] * ranks
+
+    def key(rank, share):
+        looked.append(rank)
+        return share / (1 + rank % 7)
+
+    _hand_out(shares, 3 * ranks, key)
+    assert (len(looked), sum(shares)) == (4 * ranks, 3 * ranks)
+    speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
+    limits = [40 + rank % 13 for rank in range(ranks)]
+    shares = batch_shares(433_333, speeds, limits)
+    assert sum(shares) == 433_333
+    assert all(share <= limit for share, limit in zip(shares, limits))
+
+
+@pytest.mark.parametrize("index", range(len(SEQUENCES)))
+def test_splits_go_on_as_on_the_daemons_side(index):
+    line = SEQUENCES[index]
+    split = Split(line["batch"], line["speeds"], line["limits"])
+    assert split.agreed() == line["agreed"]
+    for number, step in enumerate(line["steps"]):
+        speeds, rank = step["speeds"], step["rank"]
+        agreed, states = [split.agreed()] * len(speeds), [split.state()] * len(speeds)
+        agreed[rank] ^= step["other"]
+        states[rank] ^= step["apart"]
+        if step["changed"] is None:
+            error = landbridge.RanksDisagree if step["unlike"] else landbridge.ConfigError
+            with pytest.raises(error):
+                split.handle_exchange(speeds, agreed, states)
+        else:
+            assert split.handle_exchange(speeds, agreed, states) == step["changed"], number
+        assert split.shares == step["shares"], number
+        assert split.state() == step["state"], number
+
+
+@pytest.mark.parametrize(
+    ("batch", "speeds", "limits", "words"),
+    [
+        (1, [], None, "at least one rank"),
+        (-1, [1.0], None, "0 to 4294967296"),
+        (BATCH_MAX + 1, [1.0], None, "0 to 4294967296"),
+        (1, [1.0, float("nan")], None, "rank 1 has speed nan"),
+        (1, [1.0, 0.0], None, "rank 1 has speed 0.0"),
+        (1, [1e308, 1e308], None, "larger unit"),
+        (1, [1.0, 1.0], [1], "1 limits for 2 ranks"),
+        (1, [1.0, 1.0], [1, -1], "rank 1 has a limit of -1"),
+        (9, [1.0, 1.0], [4, 4], "9 samples is above the 8 that all ranks hold"),
+    ],
+)
+def test_what_cannot_be_split_is_told(batch, speeds, limits, words):
+    with pytest.raises(landbridge.ConfigError, match=words):
+        batch_shares(batch, speeds, limits)
+
+
+def test_what_cannot_be_split_by_changes_nothing():
+    split = Split(16, [1.0, 2.0])
+    before = split.state()
+    for wrong in ([1.0], [1.0, 0.0], [float("nan"), 1.0]):
+        with pytest.raises(landbridge.ConfigError):
+            split.handle_speeds(wrong)
+        assert split.state() == before
+
+
+def test_limits_hold_and_the_others_take_what_is_left(groups):
+    assert groups[0].batch_shares(16, [5, 5, 6]) == [5, 5, 6]
+    assert [group.batch_share(16, [16, 3, 16]) for group in groups] == [4, 3, 9]
+    with pytest.raises(landbridge.ConfigError, match="2 limits for 3 ranks"):
+        groups[0].batch_split(16, [8, 8])
+
+
+def test_a_rank_that_became_slow_is_followed_once_on_all_ranks_alike(groups):
+    """First it breathes, which changes nothing."""
+
+    def steps(group):
+        split, seen = group.batch_split(400), []
+        speeds = [100.0, 100.0, 200.0]
+        for step in range(20):
+            if step == 8:
+                speeds[2] = 100.0
+            breath = 1.02 if (step + group.rank) % 2 else 0.98
+            changed = split.end_step(split.samples / (speeds[group.rank] * breath))
+            seen.append((changed, split.shares))
+            assert split.was_alike and split.samples == split.shares[group.rank]
+        return seen
+
+    seen = on_all(groups, steps)
+    assert seen[0] == seen[1] == seen[2]
+    assert [step for step, (changed, _) in enumerate(seen[0]) if changed] == [12]
+    assert all(sum(shares) == 400 for _, shares in seen[0])
+    assert [shares for _, shares in seen[0]][11] == [100, 100, 200]
+    assert all(abs(share - 133) < 8 for share in seen[0][-1][1])
+
+
+def test_ranks_that_split_otherwise_are_named(groups):
+    def unlike_limits(group):
+        split = group.batch_split(16, [16, 16, 9 if group.rank == 1 else 16])
+        with pytest.raises(landbridge.RanksDisagree, match="rank 1 splits another global batch"):
+            split.end_step(1.0)
+        return split.shares
+
+    def unlike_speeds(group):
+        split = BatchSplit(group, 16, [1.0, 1.0, 3.0 if group.rank == 2 else 2.0], None)
+        with pytest.raises(landbridge.RanksDisagree, match="rank 2 splits another .* other speeds"):
+            split.end_step(1.0)
+
+    def unlike_layout(group):
+        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+            group.batch_split(16).end_step(1.0, layout=group.rank)
+
+    assert on_all(groups, unlike_limits) == [[4, 4, 8]] * 3
+    on_all(groups, unlike_speeds)
+    on_all(groups, unlike_layout)
+
+
+def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
+    """As when a rank is started anew."""
+
+    def steps(group):
+        split = group.batch_split(400)
+        for _ in range(5):
+            split.end_step(split.samples / 100.0)
+        assert split.shares == [134, 133, 133] and split.was_alike
+        if group.rank == 2:
+            split = group.batch_split(400)
+        assert split.end_step(4.0 if group.rank else 0.0, samples=800)
+        return split.shares, split.was_alike, split.end_step(1.0), split.was_alike
+
+    # The first computed for no time at all: what it was able to do before counts.
+    assert on_all(groups, steps) == [([80, 160, 160], False, False, True)] * 3
+
+
+def test_a_rank_not_measured_yet_counts_as_was_expected_of_it(groups):
+    """Its speed in the fabric, 2, has another unit than what the others measure."""
+
+    def steps(group):
+        split = group.batch_split(400)
+        for _ in range(8):
+            assert not split.end_step(0.0 if group.rank == 2 else split.samples / 100.0)
+        return split.shares
+
+    assert on_all(groups, steps) == [[100, 100, 200]] * 3
+
+
+def test_an_exchange_of_speeds_waits_as_long_as_it_is_told(groups):
+    with pytest.raises(landbridge.RanksTimedOut):
+        groups[0].batch_split(16).end_step(1.0, timeout=0.2)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
+def test_a_time_that_gives_no_speed_is_refused_here(groups, wrong):
+    groups[0].close()  # so that nothing is posted
+    with pytest.raises(landbridge.ConfigError, match="finite and not negative"):
+        groups[0].batch_split(16).end_step(wrong)

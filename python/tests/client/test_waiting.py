@@ -1,0 +1,158 @@
+"""Who hears what the gateway says: whoever waits, and a thread while nobody does."""
+
+import random
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy
+import pytest
+
+import landbridge
+from conftest import DEADLINE_S, attached, on_all
+from landbridge._operation import Delivery
+from landbridge._testing import Lab
+from stand_in_gateway import alone, free, ready
+
+ONES = numpy.ones(256, "float32")
+
+
+def test_a_caller_that_waits_hears_the_gateway_itself():
+    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+        link, heard = group._state.link, []
+        hear = link._hear
+        link._hear = lambda: heard.append(threading.current_thread()) or hear()
+        for _ in range(20):
+            group.all_reduce(ONES)
+        # Another thread looks now and then.
+        assert heard.count(threading.current_thread()) >= 15
+
+
+def test_a_collective_that_nobody_waits_for_is_heard_of(groups):
+    def step(group):
+        done = threading.Event()
+        group.all_reduce_async(ONES, "sum").add_done_callback(lambda _: done.set())
+        return done.wait(DEADLINE_S)
+
+    assert on_all(groups, step) == [True] * 3
+
+
+def test_threads_that_wait_at_once_all_get_theirs(groups):
+    """Each reads for the others, and leaves when it has its own."""
+    rounds, seed = 60, random.randrange(1 << 32)
+    print(f"seed {seed}")
+
+    def step(group):
+        pending, done = [], []
+        ready = threading.Condition()
+
+        def wait_for_some(number):
+            chance = random.Random(seed + number)
+            while True:
+                with ready:
+                    ready.wait_for(lambda: pending or len(done) == rounds, DEADLINE_S)
+                    if not pending:
+                        return
+                    operation = pending.pop(chance.randrange(len(pending)))
+                value = operation.wait(DEADLINE_S)[0]
+                with ready:
+                    done.append(value)
+                    ready.notify_all()
+
+        threads = [threading.Thread(target=wait_for_some, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(rounds):
+            operation = group.all_reduce_async(ONES * number, "max")
+            with ready:
+                pending.append(operation)
+                ready.notify_all()
+            if number % 5 == 0:
+                time.sleep(0.001)
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        return sorted(done)
+
+    assert on_all(groups, step) == [list(range(rounds))] * 3
+
+
+def test_a_timeout_ends_a_wait_that_reads(groups):
+    operation = groups[0].all_reduce_async(ONES, "sum")
+    begun = time.monotonic()
+    with pytest.raises(landbridge.WaitTimeout):
+        operation.wait(0.2)
+    assert time.monotonic() - begun < DEADLINE_S / 2
+    assert on_all(groups[1:], lambda group: group.all_reduce(ONES, "sum")[0]) == [3, 3]
+    assert operation.wait(DEADLINE_S)[0] == 3
+
+
+def test_a_wait_that_is_interrupted_while_the_gateway_speaks_ends_the_connection():
+    """Where it was interrupted nobody knows, so that nothing may go on as if nothing was."""
+    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+
+        def interrupt(_):
+            raise KeyboardInterrupt
+
+        with group._posting:
+            group._is_awaited = True  # so that no other thread hears of it
+            operation = group.all_reduce_async(ONES)
+            group._is_awaited = False
+        operation.add_done_callback(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            operation.wait()
+        with pytest.raises(landbridge.GatewayLost, match="interrupted") as lost:
+            group.all_reduce(ONES)
+        group.recover(lost.value)
+        assert group.all_reduce(ONES)[0] == 1
+
+
+def test_what_the_gateway_says_while_nothing_is_under_way_is_heard():
+    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+        group.all_reduce(ONES)
+        time.sleep(0.3)  # its reader is asleep by now
+        lab.kill("east")
+        deadline = time.monotonic() + DEADLINE_S
+        while group._state.ended is None:
+            assert time.monotonic() < deadline, "nobody hears of it"
+            time.sleep(0.01)
+
+
+def test_a_copy_of_one_result_does_not_hold_up_another(monkeypatch):
+    with alone() as (group, gateway):
+        copying, go_on, deliver = threading.Event(), threading.Event(), Delivery.deliver
+
+        def deliver_slowly(delivery):
+            if threading.current_thread() is slow:
+                copying.set()
+                go_on.wait(DEADLINE_S)
+            return deliver(delivery)
+
+        monkeypatch.setattr(Delivery, "deliver", deliver_slowly)
+        first, second = group.all_reduce_async(ONES), group.all_reduce_async(ONES)
+        slow = threading.Thread(target=first.wait)
+        slow.start()
+        posts = gateway.hear(), gateway.hear()
+        gateway.say(ready(posts[0]))
+        assert copying.wait(DEADLINE_S)
+        gateway.say(free(posts[0]), ready(posts[1]))
+        try:
+            second.wait(2)
+        finally:
+            go_on.set()
+            slow.join(DEADLINE_S)
+
+
+def test_a_timeout_ends_a_wait_while_the_gateway_speaks_of_other_things(monkeypatch):
+    with alone() as (group, _), monkeypatch.context() as patch:
+        link, until = group._state.link, time.monotonic() + 3
+
+        def hear():
+            time.sleep(0.001)
+            assert time.monotonic() < until, "nothing ends it"
+
+        group._is_awaited = True  # by whoever reads; not by the reader's thread
+        operation = group.all_reduce_async(ONES)
+        patch.setattr(link, "_hear", hear)
+        patch.setattr(link, "_poll", SimpleNamespace(poll=lambda *_: True))
+        with pytest.raises(landbridge.WaitTimeout):
+            operation.wait(0.1)

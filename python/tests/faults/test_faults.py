@@ -1,0 +1,370 @@
+"""What happens when something goes away: trainers, gateways, forked processes, patience."""
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import landbridge
+from conftest import DEADLINE_S, attached, on_all, usage
+from landbridge._testing import Lab
+
+numpy = pytest.importorskip("numpy")
+ONES = numpy.ones(1000, "float32")
+
+
+@pytest.fixture
+def own_lab():
+    """Gateways that a test may kill."""
+    with Lab(ranks=(1, 1)) as running:
+        yield running
+
+
+def test_gateways_end_with_the_process_that_started_them():
+    """Also when it is killed, and so are the quickstart's and the benches'."""
+    script = """
+import sys
+from landbridge._testing import Lab, LinkSpec
+with Lab(link=LinkSpec()) as lab:
+    print(lab.folder, *(process.pid for process in lab._processes.values()), flush=True)
+    sys.stdin.read()
+"""
+    with python(script) as starter, contextlib.ExitStack() as stack:
+        folder, *pids = starter.stdout.readline().decode().split()
+        stack.callback(shutil.rmtree, folder)
+        assert len(pids) == 3 and all(map(lives, pids))
+        starter.kill()
+        deadline = time.monotonic() + DEADLINE_S
+        while any(map(lives, pids)):
+            assert time.monotonic() < deadline, "a gateway is left behind"
+            threading.Event().wait(0.01)
+
+
+def lives(pid):
+    """Also when nobody has asked yet how it ended, a process that has ended does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def python(script, *arguments):
+    """A process with this package, over pipes; killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(landbridge.__file__).parents[1])},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def failure_of(operation):
+    with pytest.raises(landbridge.CollectiveFailed) as told:
+        operation.wait(DEADLINE_S)
+    return told.value
+
+
+def test_a_killed_gateway_is_named_and_attached_to_anew(own_lab):
+    with attached(own_lab) as (east, west):
+        under_way = east.all_reduce_async(ONES)
+        kept = east.empty(1000, "float32")
+        kept[:] = 7
+        own_lab.kill("east")
+        failure = failure_of(under_way)
+        assert isinstance(failure, landbridge.GatewayLost) and failure.fault == "us"
+        assert isinstance(failure, ConnectionError)
+        assert "connection to the gateway ended" in str(failure)
+        under_way.wait_free(DEADLINE_S)
+        with pytest.raises(landbridge.GatewayLost, match="recover"):
+            east.all_reduce(ONES)
+        # What east had sent may complete the collective in the west, but not the next one.
+        with pytest.raises(landbridge.CollectiveFailed) as told:
+            while True:
+                west.all_reduce_async(ONES).wait(DEADLINE_S)
+        told_by_west = (landbridge.RegionLost, landbridge.EpochEnded, landbridge.Stalled)
+        assert isinstance(told.value, told_by_west)
+        restart = threading.Timer(0.5, own_lab.start, ["east"])
+        restart.start()
+        on_all([(east, failure), (west, told.value)], lambda pair: pair[0].recover(pair[1], 60))
+        restart.join()
+        results = on_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
+        assert results == [14, 14], "memory of before is good"
+
+
+def test_a_killed_trainer_is_named_and_may_come_back(own_lab):
+    """The step that it died in is done again by all, with the same result."""
+    script = f"""
+import numpy, sys, landbridge
+group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+step = int(sys.argv[1])
+while True:
+    print(group.all_reduce(numpy.full(4, step, "float32"), "sum")[0], flush=True)
+    step += 1
+    if step == 3 and len(sys.argv) > 2:
+        sys.stdin.read()
+"""
+
+    with python(script, "1", "hold"):
+        east = landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB")
+        assert [step_of(east, step) for step in (1, 2)] == [2, 4]
+        under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
+    failure = failure_of(under_way)
+    assert isinstance(failure, landbridge.RankLost) and "rank 1" in str(failure)
+    with east, python(script, "3"):
+        east.recover(failure, 60)
+        assert [step_of(east, step) for step in (3, 4)] == [6, 8]
+
+
+def step_of(group, step):
+    return group.all_reduce(numpy.full(4, step, "float32"), "sum")[0]
+
+
+def test_an_epoch_that_changes_between_collectives_is_told(own_lab):
+    """A rank that has not heard of it would post in another place of its step."""
+    with attached(own_lab) as (east, west):
+        on_all((east, west), lambda group: group.all_reduce(ONES))
+        west._state.end(west._state.link, "for this test")
+
+        def of_west():
+            with pytest.raises(landbridge.GatewayLost) as told:
+                west.all_reduce(ONES)
+            west.recover(told.value, 60)
+
+        def of_east():
+            with pytest.raises(landbridge.CollectiveFailed) as told:
+                while True:
+                    east.all_reduce_async(ONES).wait(DEADLINE_S)
+            assert isinstance(told.value, (landbridge.EpochEnded, landbridge.RankLost))
+            east.recover(told.value, 60)
+
+        before = east.epoch
+        on_all((of_west, of_east), lambda call: call())
+        assert east.epoch == west.epoch > before
+        assert on_all((east, west), lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+
+
+@contextlib.contextmanager
+def stopped(lab, region):
+    """Its gateway does nothing, and its socket stays."""
+    process = lab._processes[region]
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def silence_is_told():
+    begun = time.monotonic()
+    with pytest.raises(landbridge.NoGateway, match="east.sock.* does not answer"):
+        yield
+    assert time.monotonic() - begun < 10, "of thirty and more seconds"
+
+
+def test_no_patience_is_outlasted_by_a_gateway_that_is_stopped(own_lab, monkeypatch):
+    place = {"config": own_lab.config("east"), "rank": 0, "arena": "1 MiB"}
+    with stopped(own_lab, "east"), silence_is_told():
+        landbridge.connect(**place, timeout=1)
+    with attached(own_lab) as groups:
+        with stopped(own_lab, "east"), silence_is_told():
+            groups[0].recover(timeout=1)
+        assert on_all(groups, step_of_survivor) == [2, 2]
+        barrier_async = landbridge.Group.barrier_async
+        with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
+
+            def stop_and_post(group, timeout, **options):
+                stack.enter_context(stopped(own_lab, "east"))
+                return barrier_async(group, timeout, **options)
+
+            patch.setattr(landbridge.Group, "barrier_async", stop_and_post)
+            with silence_is_told():
+                groups[0].recover(timeout=2)
+        assert on_all(groups, step_of_survivor) == [2, 2]
+
+
+def step_of_survivor(group):
+    """Where a rank's last words were heard late, another may meet with them first."""
+    while True:
+        try:
+            group.recover(timeout=60)
+            return group.all_reduce(ONES, "sum")[0]
+        except landbridge.CollectiveFailed as failure:
+            print(group.rank, failure)
+
+
+def test_what_the_caller_did_wrong_is_not_tried_again(own_lab):
+    with attached(own_lab) as groups:
+
+        def step(group):
+            with pytest.raises(landbridge.RanksDisagree) as told:
+                group.all_reduce(ONES, "sum" if group.rank else "max")
+            with pytest.raises(landbridge.RanksDisagree):
+                group.recover(told.value)
+
+        on_all(groups, step)
+
+
+def test_a_forked_process_does_not_disturb_the_client(own_lab):
+    with attached(own_lab) as groups:
+        east = groups[0]
+        kept = east.empty(1000, "float32")
+        kept[:] = 1
+        under_way = east.all_reduce_async(kept, "sum")
+        with warnings.catch_warnings():
+            # Of fork and threads: what this is about.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            os._exit(in_child(east, under_way))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert groups[1].all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2
+        assert on_all(groups, lambda group: group.all_reduce(ONES, "sum")[0]) == [2, 2]
+
+
+def in_child(group, under_way):
+    """As a DataLoader's worker: uses the group by mistake, drops it, collects, ends."""
+    try:
+        uses = [partial(group.all_reduce, ONES), partial(group.empty, 1, "f32"), group.barrier]
+        for use in uses:
+            with pytest.raises(landbridge.ForkedProcess):
+                use()
+        group.close()
+        del group, under_way, uses, use
+        gc.collect()
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        names = [os.readlink(link) for link in links if os.path.islink(link)]
+        return any(name.startswith("socket:") for name in names)
+    except BaseException:
+        return 3
+
+
+def test_a_trainer_that_dies_is_gone_though_its_forked_children_live(own_lab):
+    """A child that kept the socket open would keep the rank attached."""
+    script = f"""
+import numpy, os, sys, landbridge
+group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+read, write = os.pipe()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    os.read(read, 1)
+os.read(read, 1)
+"""
+    east_of = partial(landbridge.connect, config=own_lab.config("east"), rank=0, arena="1 MiB")
+    with python(script) as trainer, east_of() as east:
+        child = int(trainer.stdout.readline())
+        under_way = east.all_reduce_async(ONES)
+        trainer.kill()
+        trainer.wait()
+        try:
+            assert isinstance(failure_of(under_way), landbridge.RankLost)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):
+    with attached(own_lab) as (east, west):
+        under_way = east.all_reduce_async(ONES, "sum")
+        pressed = []
+
+        def press():
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        for wait in (under_way.wait, under_way.wait_free, east.barrier):
+            timer = threading.Timer(0.3, press)
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+            assert time.monotonic() - pressed[-1] < 5, "of thirty minutes"
+            timer.join()
+        assert west.all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2
+        west.barrier()
+
+
+def test_a_callback_that_raises_harms_nobody_else(own_lab, caplog):
+    with attached(own_lab) as groups:
+
+        def step(group):
+            operation = group.all_reduce_async(ONES, "sum")
+            operation.add_done_callback(lambda op: 1 / 0)
+            operation.wait_free(DEADLINE_S)
+            return group.all_reduce(ONES, "sum")[0]
+
+        assert on_all(groups, step) == [2, 2]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_thousand_steps_leak_nothing(own_lab):
+    with attached(own_lab) as groups:
+        array = numpy.ones(4096, "float32")
+
+        def steps(group, count):
+            for _ in range(count):
+                operation = group.all_reduce_async(array)
+                out = group.empty(4096, "float32")
+                operation.add_done_callback(lambda op: op.wait())
+                group.all_reduce_async(array, out=out).wait(DEADLINE_S)
+                operation.wait(DEADLINE_S)
+            group.barrier()
+
+        on_all(groups, lambda group: steps(group, 100))
+        gc.collect()
+        before = usage(readers=2)
+        on_all(groups, lambda group: steps(group, 1000))
+        gc.collect()
+        after = usage(readers=2)
+        on_all(
+            groups, lambda group: group._state.wait_until(lambda: not group._state.entries, None)
+        )
+        assert after["descriptors"] == before["descriptors"]
+        assert after["threads"] == before["threads"]
+        # 2,000 results of 16 KiB for each rank, had they stayed, were 64 MB.
+        assert after["rss"] - before["rss"] < 4 << 20
+        assert [group._arena.used_bytes for group in groups] == [0, 0]
+
+
+def test_attaching_and_closing_leak_nothing(own_lab):
+    def once():
+        with attached(own_lab, "1 MiB") as groups:
+            on_all(groups, lambda group: group.all_reduce(ONES))
+
+    once()
+    gc.collect()
+    before = usage(readers=0)
+    for _ in range(10):
+        once()
+    gc.collect()
+    after = usage(readers=0)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+
+
+def test_a_group_that_is_dropped_detaches_and_one_with_work_under_way_does_not(own_lab):
+    with attached(own_lab) as groups:
+        west = groups.pop()
+        under_way = west.all_reduce_async(ONES, "sum")
+        del west
+        gc.collect()
+        assert groups[0].all_reduce(ONES, "sum")[0] == 2
+        assert under_way.wait(DEADLINE_S)[0] == 2

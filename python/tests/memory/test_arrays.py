@@ -1,0 +1,240 @@
+"""Arrays of every kind, into a slot and out of it."""
+
+import array
+import math
+import sys
+
+import pytest
+
+from landbridge import UnsupportedArray
+from landbridge._memory import arrays
+from landbridge._memory.arena import Arena
+from landbridge._protocol.descriptor import Dtype
+
+numpy = pytest.importorskip("numpy")
+NUMPY = ["float32", "float64", "float16", "int32", "int64", "uint8"]
+
+
+@pytest.fixture
+def arena():
+    return Arena(1 << 16)
+
+
+def there_and_back(arena, source, dtype=None):
+    adapter = arrays.adapt(source, dtype)
+    block = arena.take(adapter.nbytes)
+    adapter.store(block)
+    return adapter, block
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpy_arrays(arena, name):
+    source = numpy.arange(24, dtype=name).reshape(2, 3, 4)
+    adapter, block = there_and_back(arena, source)
+    assert adapter.dtype.label == {"float": "f", "int": "i", "uint": "u"}[
+        name.rstrip("0123456789")
+    ] + name.lstrip("uintfloa")
+    assert bytes(block.view()) == source.tobytes()
+    fresh = adapter.fresh(block)
+    assert fresh.dtype == source.dtype and (fresh == source).all()
+    block.view()[:] = bytes(source.nbytes)
+    assert (fresh == source).all(), "memory of its own"
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (5, 7)])
+def test_every_shape_goes_and_comes_back(arena, shape):
+    source = numpy.full(shape, 1.5, "float32")
+    adapter, block = there_and_back(arena, source)
+    assert adapter.elements == math.prod(shape)
+    out = numpy.zeros(shape, "float32")
+    arrays.adapt(out).load(block)
+    assert (out == source).all() and adapter.fresh(block).shape == shape
+
+
+def test_strided_arrays_go_in_the_order_of_their_elements(arena):
+    source = numpy.arange(24, dtype="float32").reshape(4, 6).T[::2]
+    _, block = there_and_back(arena, source)
+    assert bytes(block.view()) == numpy.ascontiguousarray(source).tobytes()
+    out = numpy.zeros((6, 4), "float32").T[:, ::2].T
+    assert not out.flags.c_contiguous
+    arrays.adapt(out).load(block)
+    assert (out == source).all()
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [("f", "f32"), ("d", "f64"), ("i", "i32"), ("q", "i64"), ("l", "i64"), ("B", "u8")],
+)
+def test_buffers_of_the_standard_library(arena, code, label):
+    source = array.array(code, [1, 2, 3])
+    adapter, block = there_and_back(arena, source)
+    assert adapter.dtype.label == label
+    fresh = adapter.fresh(block)
+    assert fresh.format == code and list(fresh) == [1, 2, 3] and not fresh.readonly
+    out = array.array(code, [0, 0, 0])
+    arrays.adapt(out).load(block)
+    assert out == source
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_buffers_without_elements(arena, shape):
+    source = memoryview(numpy.zeros(shape, "float32"))
+    adapter, block = there_and_back(arena, source)
+    adapter.check_writable()
+    adapter.load(block)
+    assert (adapter.shape, adapter.nbytes, adapter.fresh(block).nbytes) == (shape, 0, 0)
+
+
+def test_bytes_can_be_contributed_but_hold_no_result(arena):
+    adapter, block = there_and_back(arena, b"abc")
+    assert bytes(adapter.fresh(block)) == b"abc"
+    with pytest.raises(UnsupportedArray, match="writable"):
+        adapter.check_writable()
+    with pytest.raises(UnsupportedArray, match="writable"):
+        arrays.adapt(numpy.frombuffer(b"abcd", "float32")).check_writable()
+
+
+def test_bf16_as_16_bit_integers_only_when_said_so(arena):
+    source = numpy.array([0x3F80, 0x4000], "uint16")
+    with pytest.raises(UnsupportedArray, match="uint16"):
+        arrays.adapt(source)
+    adapter, block = there_and_back(arena, source, Dtype.BF16)
+    assert adapter.dtype == Dtype.BF16
+    assert (adapter.fresh(block) == source).all()
+    assert there_and_back(arena, array.array("H", [1]), Dtype.BF16)[0].dtype == Dtype.BF16
+    with pytest.raises(UnsupportedArray, match="does not hold bf16"):
+        arrays.adapt(numpy.zeros(2, "float32"), Dtype.BF16)
+
+
+def test_bf16_of_ml_dtypes(arena):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = numpy.array([1.5, -2, math.inf], ml_dtypes.bfloat16)
+    adapter, block = there_and_back(arena, source)
+    assert adapter.dtype == Dtype.BF16 and bytes(block.view()) == source.tobytes()
+    assert adapter.fresh(block).dtype == ml_dtypes.bfloat16
+    assert arrays.dtype_of(ml_dtypes.bfloat16) == Dtype.BF16
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[1.0], "text", numpy.zeros(1, ">f4"), numpy.zeros(1, "complex64"), numpy.zeros(1, bool),
+     numpy.array(["x"]), array.array("b", [1]), numpy.ma.zeros(1, "float32")],
+    ids=["list", "str", "big endian", "complex", "bool", "strings", "i8", "masked"],
+)  # fmt: skip
+def test_what_cannot_take_part_is_refused(wrong):
+    with pytest.raises(UnsupportedArray):
+        arrays.adapt(wrong)
+
+
+def test_a_result_needs_a_place_for_each_element():
+    strided = numpy.lib.stride_tricks.as_strided
+    zeros = numpy.zeros((6, 4), "float32")
+    for good in (zeros, zeros.T, zeros[::-2, 1::2], zeros[:, :0]):
+        arrays.adapt(good).check_writable()
+    for wrong in (strided(zeros, (3,), (0,)), strided(zeros, (3, 3), (4, 4))):
+        with pytest.raises(UnsupportedArray, match="share memory"):
+            arrays.adapt(wrong).check_writable()
+    torch = pytest.importorskip("torch")
+    zeros = torch.zeros(6, 4)
+    for good in (zeros, zeros.T, zeros[::2, 1::2], zeros[:1, :1].expand(1, 1)):
+        arrays.adapt(good).check_writable()
+    for wrong in (torch.zeros(1).expand(4), zeros.as_strided((3, 3), (1, 1))):
+        with pytest.raises(UnsupportedArray, match="share memory"):
+            arrays.adapt(wrong).check_writable()
+
+
+def test_torch_tensors_of_inference_mode_are_written_only_there(arena):
+    torch = pytest.importorskip("torch")
+    block = there_and_back(arena, torch.ones(3))[1]
+    with torch.inference_mode():
+        out = arrays.adapt(torch.zeros(3))
+        out.check_writable()
+    out.load(block)  # waited for elsewhere
+    assert out.array.tolist() == [1, 1, 1]
+    with pytest.raises(UnsupportedArray, match="inference mode"):
+        out.check_writable()
+
+
+class Exporter:
+    """An array that has nothing but DLPack."""
+
+    def __init__(self, of, device=1):
+        self._of, self._device = of, device
+
+    def __dlpack__(self, **options):
+        return self._of.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (self._device, 0)
+
+
+def test_any_dlpack_array_on_the_cpu(arena):
+    source = numpy.arange(6, dtype="float32")
+    adapter, block = there_and_back(arena, Exporter(source))
+    assert bytes(block.view()) == source.tobytes()
+    assert (adapter.fresh(block) == source).all()
+    with pytest.raises(UnsupportedArray, match="on a device"):
+        arrays.adapt(Exporter(source, device=2))
+
+
+def test_arrays_over_a_slot_are_the_slot(arena):
+    for dtype in ("float32", numpy.float32, numpy.dtype("f4"), "f32"):
+        block = arena.take(arrays.size_of((2, 3), dtype))
+        over = arrays.over(block, (2, 3), dtype)
+        assert isinstance(over, memoryview if dtype == "f32" else numpy.ndarray)
+        over[1, 2] = 7.0
+        assert bytes(block.view()[20:]) == numpy.float32(7).tobytes()
+        assert arena.place_of(arrays.adapt(over).address(), 24) == block.offset
+    for wrong in ("complex64", "foo", ">f4", "f4,"):
+        with pytest.raises(UnsupportedArray):
+            arrays.size_of(3, wrong)
+    for wrong in (-1, (2, -3), 1.5, (1.5,), "3"):
+        with pytest.raises(UnsupportedArray, match="shape"):
+            arrays.size_of(wrong, "f32")
+
+
+def test_jax_arrays_never_share_memory_with_a_slot(arena):
+    """JAX takes aligned NumPy memory over as it is; a slot is aligned, and used again."""
+    jax = pytest.importorskip("jax")
+    source = jax.numpy.arange(1024, dtype="float32")
+    adapter, block = there_and_back(arena, source)
+    fresh = adapter.fresh(block)
+    assert isinstance(fresh, jax.Array)
+    block.view()[:] = bytes(block.nbytes)
+    assert (fresh == source).all()
+    with pytest.raises(UnsupportedArray, match="cannot be written"):
+        adapter.check_writable()
+    bf16 = there_and_back(arena, jax.numpy.ones(3, "bfloat16"))[0]
+    assert bf16.dtype == Dtype.BF16
+
+
+def test_torch_tensors(arena):
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64):
+        source = torch.arange(24).reshape(4, 6).to(dtype).T
+        adapter, block = there_and_back(arena, source)
+        fresh = adapter.fresh(block)
+        assert fresh.dtype == dtype and torch.equal(fresh, source)
+        block.view()[:] = bytes(block.nbytes)
+        assert torch.equal(fresh, source), "memory of its own"
+    weights = torch.ones(4, requires_grad=True)
+    there_and_back(arena, weights)
+    with pytest.raises(UnsupportedArray, match="on meta"):
+        arrays.adapt(torch.zeros(2, device="meta"))
+    with pytest.raises(UnsupportedArray, match="sparse"):
+        arrays.adapt(torch.zeros(2).to_sparse())
+
+
+def test_torch_tensors_over_a_slot_begin_at_their_storage(arena):
+    """DDP looks at the storage alone: with an offset it would take another slot's bytes."""
+    torch = pytest.importorskip("torch")
+    before = arena.take(100)
+    block = arena.take(64)
+    over = arrays.over(block, (4, 4), torch.float32)
+    assert over.storage_offset() == 0 and over.untyped_storage().nbytes() == 64
+    assert before and block.offset > 0
+    assert arena.place_of(over.data_ptr(), 64) == block.offset
+
+
+def test_the_byte_order_is_the_one_of_the_protocol():
+    assert sys.byteorder == "little"

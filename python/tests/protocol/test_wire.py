@@ -1,0 +1,102 @@
+"""The codec against the bytes that the daemon's own codec wrote."""
+
+import random
+
+import pytest
+
+from conftest import golden
+from landbridge import errors
+from landbridge._protocol.descriptor import Dtype, Op
+from landbridge._protocol.wire import (
+    MAX_BYTES,
+    REQUESTS,
+    RESPONSES,
+    ContributionFree,
+    DecodeError,
+    FailureCode,
+    Frames,
+    Refused,
+)
+
+LINES = golden("local_protocol.jsonl")
+CODECS = {"request": REQUESTS, "response": RESPONSES}
+
+
+def message_of(line):
+    classes = {cls.__name__: cls for cls in CODECS[line["side"]].messages.values()}
+    fields = dict(line["fields"])
+    if "token" in fields:
+        fields["token"] = bytes.fromhex(fields["token"])
+    return classes[line["message"]](**fields)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if "message" in line])
+def test_messages_have_the_daemons_bytes(line):
+    codec, expected = CODECS[line["side"]], bytes.fromhex(line["bytes"])
+    message = message_of(line)
+    assert codec.encode(message) == expected
+    assert codec.decode(expected) == message
+    assert type(codec.decode(expected)) is type(message)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if "refused" in line])
+def test_what_the_daemon_refuses_is_refused(line):
+    with pytest.raises(DecodeError):
+        CODECS[line["side"]].decode(bytes.fromhex(line["refused"]))
+
+
+def test_every_message_and_code_is_in_the_daemons_file():
+    for side, codec in CODECS.items():
+        named = {line["message"] for line in LINES if line["side"] == side and "message" in line}
+        assert named == {cls.__name__ for cls in codec.messages.values()}
+    posts = [line["fields"] for line in LINES if line.get("message") == "Post"]
+    assert {(post["op"], post["dtype"]) for post in posts} == {(o, d) for o in Op for d in Dtype}
+    failed = [line["fields"]["code"] for line in LINES if line.get("message") == "Failed"]
+    assert sorted(failed) == sorted(FailureCode) == sorted(errors.FAILURES)
+
+
+def test_no_bytes_but_messages_decode():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    whole = [bytes.fromhex(line["bytes"]) for line in LINES if "bytes" in line]
+    for _ in range(20_000):
+        data = bytearray(rng.choice(whole) if rng.random() < 0.7 else rng.randbytes(40))
+        for _ in range(rng.randrange(4)):
+            if data:
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        data = bytes(data[: rng.randrange(len(data) + 1)]) if rng.random() < 0.3 else bytes(data)
+        for codec in CODECS.values():
+            try:
+                message = codec.decode(data)
+            except DecodeError:
+                continue
+            assert codec.encode(message) == data
+
+
+def test_frames_come_out_whole_however_the_stream_is_cut():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    sent = [Refused("x" * rng.randrange(300)) for _ in range(50)] + [ContributionFree(1)]
+    stream = b"".join(RESPONSES.frame(message) for message in sent)
+    frames, came = Frames(), []
+    while stream:
+        cut = rng.randrange(1, 400)
+        came += [RESPONSES.decode(data) for data in frames.feed(stream[:cut])]
+        stream = stream[cut:]
+    assert came == sent
+
+
+def test_what_was_not_taken_from_the_frames_is_kept():
+    frames = Frames()
+    stream = RESPONSES.frame(Refused("first")) + RESPONSES.frame(Refused("second"))
+    assert RESPONSES.decode(next(frames.feed(stream))) == Refused("first")
+    assert [RESPONSES.decode(data) for data in frames.feed(b"")] == [Refused("second")]
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_there():
+    with pytest.raises(DecodeError, match="4097 bytes"):
+        list(Frames().feed((MAX_BYTES + 1).to_bytes(4, "big")))
+    with pytest.raises(ValueError, match="4096 allowed"):
+        RESPONSES.frame(Refused("x" * 5000))

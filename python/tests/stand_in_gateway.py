@@ -1,0 +1,97 @@
+"""A gateway that says exactly what a test tells it to, when it tells it to."""
+
+import contextlib
+import socket
+from pathlib import Path
+
+from landbridge._config.region_file import Place
+from landbridge._group import Group
+from landbridge._memory.arena import Arena
+from landbridge._protocol.connection import Link
+from landbridge._protocol.wire import (
+    LOCAL_VERSION,
+    REQUESTS,
+    RESPONSES,
+    Attached,
+    ContributionFree,
+    EpochBegan,
+    Frames,
+    ResultReady,
+)
+
+#: Of a socket, for a test whose client says less than it should.
+PATIENCE_S = 10.0
+#: What is not there by then does not come.
+SOON_S = 0.03
+
+
+class Gateway:
+    """The other end of one rank's connection, and the rank's memory."""
+
+    def __init__(self, connection, arena):
+        self._socket = connection
+        self._socket.settimeout(PATIENCE_S)
+        self._frames = Frames()
+        self._heard = []
+        self.memory = arena._map
+
+    def say(self, *messages):
+        """All of them at once."""
+        self._socket.sendall(b"".join(RESPONSES.frame(message) for message in messages))
+
+    def hear(self):
+        """The next request."""
+        while not self._heard:
+            data = self._socket.recv(1 << 16)
+            assert data, "the client hung up"
+            self._heard += [REQUESTS.decode(message) for message in self._frames.feed(data)]
+        return self._heard.pop(0)
+
+    def has_heard(self):
+        """Whether there is a request, without waiting."""
+        with contextlib.suppress(socket.timeout):
+            self._socket.settimeout(SOON_S)
+            self._heard.append(self.hear())
+        self._socket.settimeout(PATIENCE_S)
+        return bool(self._heard)
+
+    def hang_up(self):
+        self._socket.close()
+
+
+@contextlib.contextmanager
+def alone():
+    """A group of one rank in its first epoch, and the stand-in of its gateway."""
+    group, gateway = attach()
+    try:
+        yield group, gateway
+    finally:
+        gateway.hang_up()
+        group.close()
+
+
+def attach():
+    """The same, for a test that says when they go."""
+    group = Group(Place(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
+    return group, attach_anew(group)
+
+
+def attach_anew(group):
+    """Another stand-in, whose epochs count from the first one."""
+    ours, theirs = socket.socketpair()
+    frames = Frames()
+    # As if it had come right behind the answer to the attach: no thread is woken for it.
+    frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
+    group._state.begin(Link(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
+    group._state.agree()
+    return Gateway(theirs, group._arena)
+
+
+def ready(post):
+    """The result is in place."""
+    return ResultReady(post.sequence, 1, 2, 3, 4)
+
+
+def free(post):
+    """The gateway needs the memory no more."""
+    return ContributionFree(post.sequence)
