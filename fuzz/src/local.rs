@@ -1,7 +1,7 @@
 //! What a trainer and its gateway say to each other; docs/protocol.md section 5.
 
 use crate::bounds::Bound;
-use gateway::engine::RateChange;
+use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Request, Response};
 

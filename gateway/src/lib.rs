@@ -11,6 +11,7 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod engine;
+pub mod events;
 pub mod host;
 pub mod local;
 mod log_throttle;

@@ -2,7 +2,7 @@
 
 use gateway::certs::{self, Order, Validity};
 use gateway::client::{Attach, Client, Way};
-use gateway::daemon::{Gateway, GatewaySpec, Listen};
+use gateway::daemon::{Gateway, GatewaySpec, Listen, Observability};
 use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
@@ -149,7 +149,8 @@ fn gateway_ends_after_panic_of(victim: Victim) {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (door, knocker) = listener::in_process();
         let (_status, questions) = StatusDoor::new();
-        let observed = (Arc::new(Metrics::new()), questions);
+        let observed =
+            Observability { metrics: Arc::new(Metrics::new()), status_requests: questions };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
         let gateway = gateway.await.expect("starts");

@@ -21,8 +21,8 @@ mod slots;
 pub use attach::{Attach, AttachError, GATEWAY_PATIENCE, Way};
 pub use batch::{BatchShare, StepError};
 
+use crate::local::protocol::POSTS_MAX;
 use crate::local::protocol::Request;
-use crate::local::server::POSTS_MAX;
 use crate::memory::arena::{Arena, MemSlice};
 use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};

@@ -1,58 +1,58 @@
-//! Control messages of a peer are heard in the order in which they were said.
+//! Selects the connection for the control messages to and from one peer, so that they arrive in order.
 //!
-//! They go over one connection for as long as that lives, whatever lanes return meanwhile, and then
-//! over another. Each change has a number that is said first on the new connection: what comes late
-//! over one from before counts as lost with it. All that is lost so is said again.
+//! Messages use one connection while it lives, and then the connection of the lowest lane. Each
+//! selection has a generation number, which is announced first on the new connection. Messages that
+//! arrive on an older connection are dropped, and the sessions send again all that may be lost.
 
-use crate::wan::stream::send_queue::ConnectionId;
+use crate::events::ConnectionId;
 use std::collections::BTreeMap;
 
-/// Both directions, for one peer.
+/// The control connections of one peer, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct ControlChannel {
-    /// What ours go over.
-    over: Option<ConnectionId>,
-    /// How often that has changed.
-    turn: u64,
-    /// The last change that the peer has said, and over which connection.
-    heard: Option<(u64, ConnectionId)>,
+    /// The connection for messages to the peer.
+    outgoing: Option<ConnectionId>,
+    /// Number of the current selection for messages to the peer.
+    generation: u64,
+    /// The highest generation that the peer has announced, and the connection of the announcement.
+    incoming: Option<(u64, ConnectionId)>,
 }
 
 impl ControlChannel {
-    /// The connection that our messages go over.
-    pub fn over(&self) -> Option<ConnectionId> {
-        self.over
+    /// Returns the connection for messages to the peer.
+    pub fn outgoing(&self) -> Option<ConnectionId> {
+        self.outgoing
     }
 
-    /// Whether messages go over a connection, either way: with it some may be lost.
-    pub fn carries(&self, on: ConnectionId) -> bool {
-        self.over == Some(on) || self.is_heard(on)
+    /// Whether messages of either direction use a connection, so that losing it may lose some.
+    pub fn uses(&self, connection: ConnectionId) -> bool {
+        self.outgoing == Some(connection) || self.is_incoming(connection)
     }
 
-    /// These lanes are up, lowest first. The connection that our messages go over from now on and
-    /// the number to say on it, if that has changed.
-    pub fn choose(&mut self, lanes: &BTreeMap<u16, ConnectionId>) -> Option<(ConnectionId, u64)> {
-        if self.over.is_some_and(|over| lanes.values().any(|id| *id == over)) {
+    /// Selects among the connections of all lanes that are up. Returns the connection and the
+    /// generation to announce on it, if the selection has changed.
+    pub fn select(&mut self, lanes: &BTreeMap<u16, ConnectionId>) -> Option<(ConnectionId, u64)> {
+        if self.outgoing.is_some_and(|current| lanes.values().any(|id| *id == current)) {
             return None;
         }
-        self.over = lanes.values().next().copied();
-        if self.over.is_none() {
-            // The peer may be started anew, and count from the beginning.
-            self.heard = None;
+        self.outgoing = lanes.values().next().copied();
+        if self.outgoing.is_none() {
+            // The peer may have restarted, and then counts generations from the beginning.
+            self.incoming = None;
         }
-        let over = self.over?;
-        self.turn += 1;
-        Some((over, self.turn))
+        let selected = self.outgoing?;
+        self.generation += 1;
+        Some((selected, self.generation))
     }
 
-    /// The peer has said this number on a connection.
-    pub fn hear(&mut self, turn: u64, on: ConnectionId) {
-        self.heard = self.heard.max(Some((turn, on)));
+    /// The peer announced this generation on a connection.
+    pub fn handle_generation(&mut self, generation: u64, connection: ConnectionId) {
+        self.incoming = self.incoming.max(Some((generation, connection)));
     }
 
-    /// Whether what comes over a connection is not late.
-    pub fn is_heard(&self, on: ConnectionId) -> bool {
-        self.heard.is_some_and(|(_, heard)| heard == on)
+    /// Whether the peer's messages use this connection now; messages on others are late.
+    pub fn is_incoming(&self, connection: ConnectionId) -> bool {
+        self.incoming.is_some_and(|(_, current)| current == connection)
     }
 }
 
@@ -63,108 +63,110 @@ mod tests {
     use std::collections::VecDeque;
 
     #[derive(Debug, Clone, Copy)]
-    enum Said {
-        Turn(u64),
+    enum Sent {
+        Generation(u64),
         Message(u64),
     }
 
-    /// One direction between two gateways with three lanes, each of which brings what is said over
-    /// it in order, but as late as it likes.
+    /// One direction between two gateways with three lanes. Each lane delivers in order, but with any
+    /// delay.
     #[derive(Debug, Default)]
-    struct Way {
+    struct Direction {
         sender: ControlChannel,
         receiver: ControlChannel,
         lanes: BTreeMap<u16, ConnectionId>,
-        under_way: BTreeMap<ConnectionId, VecDeque<Said>>,
+        in_flight: BTreeMap<ConnectionId, VecDeque<Sent>>,
         connections: u64,
-        said: u64,
-        /// What was said before a connection was lost is said again from here on.
-        again: u64,
-        heard: Vec<u64>,
+        sent: u64,
+        /// The last message before the last change of connection; the sender repeats older ones.
+        sent_before_change: u64,
+        received: Vec<u64>,
     }
 
-    impl Way {
-        fn choose(&mut self) {
-            if let Some((id, turn)) = self.sender.choose(&self.lanes) {
-                self.under_way.entry(id).or_default().push_back(Said::Turn(turn));
-                self.again = self.said;
+    impl Direction {
+        fn select(&mut self) {
+            if let Some((id, generation)) = self.sender.select(&self.lanes) {
+                self.in_flight.entry(id).or_default().push_back(Sent::Generation(generation));
+                self.sent_before_change = self.sent;
             }
         }
 
-        fn step(&mut self, (what, lane): (u8, u16)) {
-            match what % 4 {
+        fn step(&mut self, (kind, lane): (u8, u16)) {
+            match kind % 4 {
                 0 => {
                     self.connections += 1;
                     self.lanes.entry(lane).or_insert(self.connections);
-                    self.choose();
+                    self.select();
                 }
                 1 => {
-                    // One lane at least stays: without any, both begin anew.
+                    // At least one lane stays: without any, both sides start over.
                     if self.lanes.len() > 1 {
                         self.lanes.remove(&lane);
-                        self.choose();
+                        self.select();
                     }
                 }
                 2 => {
-                    if let Some(over) = self.sender.over() {
-                        self.said += 1;
-                        self.under_way.entry(over).or_default().push_back(Said::Message(self.said));
+                    if let Some(connection) = self.sender.outgoing() {
+                        self.sent += 1;
+                        let queue = self.in_flight.entry(connection).or_default();
+                        queue.push_back(Sent::Message(self.sent));
                     }
                 }
-                _ => {
-                    let busy = self.under_way.iter_mut().filter(|(_, queue)| !queue.is_empty());
-                    let mut busy: Vec<_> = busy.collect();
-                    let count = busy.len().max(1);
-                    let Some((id, queue)) = busy.get_mut(usize::from(lane) % count) else { return };
-                    match queue.pop_front() {
-                        Some(Said::Turn(turn)) => self.receiver.hear(turn, **id),
-                        Some(Said::Message(n)) if self.receiver.is_heard(**id) => {
-                            self.heard.push(n);
-                        }
-                        _ => {}
-                    }
-                }
+                _ => self.deliver(lane),
+            }
+        }
+
+        fn deliver(&mut self, lane: u16) {
+            let busy = self.in_flight.iter_mut().filter(|(_, queue)| !queue.is_empty());
+            let mut busy: Vec<_> = busy.collect();
+            let count = busy.len().max(1);
+            let Some((id, queue)) = busy.get_mut(usize::from(lane) % count) else { return };
+            match queue.pop_front() {
+                Some(Sent::Generation(number)) => self.receiver.handle_generation(number, **id),
+                Some(Sent::Message(n)) if self.receiver.is_incoming(**id) => self.received.push(n),
+                _ => {}
             }
         }
     }
 
     proptest! {
         #[test]
-        fn none_overtakes_another_and_none_is_missed_since_the_last_loss(
+        fn messages_keep_their_order_and_none_is_missing_after_a_change(
             steps in proptest::collection::vec((0u8..4, 0u16..3), 1..300),
         ) {
-            let mut way = Way::default();
-            steps.into_iter().for_each(|step| way.step(step));
-            while way.under_way.values().any(|queue| !queue.is_empty()) {
-                way.step((3, 0));
+            let mut direction = Direction::default();
+            steps.into_iter().for_each(|step| direction.step(step));
+            while direction.in_flight.values().any(|queue| !queue.is_empty()) {
+                direction.step((3, 0));
             }
-            prop_assert!(way.heard.is_sorted(), "overtaken: {:?}", way.heard);
-            let since: Vec<u64> = (way.again + 1..=way.said).collect();
-            prop_assert!(way.heard.ends_with(&since), "{:?} since {}", way.heard, way.again);
+            let received = direction.received;
+            prop_assert!(received.is_sorted(), "out of order: {:?}", received);
+            let since: Vec<u64> = (direction.sent_before_change + 1..=direction.sent).collect();
+            prop_assert!(received.ends_with(&since), "{:?}, not {:?}", received, since);
         }
     }
 
     #[test]
     fn a_lower_lane_that_returns_changes_nothing() {
-        let mut order = ControlChannel::default();
-        assert_eq!(order.choose(&[(0, 10), (1, 11)].into()), Some((10, 1)));
-        assert_eq!(order.choose(&[(1, 11)].into()), Some((11, 2)));
-        assert_eq!(order.choose(&[(0, 12), (1, 11)].into()), None);
-        assert_eq!(order.over(), Some(11));
-        assert!(order.carries(11) && !order.carries(12), "another lane takes no message with it");
-        assert_eq!(order.choose(&[(0, 12)].into()), Some((12, 3)));
+        let mut control = ControlChannel::default();
+        assert_eq!(control.select(&[(0, 10), (1, 11)].into()), Some((10, 1)));
+        assert_eq!(control.select(&[(1, 11)].into()), Some((11, 2)));
+        assert_eq!(control.select(&[(0, 12), (1, 11)].into()), None);
+        assert_eq!(control.outgoing(), Some(11));
+        assert!(control.uses(11) && !control.uses(12), "another lane takes no message with it");
+        assert_eq!(control.select(&[(0, 12)].into()), Some((12, 3)));
     }
 
     #[test]
-    fn a_peer_that_was_started_anew_counts_from_the_beginning() {
-        let mut order = ControlChannel::default();
-        order.choose(&[(0, 10)].into());
-        order.hear(7, 10);
-        order.hear(6, 10);
-        order.choose(&BTreeMap::new());
-        order.choose(&[(0, 11)].into());
-        order.hear(1, 11);
-        assert!(order.is_heard(11) && !order.is_heard(10));
-        assert!(order.carries(11) && !order.carries(10));
+    fn a_restarted_peer_counts_generations_from_the_beginning() {
+        let mut control = ControlChannel::default();
+        control.select(&[(0, 10)].into());
+        control.handle_generation(7, 10);
+        control.handle_generation(6, 10);
+        control.select(&BTreeMap::new());
+        control.select(&[(0, 11)].into());
+        control.handle_generation(1, 11);
+        assert!(control.is_incoming(11) && !control.is_incoming(10));
+        assert!(control.uses(11) && !control.uses(10));
     }
 }

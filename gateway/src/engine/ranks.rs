@@ -1,28 +1,28 @@
-//! Attached trainers.
+//! The attached ranks of one job.
 
-use crate::local::server::{AttachmentId, RankEvents};
+use crate::events::{AttachmentId, RankEvents};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::RankEvent;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The attachment of each rank that has one, and the queue of its events.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     attached: BTreeMap<RankId, (AttachmentId, RankEvents)>,
 }
 
 impl Ranks {
-    /// A trainer speaks for a rank from now on.
+    /// Makes an attachment the current one of its rank.
     pub fn attach(&mut self, rank: RankId, attachment: AttachmentId, events: RankEvents) {
         self.attached.insert(rank, (attachment, events));
     }
 
-    /// Whether this attachment still speaks for the rank.
+    /// Whether an attachment is still the current one of its rank.
     pub fn is_current(&self, rank: RankId, attachment: AttachmentId) -> bool {
         self.attached.get(&rank).is_some_and(|(current, _)| *current == attachment)
     }
 
-    /// False when another attachment had taken over.
+    /// Removes an attachment; returns false if another had replaced it.
     pub fn detach(&mut self, rank: RankId, attachment: AttachmentId) -> bool {
         let current = self.is_current(rank, attachment);
         if current {
@@ -31,7 +31,7 @@ impl Ranks {
         current
     }
 
-    /// Tells a rank; one that is gone hears nothing.
+    /// Queues an event for a rank's trainer, if the rank is attached.
     pub fn notify(&self, rank: RankId, event: RankEvent) {
         if let Some((_, events)) = self.attached.get(&rank) {
             events.send(event);

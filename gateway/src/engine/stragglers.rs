@@ -1,4 +1,7 @@
-//! Tells the group's [`Pace`] what happens, and people who holds the others up.
+//! Feeds the job's straggler detection, and logs the straggler when it changes.
+//!
+//! The job hands over posts, results and plans, `link_control` the slow links. The detection itself
+//! is in `hier-collectives`.
 
 use crate::observe::status::StragglerStatus;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
@@ -13,28 +16,38 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use units::{BitRate, ByteCount, Span, TimeNs};
 
-/// Watches one group.
+/// 1 MiB. Smaller buffers take as long as round trips and timers, so slow links do not show.
+/// Tested by `a_link_that_becomes_slow_is_named_though_buckets_overlap`.
+const JUDGED_BYTES_MIN: u64 = 1 << 20;
+/// 0.15. A link is a straggler if it adds this fraction to the predicted time of a collective; as
+/// much starts a new plan. Tested by `a_link_whose_rate_halves_is_planned_for_within_ten_collectives`.
+const ADDED_FRACTION_MIN: f64 = 0.15;
+/// 64. Buffer sizes for which the time that slow links add is cached; trainers use few sizes.
+const CACHED_SIZES_MAX: usize = 64;
+
+/// The straggler detection of one job.
 pub(super) struct StragglerMonitor {
     pub pace: Pace,
     fabric: Arc<Fabric>,
     me: GatewayId,
-    /// How long messages of each gateway take.
+    /// Time that a control message of each gateway takes to arrive here.
     delays: Vec<Span>,
-    /// This gateway's links that are not what they should be, by the region at the other end.
-    slow: BTreeMap<RegionId, SlowLink>,
-    /// By size, which of them make a collective much longer, and by how much.
-    slowed: BTreeMap<u64, BTreeMap<RegionId, Span>>,
-    told: Option<Party>,
+    /// This gateway's slow links, by the region at the other end.
+    slow_links: BTreeMap<RegionId, SlowLink>,
+    /// By buffer size: the slow links that make a collective much longer, and the time they add.
+    added: BTreeMap<u64, BTreeMap<RegionId, Span>>,
+    /// The straggler in the last log line.
+    logged: Option<Party>,
 }
 
-/// A link that carries less than it is held to, or is longer than the fabric says.
+/// A link whose capacity is below its limit, or whose round trip is above the fabric's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlowLink {
-    pub due: LinkCondition,
-    pub found: LinkCondition,
+    pub expected: LinkCondition,
+    pub measured: LinkCondition,
 }
 
-/// What a link carries, and over what distance.
+/// The rate and the round trip of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LinkCondition {
     pub rate: BitRate,
@@ -53,12 +66,12 @@ impl StragglerMonitor {
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
         let (pace, delays) = (Pace::new(parties), routes::delays_to(&fabric, me));
-        let (slow, slowed) = (BTreeMap::new(), BTreeMap::new());
-        Self { pace, fabric, me, delays, slow, slowed, told: None }
+        let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
+        Self { pace, fabric, me, delays, slow_links, added, logged: None }
     }
 
-    /// A peer spoke.
-    pub fn heard(&mut self, from: GatewayId, message: &Message, now: TimeNs) {
+    /// Takes the time of a post from a peer's announcement, less the time that the message took.
+    pub fn handle_message(&mut self, from: GatewayId, message: &Message, now: TimeNs) {
         if let Message::Announce { sequence, rank, .. } = message
             && self.fabric.gateway(from).ranks.contains(&rank.0)
         {
@@ -68,72 +81,80 @@ impl StragglerMonitor {
         }
     }
 
-    pub fn epoch_began(&mut self, next: Sequence) {
-        self.plan_changed();
+    pub fn handle_epoch(&mut self, next: Sequence) {
+        self.handle_plan_changed();
         self.pace.handle_epoch(next);
     }
 
-    /// What was reckoned was of another plan.
-    pub fn plan_changed(&mut self) {
-        self.slowed.clear();
+    /// Forgets the cached times, which belong to the old plan.
+    pub fn handle_plan_changed(&mut self) {
+        self.added.clear();
     }
 
-    /// These links of the gateway's are slow, and no others.
-    pub fn links_are(&mut self, slow: &BTreeMap<RegionId, SlowLink>) {
-        if self.slow != *slow {
-            self.slow.clone_from(slow);
-            self.slowed.clear();
-            let found = slow.iter().map(|(to, link)| (*to, link.found));
-            self.delays = routes::delays_to(&self.fabric_with(found), self.me);
+    /// Replaces the set of this gateway's slow links.
+    pub fn set_slow_links(&mut self, slow: &BTreeMap<RegionId, SlowLink>) {
+        if self.slow_links != *slow {
+            self.slow_links.clone_from(slow);
+            self.added.clear();
+            let measured = slow.iter().map(|(to, link)| (*to, link.measured));
+            self.delays = routes::delays_to(&self.fabric_with(measured), self.me);
         }
         if slow.is_empty() {
-            // Also where nothing large enough to show it follows.
+            // Ends a link's alarm even if no large collective follows.
             self.pace.handle_slowed(&BTreeMap::new());
         }
     }
 
-    /// A collective that followed this plan is over.
-    pub fn completed(&mut self, sequence: Sequence, plan: Option<&Plan>, bytes: u64, now: TimeNs) {
+    /// Takes a completed collective, which followed `plan`.
+    pub fn handle_completed(
+        &mut self,
+        sequence: Sequence,
+        plan: Option<&Plan>,
+        bytes: u64,
+        now: TimeNs,
+    ) {
         self.pace.handle_result(sequence, now);
         if let Some(plan) = plan.filter(|_| bytes >= JUDGED_BYTES_MIN) {
-            let slowed = self.slowed(plan, bytes);
-            self.pace.handle_slowed(&slowed);
+            let added = self.added_by_slow_links(plan, bytes);
+            self.pace.handle_slowed(&added);
         }
     }
 
-    /// The links that add much to a collective.
-    fn slowed(&mut self, plan: &Plan, bytes: u64) -> BTreeMap<RegionId, Span> {
-        if let Some(known) = self.slowed.get(&bytes) {
+    /// Returns the links that add much to a collective of this size, and the time they add.
+    fn added_by_slow_links(&mut self, plan: &Plan, bytes: u64) -> BTreeMap<RegionId, Span> {
+        if let Some(known) = self.added.get(&bytes) {
             return known.clone();
         }
-        let adds = self.slow.iter().filter_map(|(to, link)| {
-            let added = self.adds(plan, *to, link, bytes)?;
+        let added = self.slow_links.iter().filter_map(|(to, link)| {
+            let added = self.added_by(plan, *to, link, bytes)?;
             Some((*to, added))
         });
-        let slowed: BTreeMap<RegionId, Span> = adds.collect();
-        if self.slowed.len() >= SIZES_MAX {
-            self.slowed.clear();
+        let added: BTreeMap<RegionId, Span> = added.collect();
+        if self.added.len() >= CACHED_SIZES_MAX {
+            self.added.clear();
         }
-        self.slowed.insert(bytes, slowed.clone());
-        slowed
+        self.added.insert(bytes, added.clone());
+        added
     }
 
-    /// What a link adds to a collective, if that is much.
-    fn adds(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
-        let over = |carries: LinkCondition| {
-            let fabric = self.fabric_with(std::iter::once((to, carries)));
+    /// Returns the time that a link adds to a collective, if it is [`ADDED_FRACTION_MIN`] or more.
+    fn added_by(&self, plan: &Plan, to: RegionId, link: &SlowLink, bytes: u64) -> Option<Span> {
+        let predicted_ns = |condition: LinkCondition| {
+            let fabric = self.fabric_with(std::iter::once((to, condition)));
             plan.forecast(&fabric, Operation::AllReduce, ByteCount::new(bytes)).predicted.ns()
         };
-        let (due, takes) = (over(link.due), over(link.found));
-        let added = takes.saturating_sub(due);
-        (added as f64 >= SLOWED * due as f64).then_some(Span::from_ns(added))
+        let (expected, measured) = (predicted_ns(link.expected), predicted_ns(link.measured));
+        let added = measured.saturating_sub(expected);
+        let much = added as f64 >= ADDED_FRACTION_MIN * expected as f64;
+        much.then_some(Span::from_ns(added))
     }
 
-    /// The fabric, but for these links of the gateway's, by the region at the other end.
-    fn fabric_with(&self, found: impl Iterator<Item = (RegionId, LinkCondition)>) -> Fabric {
+    /// Returns the fabric with other conditions of some of this gateway's links, by the region at the
+    /// other end.
+    fn fabric_with(&self, conditions: impl Iterator<Item = (RegionId, LinkCondition)>) -> Fabric {
         let here = self.region(self.me);
         let mut links = self.fabric.links().to_vec();
-        for (to, LinkCondition { rate, rtt }) in found {
+        for (to, LinkCondition { rate, rtt }) in conditions {
             let ends = (here.min(to), here.max(to));
             let of_it = links.iter_mut().filter(|link| (link.a, link.b) == ends);
             of_it.for_each(|link| (link.rate, link.rtt) = (rate, rtt));
@@ -141,24 +162,25 @@ impl StragglerMonitor {
         self.fabric.with_links(links)
     }
 
-    /// Who holds the others up; said aloud when that changes.
-    pub fn tell(&mut self, job: &str) -> Option<StragglerStatus> {
-        let seen = self.pace.straggler();
-        let party = seen.map(|straggler| straggler.party);
-        let status = seen.map(|straggler| self.status(straggler));
-        if party != self.told {
+    /// Returns the straggler, and logs it if it has changed.
+    pub fn log_change(&mut self, job: &str) -> Option<StragglerStatus> {
+        let straggler = self.pace.straggler();
+        let party = straggler.map(|straggler| straggler.party);
+        let status = straggler.map(|straggler| self.status(straggler));
+        if party != self.logged {
             match &status {
                 Some(StragglerStatus { kind, name, behind_seconds, collectives }) => warn!(
-                    "job {job}: {kind} {name} holds the others up, by {behind_seconds:.3} s in \
-                     the last of {collectives} collectives"
+                    "job {job}: straggler: {kind} {name} delays the others, by \
+                     {behind_seconds:.3} s in the last of {collectives} collectives"
                 ),
-                None => info!("job {job}: nobody holds the others up any more"),
+                None => info!("job {job}: no straggler any more"),
             }
-            self.told = party;
+            self.logged = party;
         }
         status
     }
 
+    /// Names a straggler for the status and the log.
     pub fn status(&self, straggler: Straggler) -> StragglerStatus {
         let region = |id: RegionId| self.fabric.region(id).name.clone();
         let (kind, name) = match straggler.party {
@@ -182,10 +204,3 @@ impl StragglerMonitor {
         self.fabric.gateway(gateway).region
     }
 }
-
-/// Smaller buffers take as long as distance and timers have it.
-const JUDGED_BYTES_MIN: u64 = 1 << 20;
-/// A link holds the others up that adds this part to what a collective takes.
-const SLOWED: f64 = 0.15;
-/// Sizes for which that is remembered.
-const SIZES_MAX: usize = 64;

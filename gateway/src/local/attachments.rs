@@ -1,4 +1,7 @@
-//! Who speaks for which rank, and how much of each job's memory is mapped for it.
+//! The attached ranks of all jobs, and the memory of each job that their arenas use.
+//!
+//! The tasks of pending trainers reserve ranks here; a trainer's task gives its rank back when it
+//! ends.
 
 use super::job::JobSpec;
 use crate::host::Host;
@@ -10,106 +13,121 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Notify;
 use units::Span;
 
-/// How long a new trainer waits for the old one of its rank to be gone: a process that has
-/// ended is noticed a moment later.
+/// 2 s. A new trainer waits so long for its rank's old trainer to be gone: the end of a process is
+/// noticed a moment later.
+/// Tested by `twelve_cases_of_three_ranks_and_one`, which runs ranks back to back.
 const HANDOVER_PATIENCE: Span = Span::from_secs(2);
 
-/// The places of all jobs.
+/// The attached ranks of all jobs.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
-    taken: Mutex<Taken>,
-    /// Some rank left.
-    left: Notify,
+    table: Mutex<Table>,
+    /// Wakes waiting successors when a rank is free again.
+    detached: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    /// Bytes of each rank that is spoken for.
-    ranks: BTreeMap<(GroupId, RankId), u64>,
-    /// Arenas of ranks that left, and their bytes: what they posted stands, and keeps them.
-    behind: Vec<(GroupId, RankId, Weak<Arena>, u64)>,
+struct Table {
+    /// Arena bytes of each attached rank.
+    attached: BTreeMap<(GroupId, RankId), u64>,
+    /// Arenas of ranks that detached, while posted collectives keep them mapped.
+    lingering: Vec<LingeringArena>,
 }
 
-/// A rank that is spoken for, and its share of the job's memory. The rank is free again when this
-/// is dropped, the memory when nothing has it mapped any more.
+#[derive(Debug)]
+struct LingeringArena {
+    group: GroupId,
+    rank: RankId,
+    arena: Weak<Arena>,
+    bytes: u64,
+}
+
+/// An attached rank and its share of the job's memory. Dropping it frees the rank; the memory is
+/// free once nothing has the arena mapped.
 #[derive(Debug)]
 pub(super) struct RankReservation {
-    places: Arc<Attachments>,
+    attachments: Arc<Attachments>,
     pub(super) group: GroupId,
     pub(super) rank: RankId,
     arena: Option<Weak<Arena>>,
 }
 
 impl Attachments {
-    /// Waits for who spoke for a rank, but not long.
+    /// Waits until a rank is free, but at most [`HANDOVER_PATIENCE`].
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
         let deadline = host.now() + HANDOVER_PATIENCE;
         loop {
-            let left = self.left.notified();
-            if !lock(&self.taken).ranks.contains_key(&(group, rank)) {
+            let detached = self.detached.notified();
+            if !lock(&self.table).attached.contains_key(&(group, rank)) {
                 return;
             }
             tokio::select! {
                 biased;
-                () = left => {}
+                () = detached => {}
                 () = host.sleep_until(deadline) => return,
             }
         }
     }
 
-    /// Takes a rank's place, and some of its job's memory; or why not.
-    pub(super) fn take(
+    /// Reserves a rank and `bytes` of its job's memory.
+    ///
+    /// # Errors
+    /// The text for the trainer: the rank is taken, or the memory does not suffice.
+    pub(super) fn reserve(
         self: &Arc<Self>,
         job: &JobSpec,
         rank: RankId,
         bytes: u64,
     ) -> Result<RankReservation, String> {
-        let mut taken = lock(&self.taken);
+        let mut table = lock(&self.table);
         let group = job.group();
-        if taken.ranks.contains_key(&(group, rank)) {
+        if table.attached.contains_key(&(group, rank)) {
             return Err(format!("rank {rank} is attached already"));
         }
-        let used = taken.used_by_others(group, rank);
+        let used = table.bytes_used_by_others(group, rank);
         if used.saturating_add(bytes) > job.memory.get() {
             let JobSpec { name, memory, .. } = job;
             return Err(format!(
                 "job `{name}` has {memory} of memory, {used} bytes in use; {bytes} bytes asked for"
             ));
         }
-        taken.ranks.insert((group, rank), bytes);
-        Ok(RankReservation { places: Arc::clone(self), group, rank, arena: None })
+        table.attached.insert((group, rank), bytes);
+        Ok(RankReservation { attachments: Arc::clone(self), group, rank, arena: None })
     }
 }
 
-impl Taken {
-    /// The predecessor of a rank that is back, or comes back now, does not count: its epoch ends, and
-    /// with it what keeps its memory.
-    fn used_by_others(&mut self, group: GroupId, rank: RankId) -> u64 {
-        self.behind.retain(|(_, _, arena, _)| arena.strong_count() > 0);
-        let here = self.ranks.iter().filter(|((of, _), _)| *of == group).map(|(_, bytes)| bytes);
-        let behind = self.behind.iter().filter(|(of, who, ..)| {
-            *of == group && *who != rank && !self.ranks.contains_key(&(*of, *who))
+impl Table {
+    /// Returns the bytes that the other ranks of a job use. The lingering arena of a rank that is
+    /// attached again does not count: its epoch ends, and with it the posts that keep it mapped.
+    fn bytes_used_by_others(&mut self, group: GroupId, rank: RankId) -> u64 {
+        self.lingering.retain(|lingering| lingering.arena.strong_count() > 0);
+        let attached = self.attached.iter().filter(|((of, _), _)| *of == group);
+        let lingering = self.lingering.iter().filter(|other| {
+            let is_back = self.attached.contains_key(&(other.group, other.rank));
+            other.group == group && other.rank != rank && !is_back
         });
-        here.chain(behind.map(|(.., bytes)| bytes)).sum()
+        let lingering = lingering.map(|lingering| &lingering.bytes);
+        attached.map(|(_, bytes)| bytes).chain(lingering).sum()
     }
 }
 
 impl RankReservation {
-    /// The memory that its rank brought is mapped.
-    pub(super) fn holds(&mut self, arena: &Arc<Arena>) {
+    /// Remembers the arena that the rank has brought and the gateway has mapped.
+    pub(super) fn set_arena(&mut self, arena: &Arc<Arena>) {
         self.arena = Some(Arc::downgrade(arena));
     }
 }
 
 impl Drop for RankReservation {
     fn drop(&mut self) {
-        let mut taken = lock(&self.places.taken);
-        let bytes = taken.ranks.remove(&(self.group, self.rank));
+        let mut table = lock(&self.attachments.table);
+        let (group, rank) = (self.group, self.rank);
+        let bytes = table.attached.remove(&(group, rank));
         if let (Some(bytes), Some(arena)) = (bytes, self.arena.take()) {
-            taken.behind.push((self.group, self.rank, arena, bytes));
+            table.lingering.push(LingeringArena { group, rank, arena, bytes });
         }
-        drop(taken);
-        self.places.left.notify_waiters();
+        drop(table);
+        self.attachments.detached.notify_waiters();
     }
 }
 
@@ -122,19 +140,19 @@ mod tests {
     const PAGE: u64 = 4096;
 
     fn attach(
-        places: &Arc<Attachments>,
+        attachments: &Arc<Attachments>,
         job: &JobSpec,
         rank: u32,
     ) -> Result<(RankReservation, Arc<Arena>), String> {
-        let mut place = places.take(job, RankId(rank), PAGE)?;
+        let mut reservation = attachments.reserve(job, RankId(rank), PAGE)?;
         let arena = Arena::anonymous(PAGE).expect("a page");
-        place.holds(&arena);
-        Ok((place, arena))
+        reservation.set_arena(&arena);
+        Ok((reservation, arena))
     }
 
     #[test]
-    fn what_a_rank_left_behind_counts_for_as_long_as_it_is_mapped() {
-        let places = Arc::new(Attachments::default());
+    fn a_detached_ranks_arena_counts_while_it_is_mapped() {
+        let attachments = Arc::new(Attachments::default());
         let job = |name: &str| JobSpec {
             name: name.to_owned(),
             token: Token([7; 32]),
@@ -142,19 +160,19 @@ mod tests {
             weight: std::num::NonZeroU32::MIN,
         };
         let (train, other) = (job("train"), job("other"));
-        let (first, posted) = attach(&places, &train, 0).expect("all is free");
-        assert!(attach(&places, &train, 0).is_err(), "the rank is taken");
+        let (first, posted) = attach(&attachments, &train, 0).expect("all is free");
+        assert!(attach(&attachments, &train, 0).is_err(), "the rank is taken");
         drop(first);
-        let (second, again) = attach(&places, &train, 1).expect("half is free");
+        let (second, again) = attach(&attachments, &train, 1).expect("half is free");
         drop((second, again));
-        let (second, arena) = attach(&places, &train, 1).expect("nothing kept it");
-        let refused = attach(&places, &train, 2).expect_err("what rank 0 posted is mapped");
+        let (second, arena) = attach(&attachments, &train, 1).expect("nothing keeps it mapped");
+        let refused = attach(&attachments, &train, 2).expect_err("rank 0's arena is mapped");
         assert!(refused.contains("8192 bytes in use"), "{refused}");
-        assert!(attach(&places, &other, 2).is_ok(), "of another job");
+        assert!(attach(&attachments, &other, 2).is_ok(), "another job has its own memory");
         drop(second);
-        let back = attach(&places, &train, 0).expect("its own predecessor does not count");
-        let next = attach(&places, &train, 1).expect("nor that of a rank that is back");
+        let back = attach(&attachments, &train, 0).expect("its own old arena does not count");
+        let next = attach(&attachments, &train, 1).expect("nor does that of a rank that is back");
         drop((back, next, posted, arena));
-        assert!(attach(&places, &train, 2).is_ok());
+        assert!(attach(&attachments, &train, 2).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The jobs that a gateway serves, as its region file gives them.
+//! The jobs whose trainers a gateway serves.
 
 use super::protocol::Token;
 use hier_collectives::ids::GroupId;
@@ -9,29 +9,29 @@ use units::ByteCount;
 /// A job whose trainers this gateway serves.
 #[derive(Debug, Clone)]
 pub struct JobSpec {
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// What its trainers must show.
+    /// The token that its trainers must present.
     pub token: Token,
-    /// ArenaHandle that its arenas may have in all.
+    /// Limit on the sum of its trainers' arenas.
     pub memory: ByteCount,
-    /// Its share of a link against that of other jobs.
+    /// Its share of a link, relative to the weights of the other jobs.
     pub weight: NonZeroU32,
 }
 
 impl JobSpec {
-    /// Its group on the wire.
+    /// The group that stands for this job on the wire.
     pub fn group(&self) -> GroupId {
         GroupId::of(&self.name)
     }
 }
 
-/// What the local plane needs to know.
+/// Settings of the local plane.
 #[derive(Debug, Clone)]
 pub struct LocalSpec {
     /// Ranks that this gateway serves.
     pub ranks: Range<u32>,
-    /// Ranks in all.
+    /// Number of ranks in the fabric.
     pub world_size: u32,
     /// The fabric's name.
     pub fabric: String,

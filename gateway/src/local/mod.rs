@@ -1,4 +1,9 @@
-//! The local plane: trainers on this host, their memory and their requests.
+//! The local plane: the trainers of this host, their arenas and their requests.
+//!
+//! [`server`] accepts connections from a [`listener`], checks the attach request, and runs one task
+//! for each trainer (`trainer`). That task validates each request before it sends the engine an
+//! event. [`protocol`] is the wire format, [`operator`] the requests of `landbridge rate`. Everything
+//! runs on the executor that called [`server::serve`].
 
 mod attachments;
 pub mod job;
@@ -6,4 +11,6 @@ pub mod listener;
 pub mod operator;
 pub mod protocol;
 pub mod server;
+mod slots;
 pub mod token_file;
+mod trainer;

@@ -1,7 +1,7 @@
 //! What an operator says to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 
-use crate::engine::RateChange;
+use crate::events::RateChange;
 use crate::observe::status::LinkStatus;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};

@@ -17,6 +17,8 @@ use units::{Span, TimeNs};
 pub const LOCAL_VERSION: u16 = 1;
 /// Longest message, in bytes, without its length.
 pub const MAX_BYTES: usize = 4096;
+/// 256. Collectives that one rank may have posted and not got back; far above what fills a link.
+pub const POSTS_MAX: usize = 256;
 /// Length of a job's token.
 pub const TOKEN_BYTES: usize = 32;
 

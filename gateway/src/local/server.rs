@@ -1,5 +1,8 @@
-//! Serves the trainers of this host: one task each, which checks everything that comes in
-//! before the engine hears of it.
+//! Accepts the connections of trainers and operators, and admits trainers to their ranks.
+//!
+//! [`serve`] runs in one task of the gateway. Each connection gets a task of its own, which must
+//! authenticate within [`ATTACH_PATIENCE`]. Then it serves one operator request, or becomes a
+//! trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
 
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
@@ -8,133 +11,35 @@ use super::listener::{
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, framed, read_message,
-    write_message,
+    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_message, write_message,
 };
+use super::trainer::{self, Attachment, TrainerContext};
 use crate::admission::{AdmissionControl, AdmissionSlot};
-use crate::engine::{Event, EventSender, RateChange};
-use crate::host::{BoxFuture, Host};
+use crate::events::{Event, EventSender, RateChange};
+use crate::host::Host;
 use crate::log_throttle::LogThrottle;
-use crate::memory::arena::{ALIGN_BYTES, Arena, MemSlice};
-use crate::sync::lock;
-use hier_collectives::ids::{GroupId, RankId, Sequence};
-use hier_collectives::post::{Commit, Post, RankEvent};
-use std::collections::BTreeMap;
+use crate::memory::arena::Arena;
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
-/// Connections that have not attached yet. One more, and the oldest of the user with the most
-/// gives way. Those that have attached are as many as jobs have ranks.
-const VISITORS_MAX: usize = 256;
-/// Visitors come in no faster than this once half of the seats are taken: letting in as many as
-/// knock took half a core from those who work. Timers add up to a millisecond.
-const CROWDED_EVERY: Span = Span::from_ns(500_000);
-/// A connection that has not attached by then is closed.
+/// 256. Connections that have not attached yet; one more revokes the oldest slot of the user with
+/// the most. Attached connections are bounded by the jobs' ranks.
+/// Tested by `ten_thousand_silent_connections_keep_nobody_out`.
+const PENDING_CONNECTIONS_MAX: usize = 256;
+/// 0.5 ms, plus up to 1 ms of timer delay. Least interval between two accepts while half of the
+/// slots are taken; without it a connection flood took half a core.
+/// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
+const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
+/// 10 s. A connection that has not attached by then is closed, so that a silent one frees its slot.
 const ATTACH_PATIENCE: Span = Span::from_secs(10);
-/// Collectives that one rank may have posted and not got back.
-pub const POSTS_MAX: usize = 256;
-/// Posts of one rank that may wait for the engine: a rank that posts without end does not fill
-/// the queue that it shares with others.
-const TURNS: usize = 8;
-/// What a rank may be told before it reads: three events for each post, and epochs.
-const EVENTS_MAX: usize = 4 * POSTS_MAX;
-
-/// Events that are written together, where so many have come: mostly that a result is ready and
-/// that its contribution is free.
-const TOLD_AT_ONCE: usize = 8;
-
-/// Names one trainer's connection; never used twice in a process.
-pub type AttachmentId = u64;
-
-/// What the engine hears from the local plane.
-#[derive(Debug)]
-pub enum LocalEvent {
-    /// A trainer speaks for a rank.
-    Attach {
-        /// The job's group.
-        group: GroupId,
-        /// The rank.
-        rank: RankId,
-        /// The connection.
-        attachment: AttachmentId,
-        /// Where to tell it what happens.
-        events: RankEvents,
-    },
-    /// A rank posted a collective.
-    Post {
-        /// The job's group.
-        group: GroupId,
-        /// The rank.
-        rank: RankId,
-        /// The connection.
-        attachment: AttachmentId,
-        /// What it posted.
-        post: Post,
-        /// What is to be reduced.
-        contribution: MemSlice,
-        /// Where the result goes.
-        result: MemSlice,
-        /// The rank may have another post wait once this is dropped.
-        turn: OwnedSemaphorePermit,
-    },
-    /// A rank commits a step.
-    Commit {
-        /// The job's group.
-        group: GroupId,
-        /// The rank.
-        rank: RankId,
-        /// The connection.
-        attachment: AttachmentId,
-        /// What it commits.
-        commit: Commit,
-        /// As for a post.
-        turn: OwnedSemaphorePermit,
-    },
-    /// A rank's connection is gone.
-    Detach {
-        /// The job's group.
-        group: GroupId,
-        /// The rank.
-        rank: RankId,
-        /// The connection.
-        attachment: AttachmentId,
-    },
-}
-
-impl LocalEvent {
-    /// The group it concerns.
-    pub fn group(&self) -> GroupId {
-        match self {
-            Self::Attach { group, .. }
-            | Self::Post { group, .. }
-            | Self::Commit { group, .. }
-            | Self::Detach { group, .. } => *group,
-        }
-    }
-}
-
-/// Tells one rank what happens. Never waits: a trainer that does not read its events for so
-/// long that they fill the queue is cut off.
-#[derive(Debug, Clone)]
-pub struct RankEvents {
-    queue: mpsc::Sender<RankEvent>,
-    cut_off: CancellationToken,
-}
-
-impl RankEvents {
-    /// Tells the rank.
-    pub fn send(&self, event: RankEvent) {
-        if self.queue.try_send(event).is_err() {
-            self.cut_off.cancel();
-        }
-    }
-}
+/// 100 ms. Pause after a failed accept, for example when the process has no descriptors left.
+const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
 struct Server {
     host: Arc<dyn Host>,
@@ -142,14 +47,21 @@ struct Server {
     events: EventSender,
     shutdown: CancellationToken,
     next_attachment: AtomicU64,
-    places: Arc<Attachments>,
+    attachments: Arc<Attachments>,
     refusals: LogThrottle,
 }
 
-/// Serves the door until shutdown.
+/// A trainer that may attach, and the arena that it offers.
+struct PendingAttachment {
+    reservation: RankReservation,
+    memory: ArenaHandle,
+    arena_bytes: u64,
+}
+
+/// Serves the listener until shutdown.
 pub async fn serve(
     host: Arc<dyn Host>,
-    door: Box<dyn TrainerListener>,
+    listener: Box<dyn TrainerListener>,
     spec: LocalSpec,
     events: EventSender,
     shutdown: CancellationToken,
@@ -160,71 +72,56 @@ pub async fn serve(
         events,
         shutdown: shutdown.clone(),
         next_attachment: AtomicU64::new(1),
-        places: Arc::default(),
+        attachments: Arc::default(),
         refusals: LogThrottle::default(),
     });
-    let seats = AdmissionControl::new(VISITORS_MAX);
+    let admission = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
     loop {
-        let knock = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            knock = door.accept() => knock,
+            accepted = listener.accept() => accepted,
         };
-        match knock {
-            Ok(IncomingConnection { user, handshake }) => {
-                let (server, seat) = (Arc::clone(&server), seats.take(user));
-                host.spawn(Box::pin(server.receive(user, handshake, seat)));
-                if seats.is_half_full() {
-                    host.sleep_until(host.now() + CROWDED_EVERY).await;
+        match accepted {
+            Ok(incoming) => {
+                let (server, slot) = (Arc::clone(&server), admission.take(incoming.user));
+                host.spawn(Box::pin(server.handle_connection(incoming, slot)));
+                if admission.is_half_full() {
+                    host.sleep_until(host.now() + FLOOD_ACCEPT_INTERVAL).await;
                 } else {
-                    // Between two visitors everybody else has a turn.
+                    // Other tasks run between two accepts.
                     tokio::task::yield_now().await;
                 }
             }
             Err(error) => {
-                warn!("a trainer could not be let in: {error}");
-                host.sleep_until(host.now() + Span::from_ms(100)).await;
+                warn!("a trainer's connection could not be accepted: {error}");
+                host.sleep_until(host.now() + ACCEPT_RETRY_PAUSE).await;
             }
         }
     }
 }
 
-/// A trainer that may attach, and the memory that it brings.
-struct PendingAttachment {
-    place: RankReservation,
-    memory: ArenaHandle,
-    arena_bytes: u64,
-}
-
-/// A trainer that was let in.
-struct Attached {
-    place: RankReservation,
-    id: AttachmentId,
-    arena: Arc<Arena>,
-}
-
 impl Server {
-    async fn receive(
+    async fn handle_connection(
         self: Arc<Self>,
-        user: u32,
-        handshake: BoxFuture<std::io::Result<AcceptedConnection>>,
-        seat: AdmissionSlot<u32>,
+        incoming: IncomingConnection,
+        slot: AdmissionSlot<u32>,
     ) {
-        let let_in = tokio::select! {
+        let authenticated = tokio::select! {
             biased;
             () = self.shutdown.cancelled() => return,
-            let_in = self.let_in(user, handshake) => let_in,
-            () = seat.revoked() => return debug!("a visitor made room for others"),
+            authenticated = self.authenticate(incoming) => authenticated,
+            () = slot.revoked() => return debug!("a pending connection lost its slot to another"),
             () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
-                return debug!("a visitor did not attach in time");
+                return debug!("a pending connection did not attach in time");
             }
         };
-        // It has a place of its own from here on: what follows takes as long as it takes.
-        drop(seat);
-        let attended = match let_in {
-            Ok(Some((admitted, mut stream))) => match self.open(admitted).await {
-                Ok(attached) => {
-                    self.attend(attached, stream).await;
+        // The connection holds its rank from here on, and mapping the arena has no deadline.
+        drop(slot);
+        let ended = match authenticated {
+            Ok(Some((pending, mut stream))) => match self.attach(pending).await {
+                Ok(attachment) => {
+                    trainer::serve(self.context(), attachment, stream).await;
                     return;
                 }
                 Err(why) => self.refuse(&mut stream, why).await,
@@ -232,22 +129,32 @@ impl Server {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(error) = attended {
+        if let Err(error) = ended {
             debug!("a connection ended before it attached: {error}");
         }
     }
 
-    /// `None` when it was refused, or was an operator, who is served.
-    async fn let_in(
+    fn context(&self) -> TrainerContext<'_> {
+        TrainerContext {
+            host: &*self.host,
+            spec: &self.spec,
+            events: &self.events,
+            shutdown: &self.shutdown,
+        }
+    }
+
+    /// Reads the first request. Returns `None` if the trainer was refused, or if it was an operator,
+    /// whose request is then answered.
+    async fn authenticate(
         &self,
-        user: u32,
-        handshake: BoxFuture<std::io::Result<AcceptedConnection>>,
-    ) -> std::io::Result<Option<(PendingAttachment, Box<dyn Duplex>)>> {
+        incoming: IncomingConnection,
+    ) -> io::Result<Option<(PendingAttachment, Box<dyn Duplex>)>> {
+        let IncomingConnection { user, handshake } = incoming;
         let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
-            let answer = self.operate(user, &read_message(&mut stream).await?).await;
-            let answer = serde_json::to_vec(&answer).expect("keys are strings");
-            write_message(&mut stream, &answer).await?;
+            let response = self.serve_operator(user, &read_message(&mut stream).await?).await;
+            let response = serde_json::to_vec(&response).expect("keys are strings");
+            write_message(&mut stream, &response).await?;
             return Ok(None);
         };
         let request = Request::decode(&read_message(&mut stream).await?);
@@ -256,37 +163,41 @@ impl Server {
             Err(error) => Err(error.to_string()),
         };
         match admitted {
-            Ok(admitted) => Ok(Some((admitted, stream))),
+            Ok(pending) => Ok(Some((pending, stream))),
             Err(why) => self.refuse(&mut stream, why).await.map(|()| None),
         }
     }
 
-    async fn refuse(&self, stream: &mut Box<dyn Duplex>, why: String) -> std::io::Result<()> {
-        if let Some(unsaid) = self.refusals.permit(self.host.now()) {
-            warn!("a trainer was refused: {why}{unsaid}");
+    async fn refuse(&self, stream: &mut Box<dyn Duplex>, why: String) -> io::Result<()> {
+        if let Some(suppressed) = self.refusals.permit(self.host.now()) {
+            warn!("a trainer was refused: {why}{suppressed}");
         }
         write_message(stream, &Response::Refused(why).encode()).await
     }
 
-    /// Trainers of other users may be let in by the socket's mode; rates are for this user.
-    async fn operate(&self, user: u32, wish: &[u8]) -> OperatorResponse {
+    /// Answers an operator. The socket's mode may admit trainers of other users, but only the
+    /// gateway's own user and root may change rates.
+    async fn serve_operator(&self, user: u32, request: &[u8]) -> OperatorResponse {
         if user != 0 && user != rustix::process::geteuid().as_raw() {
-            return OperatorResponse::Refused("only the gateway's own user may do that".to_owned());
+            let why = "only the gateway's own user may do that".to_owned();
+            return OperatorResponse::Refused(why);
         }
-        let wish: OperatorRequest = match serde_json::from_slice(wish) {
-            Ok(wish) => wish,
-            Err(error) => return OperatorResponse::Refused(format!("not understood: {error}")),
+        let request: OperatorRequest = match serde_json::from_slice(request) {
+            Ok(request) => request,
+            Err(error) => return OperatorResponse::Refused(format!("malformed request: {error}")),
         };
-        let (reply, held) = oneshot::channel();
-        let change = RateChange::from(&wish);
-        let _ = self.events.send(Event::Hold { change, reply }).await;
-        match held.await {
+        let (reply, result) = oneshot::channel();
+        let change = RateChange::from(&request);
+        let _ = self.events.send(Event::ChangeRate { change, reply }).await;
+        match result.await {
             Ok(Ok(link)) => OperatorResponse::Held(link),
             Ok(Err(error)) => OperatorResponse::Refused(error.to_string()),
             Err(_) => OperatorResponse::Refused("the gateway is stopping".to_owned()),
         }
     }
 
+    /// Checks an attach request, and reserves its rank and memory; the error is the text for the
+    /// trainer.
     async fn admit(
         &self,
         request: Request,
@@ -299,249 +210,67 @@ impl Server {
         if theirs != LOCAL_VERSION {
             return Err(format!("the client speaks version {theirs}, the gateway {LOCAL_VERSION}"));
         }
-        let job = self.proved(&attach)?;
+        let job = self.authenticated_job(&attach)?;
         if !self.spec.ranks.contains(&attach.rank.0) {
             let (rank, Range { start, end }) = (attach.rank, self.spec.ranks.clone());
             return Err(format!(
                 "rank {rank} is not served here; this gateway serves {start}..{end}"
             ));
         }
-        self.places.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
-        let place = self.places.take(job, attach.rank, attach.arena_bytes)?;
-        Ok(PendingAttachment { place, memory, arena_bytes: attach.arena_bytes })
+        self.attachments.wait_for_predecessor(&*self.host, job.group(), attach.rank).await;
+        let reservation = self.attachments.reserve(job, attach.rank, attach.arena_bytes)?;
+        Ok(PendingAttachment { reservation, memory, arena_bytes: attach.arena_bytes })
     }
 
-    async fn open(&self, admitted: PendingAttachment) -> Result<Attached, String> {
-        let PendingAttachment { mut place, memory, arena_bytes } = admitted;
+    async fn attach(&self, pending: PendingAttachment) -> Result<Attachment, String> {
+        let PendingAttachment { mut reservation, memory, arena_bytes } = pending;
         let arena = self.map(memory, arena_bytes).await?;
-        place.holds(&arena);
+        reservation.set_arena(&arena);
         let id = self.next_attachment.fetch_add(1, Ordering::Relaxed);
-        Ok(Attached { place, id, arena })
+        Ok(Attachment { reservation, id, arena })
     }
 
-    /// The job, for who knows its token. One answer for all others, after the same work, so
-    /// that nobody learns which jobs there are.
-    fn proved(&self, attach: &Attach) -> Result<&JobSpec, String> {
+    /// Finds the job if the token is right. An unknown job and a wrong token take the same time and
+    /// give the same answer, so that nobody learns which jobs exist.
+    fn authenticated_job(&self, attach: &Attach) -> Result<&JobSpec, String> {
         let known = self.spec.jobs.iter().find(|known| known.name == attach.job);
         let token = known.map_or(Token([0; TOKEN_BYTES]), |known| known.token);
         let same = token == attach.token;
-        let proved = known.filter(|_| same);
-        proved.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
+        let authenticated = known.filter(|_| same);
+        authenticated.ok_or_else(|| format!("job `{}`: no such job, or a wrong token", attach.job))
     }
 
-    /// Maps an arena where it holds up nobody: a large one takes a while.
+    /// Maps an arena on a blocking thread, since a large one takes a while.
     async fn map(&self, memory: ArenaHandle, bytes: u64) -> Result<Arc<Arena>, String> {
         let (done, opened) = oneshot::channel();
         let open = move || {
-            // Whoever asked may have gone.
+            // The connection may be gone by now.
             let _ = done.send(memory.open(bytes));
         };
         let _ = self.host.run_blocking(Box::new(open)).await;
         let opened = opened.await.map_err(|_| "the arena could not be mapped".to_owned())?;
         opened.map_err(|error| error.to_string())
     }
-
-    async fn attend(&self, attached: Attached, stream: Box<dyn Duplex>) {
-        let (reader, mut writer) = tokio::io::split(stream);
-        let (RankReservation { group, rank, .. }, attachment) = (&attached.place, attached.id);
-        let (group, rank) = (*group, *rank);
-        let (queue, mut told) = mpsc::channel(EVENTS_MAX);
-        let cut_off = CancellationToken::new();
-        let events = RankEvents { queue, cut_off: cut_off.clone() };
-        let welcome = Response::Attached {
-            version: LOCAL_VERSION,
-            world_size: self.spec.world_size,
-            fabric: self.spec.fabric.clone(),
-        };
-        let posted = Arc::new(Mutex::new(BTreeMap::new()));
-        if write_message(&mut writer, &welcome.encode()).await.is_err() {
-            return;
-        }
-        let event = LocalEvent::Attach { group, rank, attachment, events };
-        let _ = self.events.send(Event::Local(event)).await;
-        let why = tokio::select! {
-            biased;
-            () = self.shutdown.cancelled() => "gateway shutting down".to_owned(),
-            () = cut_off.cancelled() => "it does not read its events".to_owned(),
-            why = tell(&mut told, &mut writer, &posted) => why,
-            why = self.listen(&attached, reader, &posted) => why,
-        };
-        debug!("rank {rank}: {why}");
-        let refusal = Response::Refused(why).encode();
-        // Best effort, for a trainer that still reads.
-        let goodbye = async {
-            while let Ok(event) = told.try_recv() {
-                write_message(&mut writer, &Response::Event(event).encode()).await?;
-            }
-            write_message(&mut writer, &refusal).await
-        };
-        tokio::select! {
-            biased;
-            _ = goodbye => {}
-            () = self.host.sleep_until(self.host.now() + Span::from_ms(100)) => {}
-        }
-        let event = LocalEvent::Detach { group, rank, attachment };
-        let _ = self.events.send(Event::Local(event)).await;
-    }
-
-    /// Reads requests until the trainer leaves or breaks the rules; returns why.
-    async fn listen(
-        &self,
-        attached: &Attached,
-        reader: ReadHalf<Box<dyn Duplex>>,
-        posted: &Posted,
-    ) -> String {
-        // A message and its length in one read.
-        let mut reader = BufReader::new(reader);
-        let turns = Arc::new(Semaphore::new(TURNS));
-        loop {
-            let bytes = match read_message(&mut reader).await {
-                Ok(bytes) => bytes,
-                Err(error) => return format!("connection ended: {error}"),
-            };
-            let request = match Request::decode(&bytes) {
-                Ok(request) => request,
-                Err(error) => return format!("a request that is none: {error}"),
-            };
-            let (RankReservation { group, rank, .. }, attachment) = (&attached.place, attached.id);
-            let (group, rank) = (*group, *rank);
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
-                return "gateway shutting down".to_owned();
-            };
-            let (post, slots) = match request {
-                Request::Attach(_) => return "attached twice".to_owned(),
-                Request::Detach => return "detached".to_owned(),
-                Request::Commit(commit) => {
-                    let event = LocalEvent::Commit { group, rank, attachment, commit, turn };
-                    if self.events.send(Event::Local(event)).await.is_err() {
-                        return "gateway shutting down".to_owned();
-                    }
-                    continue;
-                }
-                Request::Post { .. } if !attached.arena.is_whole() => {
-                    return "memory of the arena was given back while it was attached: a hole was \
-                            punched in the memfd"
-                        .to_owned();
-                }
-                Request::Post { post, contribution_offset, result_offset } => {
-                    let bytes = post.descriptor.elements.checked_mul(post.descriptor.dtype.size());
-                    let slots = slots(&attached.arena, bytes, contribution_offset, result_offset);
-                    (post, slots)
-                }
-            };
-            let (contribution, result) = match slots {
-                Ok(slots) => slots,
-                Err(text) => return text,
-            };
-            if let Err(text) = admit_post(posted, &post, &contribution, &result) {
-                return text;
-            }
-            let event =
-                LocalEvent::Post { group, rank, attachment, post, contribution, result, turn };
-            if self.events.send(Event::Local(event)).await.is_err() {
-                return "gateway shutting down".to_owned();
-            }
-        }
-    }
-}
-
-/// Slots that the gateway may read and write, by collective.
-type Posted = Mutex<BTreeMap<Sequence, (MemSlice, MemSlice)>>;
-
-fn admit_post(
-    posted: &Posted,
-    post: &Post,
-    contribution: &MemSlice,
-    result: &MemSlice,
-) -> Result<(), String> {
-    let mut posted = lock(posted);
-    let sequence = post.sequence;
-    if posted.contains_key(&sequence) {
-        return Err(format!("collective {sequence} was posted twice"));
-    }
-    if posted.len() >= POSTS_MAX {
-        return Err(format!("{POSTS_MAX} collectives are under way already"));
-    }
-    let in_use = posted.values().any(|(theirs, out)| {
-        // Contributions are only read, so two collectives may share one.
-        out.overlaps(contribution) || out.overlaps(result) || theirs.overlaps(result)
-    });
-    if in_use {
-        return Err(format!("a slot of collective {sequence} is still in use by another"));
-    }
-    posted.insert(sequence, (contribution.clone(), result.clone()));
-    Ok(())
-}
-
-fn slots(
-    arena: &Arc<Arena>,
-    bytes: Option<u64>,
-    contribution: u64,
-    result: u64,
-) -> Result<(MemSlice, MemSlice), String> {
-    let whole = arena.whole();
-    let slot = |which: &str, offset: u64| {
-        let end = bytes.and_then(|bytes| offset.checked_add(bytes));
-        let end = end.filter(|end| *end <= whole.len());
-        let end = end.ok_or_else(|| {
-            format!(
-                "the {which} slot at {offset} reaches beyond the arena of {} bytes",
-                whole.len()
-            )
-        })?;
-        if offset.is_multiple_of(ALIGN_BYTES) {
-            Ok(whole.slice(offset..end))
-        } else {
-            Err(format!("the {which} slot at {offset} is not at a multiple of {ALIGN_BYTES}"))
-        }
-    };
-    let (contribution, result) = (slot("contribution", contribution)?, slot("result", result)?);
-    if contribution.overlaps(&result) {
-        return Err("contribution and result slot overlap".to_owned());
-    }
-    Ok((contribution, result))
-}
-
-/// Writes events until the connection ends; returns why.
-async fn tell(
-    told: &mut mpsc::Receiver<RankEvent>,
-    writer: &mut WriteHalf<Box<dyn Duplex>>,
-    posted: &Posted,
-) -> String {
-    let mut events = Vec::with_capacity(TOLD_AT_ONCE);
-    while told.recv_many(&mut events, TOLD_AT_ONCE).await > 0 {
-        let mut frames = Vec::new();
-        for event in events.drain(..) {
-            if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } =
-                event
-            {
-                lock(posted).remove(&sequence);
-            }
-            frames.extend(framed(&Response::Event(event).encode()));
-        }
-        if let Err(error) = writer.write_all(&frames).await {
-            return format!("connection ended: {error}");
-        }
-    }
-    "gateway shutting down".to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::VirtualHost;
+    use crate::host::{BoxFuture, VirtualHost};
+    use tokio::sync::mpsc;
     use wan_sim::VirtualNet;
 
-    /// Of a crowd within five seconds.
-    const MOST: u64 = VISITORS_MAX as u64 / 2 + 5_000_000_000 / CROWDED_EVERY.ns() + 1;
+    /// Most accepts of a flood within five seconds.
+    const ACCEPTS_MAX: u64 =
+        PENDING_CONNECTIONS_MAX as u64 / 2 + 5_000_000_000 / FLOOD_ACCEPT_INTERVAL.ns() + 1;
 
-    /// Where somebody who never says a word always waits.
-    struct Besieged(AtomicU64);
+    /// A listener with a silent connection always waiting.
+    struct Flooded(AtomicU64);
 
-    impl TrainerListener for Arc<Besieged> {
-        fn accept(&self) -> BoxFuture<std::io::Result<IncomingConnection>> {
-            // Virtual time stands still for a server that lets in all who knock.
-            assert!(self.0.fetch_add(1, Ordering::Relaxed) < MOST, "too many came in");
+    impl TrainerListener for Arc<Flooded> {
+        fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
+            // Virtual time stands still for a server that accepts without pause.
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) < ACCEPTS_MAX, "too many accepts");
             Box::pin(async {
                 Ok(IncomingConnection { user: 1, handshake: Box::pin(std::future::pending()) })
             })
@@ -549,19 +278,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_comes_in_at_a_bounded_rate() {
+    async fn a_connection_flood_is_accepted_at_a_bounded_rate() {
         let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
-        let door = Arc::new(Besieged(AtomicU64::new(0)));
+        let listener = Arc::new(Flooded(AtomicU64::new(0)));
         let spec = LocalSpec { ranks: 0..1, world_size: 1, fabric: "one".to_owned(), jobs: vec![] };
-        let (events, _heard) = mpsc::channel(1);
+        let (events, _inbox) = mpsc::channel(1);
         let shutdown = CancellationToken::new();
         let serving =
-            serve(Arc::clone(&host) as _, Box::new(Arc::clone(&door)), spec, events, shutdown);
+            serve(Arc::clone(&host) as _, Box::new(Arc::clone(&listener)), spec, events, shutdown);
         tokio::select! {
             () = serving => panic!("nobody shut it down"),
             () = host.sleep_until(host.now() + Span::from_secs(5)) => {}
         }
-        let let_in = door.0.load(Ordering::Relaxed);
-        assert!(let_in > MOST / 4, "only {let_in} came in");
+        let accepts = listener.0.load(Ordering::Relaxed);
+        assert!(accepts > ACCEPTS_MAX / 4, "only {accepts} accepts");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Papers;
 use crate::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, Way};
-use crate::daemon::{Gateway, GatewaySpec, Listen, StartError};
+use crate::daemon::{Gateway, GatewaySpec, Listen, Observability, StartError};
 use crate::host::{Host, VirtualHost};
 use crate::local::job::JobSpec;
 use crate::local::listener::{self, InProcessConnector};
@@ -107,7 +107,7 @@ impl Lab {
         let (status, questions) = StatusDoor::new();
         let spec = gateway_spec(&self.setup, me, papers);
         let metrics = Arc::new(Metrics::new());
-        let observed = (Arc::clone(&metrics), questions);
+        let observed = Observability { metrics: Arc::clone(&metrics), status_requests: questions };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await?;
         let index = self.gateways.len().min(usize::from(me.0));

@@ -3,11 +3,11 @@
 //! A connection's task makes the handle and sends it to the engine (`Event::LaneUp`). The engine queues
 //! control messages through it; the control writer of the connection sends them.
 
+use crate::events::ConnectionId;
 use crate::wan::congestion::observed;
 use crate::wan::error_code::{CLOSING, PROTOCOL_VIOLATION};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::traffic::LinkTraffic;
-use crate::wan::stream::send_queue::ConnectionId;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Message};
 use quinn::Connection;

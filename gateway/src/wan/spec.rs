@@ -3,7 +3,7 @@
 //! The daemon makes it at the start. Tasks of all lanes and the engine read it; its parts have locks of
 //! their own.
 
-use crate::engine::EventSender;
+use crate::events::EventSender;
 use crate::host::Host;
 use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::window::LanePath;

@@ -5,7 +5,7 @@ use super::output::print::{show, show_json};
 use super::output::table::table;
 use clap::Args;
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
-use gateway::daemon::{held_first, memory_wanted};
+use gateway::daemon::{memory_needed, reserved_bytes};
 use hier_collectives::plan::{self, Plan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -126,11 +126,11 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
     let windows_and_lanes = |gateway: &GatewayConfig| {
-        held_first(plan, fabric, gateway.id, (jobs.len(), file.fabric().sides(gateway.id)))
+        reserved_bytes(plan, fabric, gateway.id, (jobs.len(), file.fabric().sides(gateway.id)))
     };
     let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();
     let short = |gateway: &GatewayConfig| {
-        let wanted = memory_wanted(gateway.memory, windows_and_lanes(gateway))?;
+        let wanted = memory_needed(gateway.memory, windows_and_lanes(gateway))?;
         let GatewayConfig { name, memory, .. } = gateway;
         Some(format!(
             "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {wanted}"

@@ -172,8 +172,7 @@ fn posts_with_invalid_ranges_are_refused() {
             let mut raw = RawClient::attach(deployment, 0).await;
             raw.post(post).await.expect("sent");
             let why = raw.refusal_at_end().await;
-            let slot =
-                ["reaches beyond", "is not at a multiple", "overlap", "a request that is none"];
+            let slot = ["reaches beyond", "is not at a multiple", "overlap", "malformed request"];
             assert!(slot.iter().any(|reason| why.contains(reason)), "{post:?}: {why}");
         }
         let mut raw = RawClient::attach(deployment, 0).await;

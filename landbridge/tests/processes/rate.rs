@@ -20,7 +20,7 @@ fn an_operator_limits_a_link_at_both_ends() {
     assert_eq!(held["rate_bits_per_second"], 1_000_000_000, "{held}");
     assert_eq!(held["effective_bits_per_second"], 10_000_000, "{held}");
     assert_eq!(held["operator_gateway"], "east-0", "{held}");
-    west.line_with("link east-west: held to 10 Mbit/s by an operator at east-0");
+    west.line_with("link east-west: limited to 10 Mbit/s by an operator at east-0");
     for (link, wrong) in [("east-west", "2 Gbit/s"), ("east-south", "1 Mbit/s"), ("east-west", "7")]
     {
         let refused = rate(&deployment, link, wrong);
@@ -30,5 +30,5 @@ fn an_operator_limits_a_link_at_both_ends() {
     let lifted = outcome(&rate(&deployment, "west-east", "scheduled"));
     assert_eq!(lifted["effective_bits_per_second"], 1_000_000_000, "{lifted}");
     assert!(lifted["operator_gateway"].is_null(), "{lifted}");
-    west.line_with("link east-west: no longer held by an operator at east-0");
+    west.line_with("link east-west: no longer limited by an operator at east-0");
 }

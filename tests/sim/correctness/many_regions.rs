@@ -328,7 +328,7 @@ fn what_a_lost_lane_took_with_it_is_said_again_through_others() {
 }
 
 async fn lose_lanes(lab: &Lab, round: u64) {
-    lab.gateways[1].lose_lane(GatewayId(2), 0).await;
-    lab.gateways[2].lose_lane(GatewayId(3), 0).await;
+    lab.gateways[1].close_lane(GatewayId(2), 0).await;
+    lab.gateways[2].close_lane(GatewayId(3), 0).await;
     lab.sleep(Span::from_ms(7 * round)).await;
 }

@@ -58,7 +58,7 @@ fn segments_that_come_again_are_counted() {
         let run = async { succeeds(&clients, 1, &case(128)).await };
         let lose = async {
             lab.sleep(Span::from_ms(400)).await;
-            lab.gateways[0].lose_lane(WEST, 2).await;
+            lab.gateways[0].close_lane(WEST, 2).await;
         };
         tokio::join!(run, lose);
         let all = || [EAST, WEST].map(|at| lab.metrics(at));

@@ -66,7 +66,7 @@ fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held
             let (_clients, mut operations, begun) = posted(&lab, &case).await;
             lab.sleep(Span::from_ms(400)).await;
             let other = GatewayId(1 - at.0);
-            lab.gateways[usize::from(at.0)].lose_lane(other, 2).await;
+            lab.gateways[usize::from(at.0)].close_lane(other, 2).await;
             let took = seconds(&lab, &case, &mut operations, begun).await;
             let predicted = bound::all_reduce(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
             assert!(took <= 1.4 * predicted, "{took} s, {predicted} s predicted");
@@ -185,7 +185,7 @@ fn in_flight_never_exceeds_window_or_grants() {
             operations.extend(post_all(&clients, &case).await);
             lab.sleep(Span::from_ms(500)).await;
             if again {
-                lab.gateways[0].lose_lane(WEST, 1).await;
+                lab.gateways[0].close_lane(WEST, 1).await;
             }
             for outcome in outcomes(&mut operations).await {
                 outcome.expect("completes");

@@ -1,6 +1,6 @@
 //! Links that change while collectives run: another plan, taken up by all at once.
 
-use gateway::engine::RateChange;
+use gateway::events::RateChange;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -180,7 +180,7 @@ async fn respec_to_half(lab: &Lab) {
 /// An operator at the other end says so.
 async fn hold_to_half(lab: &Lab) {
     let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(50)) };
-    lab.gateways[1].hold(change).await.expect("runs").expect("a link");
+    lab.gateways[1].change_rate(change).await.expect("runs").expect("a link");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Links that are held to another rate while collectives run, and links that change by
 //! themselves.
 
-use gateway::engine::{RateChange, RateError};
+use gateway::events::{RateChange, RateError};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
@@ -31,7 +31,7 @@ fn mbit(rate: u64) -> BitRate {
 
 async fn hold(lab: &Lab, at: GatewayId, rate: Option<BitRate>) -> Result<(), RateError> {
     let change = RateChange { link: "east-west".to_owned(), rate };
-    let held = lab.gateways[usize::from(at.0)].hold(change).await.expect("runs");
+    let held = lab.gateways[usize::from(at.0)].change_rate(change).await.expect("runs");
     held.map(drop)
 }
 
@@ -226,7 +226,7 @@ fn a_word_on_a_rate_outlives_the_lane_that_carried_it() {
         let lab = Lab::start(&Shape::new(1, 1), 1).await;
         let _clients = lab.clients(1 << 20).await;
         hold(&lab, WEST, Some(mbit(300))).await.expect("a link");
-        lab.gateways[0].lose_lane(WEST, 0).await;
+        lab.gateways[0].close_lane(WEST, 0).await;
         lab.sleep(Span::from_secs(2)).await;
         let held = lab.status(EAST).await.links[0].effective_bits_per_second;
         assert_eq!(held, 300_000_000);
@@ -242,7 +242,7 @@ fn every_gateway_of_both_regions_hears_of_a_word() {
         let _clients = lab.clients(1 << 20).await;
         lab.sleep(Span::from_secs(1)).await;
         let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(300)) };
-        let held = lab.gateways[1].hold(change).await.expect("runs");
+        let held = lab.gateways[1].change_rate(change).await.expect("runs");
         held.expect("a link");
         lab.sleep(Span::from_secs(1)).await;
         for id in lab.fabric.gateway_ids() {

@@ -7,7 +7,7 @@ use super::control_stream::{read_control, write_control};
 use super::handshake::{MetPeer, Refusal, exchange_hellos};
 use super::{liveness, path_probe};
 use crate::admission::AdmissionSlot;
-use crate::engine::Event;
+use crate::events::Event;
 use crate::log_throttle::LogThrottle;
 use crate::wan::congestion::tuner;
 use crate::wan::error_code::{CLOSING, REFUSED};

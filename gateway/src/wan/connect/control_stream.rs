@@ -4,9 +4,8 @@
 //! while the engine's queue is full. The writer empties the queue of the lane's handle
 //! (`wan/lane_handle.rs` has its bound).
 
-use crate::engine::{Event, EventSender};
+use crate::events::{ConnectionId, Event, EventSender};
 use crate::wan::link::message::{LINK_GROUP, LinkMessage};
-use crate::wan::stream::send_queue::ConnectionId;
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
@@ -68,7 +67,7 @@ pub(super) async fn read_control(
 /// Decodes a link message, or an envelope with a message of a job.
 fn decode_event(bytes: &[u8], from: GatewayId, id: ConnectionId) -> Result<Event, DecodeError> {
     if let Some(message) = bytes.strip_prefix(&LINK_GROUP.0.to_be_bytes()) {
-        return Ok(Event::Word { from, id, word: LinkMessage::decode(message)? });
+        return Ok(Event::LinkMessage { from, id, message: LinkMessage::decode(message)? });
     }
     let (envelope, message) = Envelope::decode(bytes)?;
     Ok(Event::Message { from, id, envelope, message: Message::decode(message)? })

@@ -6,7 +6,7 @@ use super::connection::{EstablishedConnection, Origin, serve};
 use super::packet_size::PacketSize;
 use super::quic_config::transport_config;
 use super::tls;
-use crate::engine::Event;
+use crate::events::Event;
 use crate::log_throttle::LogThrottle;
 use crate::wan::spec::{LaneSpec, PeerLink};
 use std::net::SocketAddr;

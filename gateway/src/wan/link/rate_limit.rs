@@ -6,6 +6,7 @@
 //! since they share the link. The engine task owns this state: it applies the limits to the pacers
 //! and sends significant changes of a link to the first gateway (`engine/`).
 
+use crate::events::{RateChange, RateError};
 use crate::wan::link::message::RateOverride;
 use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, Policies, Schedule};
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -25,44 +26,6 @@ const LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.
 type Ends = (RegionId, RegionId);
-
-/// An operator's change of a link's rate limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RateChange {
-    /// The link: two region names joined by a hyphen, in any order.
-    pub link: String,
-    /// The limit, up to the configured rate; `None` to follow the schedule again.
-    pub rate: Option<BitRate>,
-}
-
-/// A rate change that is impossible: always the caller's fault. Nothing has changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RateError {
-    /// The link is not one of this gateway's.
-    #[error("this gateway has no link `{link}`; it has: {known}")]
-    NoLink {
-        /// The given name.
-        link: String,
-        /// The names of this gateway's links.
-        known: String,
-    },
-    /// The rate is above the link's.
-    #[error(
-        "link `{link}` has {whole} in the fabric, {wanted} is more; a link that became faster \
-         needs its new rate in fabric.toml, on all gateways"
-    )]
-    TooFast {
-        /// The link.
-        link: String,
-        /// Its configured rate.
-        whole: BitRate,
-        /// The given rate.
-        wanted: BitRate,
-    },
-    /// The rate is below the minimum of all links.
-    #[error("{0} is less than 8 kbit/s, the least rate of a link")]
-    TooSlow(BitRate),
-}
 
 /// The limit of a link, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! from the datagram; the pieces of a split element wait here for each other. The receiver task of a
 //! stream owns it (`wan/stream/receiver.rs`).
 
-use crate::engine::Placement;
+use crate::events::Placement;
 use crate::memory::arena::{MemSlice, Operand};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::BTreeMap;

@@ -8,8 +8,7 @@
 use super::fec::ReceivedShards;
 use super::preamble::{self, HeaderlessBytes, PayloadPiece};
 use super::reassembly::Reassembly;
-use super::send_queue::ConnectionId;
-use crate::engine::{Event, Placement};
+use crate::events::{ConnectionId, Event, Placement};
 use crate::wan::congestion::window::stream_bytes;
 use crate::wan::error_code::{CANCELLED, DISCARDED, PROTOCOL_VIOLATION};
 use crate::wan::spec::LaneSpec;
@@ -181,7 +180,7 @@ async fn read_payload(
         // Bytes that are here come without a wait, so the clock is not read for each packet.
         if waited && spec.host.now() >= report_at {
             report_at = spec.host.now() + MOVING_EVERY;
-            let _ = spec.events.send(Event::Moving { group, lease }).await;
+            let _ = spec.events.send(Event::ArrivalProgress { group, lease }).await;
         }
     }
 }

@@ -11,8 +11,9 @@
 
 use super::fec;
 use super::preamble::{self, PREAMBLE_BYTES, Preamble};
-use super::send_queue::{ConnectionId, QueuedSegment, TrafficClass};
+use super::send_queue::{QueuedSegment, TrafficClass};
 use super::trace::trace_segment;
+use crate::events::ConnectionId;
 use crate::wan::congestion::observed;
 use crate::wan::congestion::telemetry::LaneTelemetry;
 use crate::wan::error_code::CANCELLED;

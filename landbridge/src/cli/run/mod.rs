@@ -10,7 +10,7 @@ use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
-use gateway::daemon::{Gateway, GatewaySpec, Listen, StartError};
+use gateway::daemon::{Gateway, GatewaySpec, Listen, Observability, StartError};
 use gateway::host::RealHost;
 use gateway::local::job::JobSpec;
 use gateway::local::listener::UnixSocketListener;
@@ -86,8 +86,9 @@ async fn run(
     let metrics = Arc::new(Metrics::new());
     let (status, questions) = StatusDoor::new();
     let observed = Observed { metrics: Arc::clone(&metrics), door: status };
+    let observability = Observability { metrics, status_requests: questions };
     let host = Arc::new(RealHost);
-    let gateway = Gateway::start(host, spec, Box::new(door), (metrics, questions)).await?;
+    let gateway = Gateway::start(host, spec, Box::new(door), observability).await?;
     info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {}", config.name, config.socket.display());
     let mut serving = pin!(serve(listener, observed));
     let exit = tokio::select! {

@@ -15,7 +15,7 @@ use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
 use crate::lab::jobs::jobs_of;
 use crate::lab::running::setup;
-use gateway::daemon::Gateway;
+use gateway::daemon::{Gateway, Observability};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::metrics::Metrics;
 use gateway::observe::status::StatusDoor;
@@ -104,7 +104,7 @@ impl Deployment {
                     // One that is stopped loses it when it goes on.
                     let left = tokio::select! {
                         biased;
-                        left = gateway.lose_lane(peer, lane) => left,
+                        left = gateway.close_lane(peer, lane) => left,
                         () = self.sleep_until(self.now() + ANSWERED_WITHIN) => None,
                     };
                     if left == Some(0) {
@@ -285,7 +285,7 @@ impl Deployment {
         setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
         let spec = gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
-        let observed = (Arc::clone(&metrics), questions);
+        let observed = Observability { metrics: Arc::clone(&metrics), status_requests: questions };
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut gateways = lock(&self.gateways);
         gateways[index].metrics.push(metrics);

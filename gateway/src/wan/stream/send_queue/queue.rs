@@ -1,8 +1,8 @@
 //! The queue itself: a scheduler behind a lock, and a signal for the lanes.
 
 use super::scheduler::{PulledSegment, Scheduler};
-use super::segment::ConnectionId;
 use super::segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
+use crate::events::ConnectionId;
 use crate::sync::lock;
 use crate::wan::error_code::CANCELLED;
 use crate::wan::pacing::pacer::ORDER_LAST;

@@ -7,8 +7,8 @@
 //! end would starve them.
 
 use super::fair_queue::FairQueue;
-use super::segment::ConnectionId;
 use super::segment::{QueuedSegment, SegmentId, TrafficClass};
+use crate::events::ConnectionId;
 use crate::wan::error_code::CANCELLED;
 use crate::wan::pacing::pacer::ORDER_FIRST;
 use hier_collectives::ids::GroupId;

@@ -7,9 +7,6 @@ use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
 
-/// The number of a lane's connection; never used twice in a process.
-pub type ConnectionId = u64;
-
 /// The name of a segment in a send queue: its job and its key.
 pub type SegmentId = (GroupId, SegmentKey);
 

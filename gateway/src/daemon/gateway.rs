@@ -1,0 +1,184 @@
+//! Starts a gateway's tasks, and the handle of a running gateway.
+
+use super::memory_budget::{partials_per_job, share_divisor};
+use super::peer_links::{Side, sides, threads};
+use super::spec::{GatewaySpec, Observability, StartError};
+use crate::engine::{Engine, EngineSpec, JobSession};
+use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, RateChange, RateError};
+use crate::host::{BoxFuture, Host};
+use crate::local::job::{JobSpec, LocalSpec};
+use crate::local::listener::TrainerListener;
+use crate::local::server;
+use crate::observe::status::LinkStatus;
+use crate::wan::connect::tls::Credentials;
+use crate::wan::{self, LaneSpec, PeerLink};
+use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::session::SessionConfig;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use units::Span;
+
+/// The handle of a running gateway.
+pub struct Gateway {
+    events: EventSender,
+    shutdown: CancellationToken,
+    engine: oneshot::Receiver<()>,
+    credentials: watch::Sender<Arc<Credentials>>,
+    /// The send queues and counters of each peer.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+}
+
+impl Gateway {
+    /// Starts all tasks; returns once lanes and the local plane listen.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing is running then.
+    pub async fn start(
+        host: Arc<dyn Host>,
+        spec: GatewaySpec,
+        listener: Box<dyn TrainerListener>,
+        observability: Observability,
+    ) -> Result<Self, StartError> {
+        let shutdown = CancellationToken::new();
+        let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
+        let Observability { metrics, status_requests } = observability;
+        let sides = sides(&host, &spec, &metrics);
+        let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
+        let boot = draw_boot_id(&*host);
+        let local = local_spec(&spec);
+        let engine = Engine::new(EngineSpec {
+            host: Arc::clone(&host),
+            fabric: Arc::clone(&spec.fabric),
+            me: spec.me,
+            jobs: job_sessions(&spec, boot, sides.len()),
+            peers: peers.clone(),
+            policies: spec.policies.clone(),
+            metrics,
+            status_requests,
+            events: events.clone(),
+            inbox,
+        });
+        let (renew, credentials) = watch::channel(Arc::new(spec.credentials));
+        let threads = threads(&spec.fabric, spec.me, sides.len());
+        for (Side { listen, peers }, threads) in sides.into_iter().zip(threads) {
+            let lanes = LaneSpec {
+                host: Arc::clone(&host),
+                fabric: Arc::clone(&spec.fabric),
+                identity: spec.identity,
+                me: spec.me,
+                boot,
+                listen,
+                threads,
+                one_by_one: spec.listen.one_by_one,
+                mtu_pinned: spec.mtu_pinned,
+                segment_bytes: spec.plan.segment.get(),
+                credentials: credentials.clone(),
+                peers,
+                events: events.clone(),
+                shutdown: shutdown.clone(),
+            };
+            wan::start(Arc::new(lanes)).await?;
+        }
+        let (ended, engine_ended) = oneshot::channel();
+        let run_engine = async move {
+            engine.run().await;
+            let _ = ended.send(());
+        };
+        spawn_critical(&*host, &shutdown, Box::pin(run_engine));
+        let serve =
+            server::serve(Arc::clone(&host), listener, local, events.clone(), shutdown.clone());
+        spawn_critical(&*host, &shutdown, Box::pin(serve));
+        Ok(Self { events, shutdown, engine: engine_ended, credentials: renew, peers })
+    }
+
+    /// Uses other credentials from the next handshake on; existing connections stay.
+    pub fn renew(&self, credentials: Credentials) {
+        self.credentials.send_replace(Arc::new(credentials));
+    }
+
+    /// Completes when a task has ended unasked, which is a bug. All other tasks end then too, and with
+    /// them every connection.
+    pub async fn broken(&self) {
+        self.shutdown.cancelled().await;
+    }
+
+    /// Limits a link at both of its ends, or returns it to its schedule; returns the link's state
+    /// after that. `None` when the gateway is stopping.
+    ///
+    /// # Errors
+    /// [`RateError`]: the caller's fault; nothing has changed.
+    pub async fn change_rate(&self, change: RateChange) -> Option<Result<LinkStatus, RateError>> {
+        let (reply, changed) = oneshot::channel();
+        self.events.send(Event::ChangeRate { change, reply }).await.ok()?;
+        changed.await.ok()
+    }
+
+    /// Closes a lane as if it had failed, for simulations; returns the number of other lanes to that
+    /// peer that are up. `None` when the gateway is stopping.
+    pub async fn close_lane(&self, peer: GatewayId, lane: u16) -> Option<usize> {
+        let (reply, others) = oneshot::channel();
+        self.events.send(Event::CloseLane { peer, lane, reply }).await.ok()?;
+        others.await.ok()
+    }
+
+    /// Accepts nothing new, finishes posted collectives and waiting commits, and leaves the epochs,
+    /// all within `bound`. Call [`Gateway::shut_down`] next.
+    pub async fn drain(&self, bound: Span) {
+        let (done, is_done) = oneshot::channel();
+        if self.events.send(Event::Drain { bound, done }).await.is_ok() {
+            let _ = is_done.await;
+        }
+    }
+
+    /// Ends the epochs, tells peers and trainers, and stops.
+    pub async fn shut_down(self) {
+        let (done, is_done) = oneshot::channel();
+        if self.events.send(Event::Shutdown(done)).await.is_ok() {
+            let _ = is_done.await;
+        }
+        self.shutdown.cancel();
+        let _ = self.engine.await;
+    }
+}
+
+/// Spawns a task whose end, also by a panic, shuts the whole gateway down.
+fn spawn_critical(host: &dyn Host, shutdown: &CancellationToken, task: BoxFuture<()>) {
+    let guard = shutdown.clone().drop_guard();
+    host.spawn(Box::pin(async move {
+        let _guard = guard;
+        task.await;
+    }));
+}
+
+fn draw_boot_id(host: &dyn Host) -> BootId {
+    let mut boot = [0; 8];
+    boot.copy_from_slice(&host.random()[..8]);
+    BootId(u64::from_le_bytes(boot))
+}
+
+fn job_sessions(spec: &GatewaySpec, boot: BootId, sides: usize) -> Vec<JobSession> {
+    let partials = partials_per_job(spec, sides);
+    let session = |job: &JobSpec| JobSession {
+        name: job.name.clone(),
+        config: SessionConfig {
+            fabric: Arc::clone(&spec.fabric),
+            me: spec.me,
+            boot,
+            plan: spec.plan.clone(),
+            partials,
+            one_in: share_divisor(&spec.jobs, job.weight),
+        },
+    };
+    spec.jobs.iter().map(session).collect()
+}
+
+fn local_spec(spec: &GatewaySpec) -> LocalSpec {
+    LocalSpec {
+        ranks: spec.fabric.gateway(spec.me).ranks.clone(),
+        world_size: spec.fabric.world_size(),
+        fabric: spec.fabric.name().to_owned(),
+        jobs: spec.jobs.clone(),
+    }
+}

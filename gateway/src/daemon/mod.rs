@@ -1,0 +1,13 @@
+//! One gateway, assembled on a host: the engine, the lanes and the local plane.
+//!
+//! [`Gateway::start`] makes the queues, starts every task, and returns a handle. `landbridge run`
+//! calls it on the operating system, simulations and tests call it in virtual time.
+
+mod gateway;
+mod memory_budget;
+mod peer_links;
+mod spec;
+
+pub use gateway::Gateway;
+pub use memory_budget::{memory_needed, reserved_bytes};
+pub use spec::{GatewaySpec, Listen, Observability, StartError};

@@ -1,0 +1,128 @@
+//! The links from this gateway to its peers, and the lane threads that serve them.
+
+use super::spec::GatewaySpec;
+use crate::host::Host;
+use crate::observe::metrics::Metrics;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::policy::ControllerKind;
+use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::send_queue::SendQueue;
+use crate::wan::{LaneThreads, PeerLink, PeerLiveness};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, PairShare};
+use hier_collectives::topology::{self, Fabric, Link};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use units::{BitRate, Fraction, Span};
+
+/// 100 Gbit/s. Rate between gateways of one region: above any port, so that the pacer never limits
+/// it. With [`LAN_RTT`] it sizes the windows: 100 Gbit/s x 0.1 ms = 1.25 MB.
+const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
+/// 0.1 ms. Round trip between gateways of one region.
+const LAN_RTT: Span = Span::from_ns(100_000);
+
+/// The links to other gateways.
+type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
+
+/// One side of a gateway, WAN or LAN: the address that its lanes listen on, and the peers there.
+pub(super) struct Side {
+    pub listen: LaneAddresses,
+    pub peers: PeerLinks,
+}
+
+/// Makes the links to all peers, by side. A side without an address or without peers is left out: a
+/// gateway that exchanges with nobody needs no port.
+pub(super) fn sides(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> Vec<Side> {
+    let mut wan = wan_links(host, spec, metrics);
+    let (lan, over_wan_port) = region_links(host, spec, metrics);
+    wan.extend(over_wan_port);
+    let sides = [(spec.listen.wan.clone(), wan), (spec.listen.lan.clone(), lan)];
+    let sides = sides.into_iter().filter_map(|(listen, peers)| {
+        let side = Side { listen: listen?, peers };
+        (!side.peers.is_empty()).then_some(side)
+    });
+    sides.collect()
+}
+
+/// Numbers the threads of the lanes of each side, so that all lanes of a host differ.
+pub(super) fn threads(
+    fabric: &Fabric,
+    me: GatewayId,
+    sides: usize,
+) -> impl Iterator<Item = LaneThreads> {
+    let each = usize::from(plan::lanes(fabric));
+    let of = sides * each;
+    let first = usize::from(me.0) * of;
+    (0..sides).map(move |side| LaneThreads { first: first + side * each, of })
+}
+
+/// Makes the links to the gateways of other regions.
+fn wan_links(host: &Arc<dyn Host>, spec: &GatewaySpec, metrics: &Metrics) -> PeerLinks {
+    let fabric = &spec.fabric;
+    let me = fabric.gateway(spec.me);
+    let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
+    let mut peers = BTreeMap::new();
+    let rates = spec.plan.pair_shares(fabric);
+    for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
+        let peer = fabric.gateway(*id);
+        let (Some(addresses), Some(link)) =
+            (spec.addresses.get(id), fabric.link(me.region, peer.region))
+        else {
+            continue;
+        };
+        let policy = spec.policies.get(&(link.a, link.b));
+        let peer_link = PeerLink {
+            id: *id,
+            addresses: addresses.clone(),
+            link: Link { rate: pair_rate_max(link, me, peer), ..link.clone() },
+            send_queue: SendQueue::new(weights.clone()),
+            pair_pacer: PairPacer::new(Arc::clone(host), *pair, link.clone(), fabric.mtu()),
+            controller: policy.map_or_else(Default::default, |policy| policy.controller),
+            liveness: PeerLiveness::default(),
+            metrics: metrics.peer(&peer.name),
+        };
+        peers.insert(*id, Arc::new(peer_link));
+    }
+    peers
+}
+
+/// Makes the links to the other gateways of the region: over the LAN, and from WAN port to WAN port
+/// to those without a LAN address.
+fn region_links(
+    host: &Arc<dyn Host>,
+    spec: &GatewaySpec,
+    metrics: &Metrics,
+) -> (PeerLinks, PeerLinks) {
+    let fabric = &spec.fabric;
+    let region = fabric.gateway(spec.me).region;
+    let weights: BTreeMap<_, _> = spec.jobs.iter().map(|job| (job.group(), job.weight)).collect();
+    let (mut over_lan, mut over_wan_port) = (PeerLinks::new(), PeerLinks::new());
+    let link =
+        Link { a: region, b: region, rate: LAN_RATE, rtt: LAN_RTT, loss: Fraction::default() };
+    for id in fabric.region(region).gateways.clone().map(GatewayId).filter(|id| *id != spec.me) {
+        let lan = spec.lan_addresses.get(&id).filter(|_| spec.listen.lan.is_some());
+        let port = spec.addresses.get(&id).filter(|_| spec.listen.wan.is_some());
+        let Some(addresses) = lan.or(port) else { continue };
+        let pair = PairShare::unshared(LAN_RATE);
+        let peer_link = PeerLink {
+            id,
+            addresses: addresses.clone(),
+            link: link.clone(),
+            send_queue: SendQueue::new(weights.clone()),
+            pair_pacer: PairPacer::new(Arc::clone(host), pair, link.clone(), fabric.mtu()),
+            controller: ControllerKind::default(),
+            liveness: PeerLiveness::default(),
+            metrics: metrics.peer(&fabric.gateway(id).name),
+        };
+        let side = if lan.is_some() { &mut over_lan } else { &mut over_wan_port };
+        side.insert(id, Arc::new(peer_link));
+    }
+    (over_lan, over_wan_port)
+}
+
+/// Returns the rate of a pair that has the link alone, in the faster direction.
+fn pair_rate_max(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
+    let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
+    let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
+    link.rate.min(out.max(inward))
+}

@@ -1,0 +1,74 @@
+//! The settings of a gateway, and why it may not start.
+
+use crate::local::job::JobSpec;
+use crate::observe::metrics::Metrics;
+use crate::observe::status::StatusRequest;
+use crate::wan::LaneError;
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::tls::Credentials;
+use crate::wan::link::policy::Policies;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{Plan, PlanError};
+use hier_collectives::topology::Fabric;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use units::ByteCount;
+
+/// The settings of a gateway.
+pub struct GatewaySpec {
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// Digest of the fabric's identity.
+    pub identity: [u8; 32],
+    /// This gateway.
+    pub me: GatewayId,
+    /// The addresses that this gateway listens on.
+    pub listen: Listen,
+    /// Lane addresses of the gateways that have a WAN port.
+    pub addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Lane addresses of gateways on the LAN of their region.
+    pub lan_addresses: BTreeMap<GatewayId, LaneAddresses>,
+    /// Whether the fabric gives the MTU of every path; otherwise lanes discover it.
+    pub mtu_pinned: bool,
+    /// This gateway's certificate and key, and the CA that it trusts.
+    pub credentials: Credentials,
+    /// The jobs whose trainers are served.
+    pub jobs: Vec<JobSpec>,
+    /// Limit on the gateway's memory, besides the arenas of its ranks.
+    pub memory: ByteCount,
+    /// The plan that this gateway offers if it is the first by name, and that divides its port.
+    pub plan: Plan,
+    /// How links are used.
+    pub policies: Policies,
+}
+
+/// The addresses that a gateway listens on.
+#[derive(Debug, Clone, Default)]
+pub struct Listen {
+    /// For gateways of other regions.
+    pub wan: Option<LaneAddresses>,
+    /// For gateways of its own region; without it, they use the WAN port.
+    pub lan: Option<LaneAddresses>,
+    /// Whether packets are handed to the system one by one, without segmentation offload.
+    pub one_by_one: bool,
+}
+
+/// The metrics of a gateway, and the requests for its status.
+pub struct Observability {
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// Requests of the status server.
+    pub status_requests: mpsc::Receiver<StatusRequest>,
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No plan exists for the fabric.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A lane cannot listen.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}

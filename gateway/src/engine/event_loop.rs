@@ -1,0 +1,470 @@
+//! The engine's event loop, and the events of lanes and peers.
+
+use super::job::{Job, Shared};
+use super::peers::Peers;
+use super::stragglers::StragglerMonitor;
+use crate::events::{ConnectionId, Event, EventSender, Placement};
+use crate::host::Host;
+use crate::observe::metrics::Metrics;
+use crate::observe::status::StatusRequest;
+use crate::wan::link::message::LinkMessage;
+use crate::wan::link::policy::Policies;
+use crate::wan::link::rate_limit::LinkLimits;
+use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::session::{Discard, PeerError, Session, SessionConfig};
+use hier_collectives::topology::Fabric;
+use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+use units::{Span, TimeNs};
+
+/// 1 s. Interval between updates of gauges, as fresh as a scrape needs; counters update at once.
+const GAUGE_INTERVAL: Span = Span::from_secs(1);
+/// 100 ms. Interval between samples of the traffic on links: the shortest span that a capacity
+/// estimate uses.
+const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
+/// 64. Events handled before timers and status requests get their turn under load.
+/// Tested by `a_full_queue_delays_no_status_request`.
+const EVENT_BURST_MAX: u32 = 64;
+
+/// The parts of an engine.
+pub struct EngineSpec {
+    /// The seam to the system.
+    pub host: Arc<dyn Host>,
+    /// The deployment.
+    pub fabric: Arc<Fabric>,
+    /// This gateway.
+    pub me: GatewayId,
+    /// The jobs.
+    pub jobs: Vec<JobSession>,
+    /// The gateways that this one has lanes to.
+    pub peers: BTreeMap<GatewayId, Arc<PeerLink>>,
+    /// How links are used.
+    pub policies: Policies,
+    /// Metrics of the gateway.
+    pub metrics: Arc<Metrics>,
+    /// Requests of the status server.
+    pub status_requests: mpsc::Receiver<StatusRequest>,
+    /// The senders' end of the engine's queue, for the tasks that the engine spawns.
+    pub events: EventSender,
+    /// The receiving end of the engine's queue.
+    pub inbox: mpsc::Receiver<Event>,
+}
+
+/// A job and the settings of its session.
+pub struct JobSession {
+    /// The job's name.
+    pub name: String,
+    /// The session's settings.
+    pub config: SessionConfig,
+}
+
+/// The state of the engine's task.
+pub struct Engine {
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) me: GatewayId,
+    pub(super) jobs: BTreeMap<GroupId, Job>,
+    pub(super) shared: Shared,
+    pub(super) links: LinkLimits,
+    metrics: Arc<Metrics>,
+    inbox: mpsc::Receiver<Event>,
+    status_requests: mpsc::Receiver<StatusRequest>,
+    /// Receives a value when the drain under way is done.
+    draining: Option<oneshot::Sender<()>>,
+}
+
+/// When the engine's periodic work is due next.
+struct Timers {
+    gauges: TimeNs,
+    links: TimeNs,
+}
+
+/// The way that a control message or a segment came.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// The gateway that wrote it.
+    from: GatewayId,
+    /// The peer that handed it over: the sender, or a gateway on the way.
+    neighbour: GatewayId,
+    /// The connection to that peer.
+    connection: ConnectionId,
+}
+
+impl Engine {
+    /// Makes an engine; [`Engine::run`] starts it.
+    pub fn new(spec: EngineSpec) -> Self {
+        let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
+        let jobs = spec.jobs.into_iter().map(|JobSession { name, config }| {
+            let job_metrics = metrics.job(&name);
+            let stragglers = StragglerMonitor::new(Arc::clone(&fabric), me);
+            let job = Job::new(name, Session::new(config), job_metrics, stragglers);
+            (job.group, job)
+        });
+        let jobs = jobs.collect();
+        let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
+        let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
+        let shared = Shared { host, peers, events };
+        Self { fabric, me, jobs, shared, links, metrics, inbox, status_requests, draining: None }
+    }
+
+    /// Runs until a shutdown, or until every sender of events is gone.
+    pub async fn run(mut self) {
+        let host = Arc::clone(&self.shared.host);
+        self.apply_rate_limits();
+        self.for_each_session(host.now(), Session::handle_start);
+        let mut timers = Timers {
+            gauges: host.now() + GAUGE_INTERVAL,
+            links: host.now() + LINK_SAMPLE_INTERVAL,
+        };
+        let mut burst = 0;
+        loop {
+            let due = timers.gauges.min(timers.links);
+            let due = self.session_deadline().map_or(due, |deadline| deadline.min(due));
+            let event = tokio::select! {
+                biased;
+                event = self.inbox.recv() => event,
+                Some(request) = self.status_requests.recv() => {
+                    let _ = request.send(self.status());
+                    continue;
+                }
+                () = host.sleep_until(due) => {
+                    self.run_due_timers(&mut timers);
+                    continue;
+                }
+            };
+            match event {
+                Some(Event::Shutdown(done)) => {
+                    self.for_each_session(host.now(), Session::handle_shutdown);
+                    let _ = done.send(());
+                    return;
+                }
+                Some(event) => self.handle(event, host.now()),
+                None => return,
+            }
+            self.report_if_drained();
+            burst += 1;
+            if burst == EVENT_BURST_MAX {
+                burst = 0;
+                if let Ok(request) = self.status_requests.try_recv() {
+                    let _ = request.send(self.status());
+                }
+                self.run_due_timers(&mut timers);
+            }
+        }
+    }
+
+    fn session_deadline(&self) -> Option<TimeNs> {
+        self.jobs.values().filter_map(|job| job.session.poll_timeout()).min()
+    }
+
+    /// Does the periodic work and the sessions' timeouts that are due by now.
+    fn run_due_timers(&mut self, timers: &mut Timers) {
+        let now = self.shared.host.now();
+        if timers.gauges <= now {
+            timers.gauges = now + GAUGE_INTERVAL;
+            // The schedule of a link may give it another rate by now.
+            self.apply_rate_limits();
+            self.update_gauges(now);
+        }
+        if timers.links <= now {
+            timers.links = now + LINK_SAMPLE_INTERVAL;
+            self.sample_links(now);
+        }
+        if self.session_deadline().is_some_and(|deadline| deadline <= now) {
+            self.for_each_session(now, Session::handle_timeout);
+            self.report_if_drained();
+        }
+    }
+
+    fn update_gauges(&mut self, now: TimeNs) {
+        self.shared.peers.update_gauges();
+        self.jobs.values_mut().for_each(|job| job.update_gauges(now));
+    }
+
+    fn report_if_drained(&mut self) {
+        if self.draining.is_some()
+            && self.jobs.values().all(|job| job.session.is_drained())
+            && let Some(done) = self.draining.take()
+        {
+            let _ = done.send(());
+        }
+    }
+
+    /// Hands an event to every session, and performs the actions that follow.
+    pub(super) fn for_each_session(
+        &mut self,
+        now: TimeNs,
+        mut handle: impl FnMut(&mut Session, TimeNs),
+    ) {
+        for job in self.jobs.values_mut() {
+            handle(&mut job.session, now);
+            job.perform_actions(&self.shared);
+        }
+    }
+
+    /// Hands an event to one job, and performs the actions that follow; returns `None` if this
+    /// gateway does not serve the job.
+    fn with_job<T>(&mut self, group: GroupId, handle: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        let job = self.jobs.get_mut(&group)?;
+        let handled = handle(job);
+        job.perform_actions(&self.shared);
+        Some(handled)
+    }
+
+    fn handle(&mut self, event: Event, now: TimeNs) {
+        match event {
+            Event::Local(event) => {
+                self.with_job(event.group(), |job| job.handle_local(event, now));
+            }
+            Event::LaneUp { .. }
+            | Event::LaneDown { .. }
+            | Event::DialFailed { .. }
+            | Event::CloseLane { .. } => self.handle_lane_event(event, now),
+            Event::Message { from, id, envelope, message } => {
+                if self.shared.peers.is_control_connection(from, id) {
+                    self.handle_message((from, id), envelope, message, now);
+                }
+            }
+            Event::LinkMessage { from, id, message } => {
+                if self.shared.peers.is_current(from, id) {
+                    match message {
+                        LinkMessage::Rate(word) => self.handle_rate_override(from, word),
+                        LinkMessage::ControlGeneration(number) => {
+                            self.shared.peers.handle_generation(from, id, number);
+                        }
+                    }
+                }
+            }
+            Event::ChangeRate { change, reply } => {
+                let _ = reply.send(self.change_rate(&change));
+            }
+            Event::Arrival { .. } | Event::ArrivalEnd { .. } | Event::ArrivalProgress { .. } => {
+                self.handle_arrival_event(event, now)
+            }
+            Event::ReduceDone { group, job: id } => {
+                self.with_job(group, |job| job.session.handle_job_done(id, now));
+            }
+            // No rank may take what happens to be in the buffer for a result.
+            Event::TaskPanicked => panic!("a reduction, copy or plan panicked"),
+            Event::Planned { group, as_measured, plan } => {
+                self.with_job(group, |job| job.session.handle_planned(&as_measured, plan, now));
+            }
+            Event::SendsCancelled { group, sequence } => {
+                self.with_job(group, |job| job.session.handle_cancelled(sequence, now));
+            }
+            Event::Drain { bound, done } => {
+                self.draining = Some(done);
+                self.for_each_session(now, |session, now| session.handle_drain(bound, now));
+            }
+            Event::Shutdown(_) => unreachable!("taken by the loop"),
+        }
+    }
+
+    fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
+        match event {
+            Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
+            Event::LaneDown { peer, lane, id, why } => {
+                self.handle_lane_down(peer, lane, id, &why, now);
+            }
+            Event::DialFailed { peer, lane, why } => {
+                self.shared.peers.handle_dial_failed(peer, lane, why);
+            }
+            Event::CloseLane { peer, lane, reply } => {
+                let _ = reply.send(self.shared.peers.close_lane(peer, lane));
+            }
+            _ => unreachable!("an event of another kind"),
+        }
+    }
+
+    fn handle_arrival_event(&mut self, event: Event, now: TimeNs) {
+        match event {
+            Event::Arrival { from, id, group, header, reply } => {
+                let origin = Origin { from, neighbour: from, connection: id };
+                let placement = self.resolve_destination(origin, group, &header, now);
+                if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
+                    reply.send(placement)
+                {
+                    self.with_job(group, |job| job.end_lease(lease, false, now));
+                }
+            }
+            Event::ArrivalEnd { group, lease, whole } => {
+                if whole {
+                    self.metrics.segments.inc();
+                }
+                self.with_job(group, |job| job.end_lease(lease, whole, now));
+            }
+            Event::ArrivalProgress { group, lease } => {
+                self.with_job(group, |job| job.session.handle_moving(lease, now));
+            }
+            _ => unreachable!("an event of another kind"),
+        }
+    }
+
+    fn handle_message(
+        &mut self,
+        (neighbour, connection): (GatewayId, ConnectionId),
+        envelope: Envelope,
+        message: Message,
+        now: TimeNs,
+    ) {
+        let Envelope { group, from, to } = envelope;
+        if !self.shared.peers.may_pass_on(neighbour, envelope) {
+            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
+            return self.shared.peers.close_for_violation(neighbour, connection, &why);
+        }
+        if to != self.me {
+            return self.shared.peers.send(envelope, &message);
+        }
+        match self.with_job(group, |job| job.handle_message(from, message, now)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let origin = Origin { from, neighbour, connection };
+                self.handle_peer_error(origin, group, &error, now);
+            }
+            None => self.shared.peers.warn_unknown_group(from, group),
+        }
+    }
+
+    fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
+        // A new boot id is a restart: messages on the old connections are void.
+        if self.shared.peers.has_restarted(seen) {
+            for (lane, id) in self.shared.peers.lanes_of(seen.peer) {
+                self.handle_lane_down(seen.peer, lane, id, "the peer restarted", now);
+            }
+        }
+        if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
+            self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
+        }
+        let first = self.shared.peers.handle_lane_up(seen, handle);
+        self.send_rate_overrides(seen.peer);
+        if first {
+            // The peer may have restarted, and sends its rate overrides anew.
+            self.links.forget_peer(seen.peer);
+            self.for_each_session(now, |session, now| session.handle_peer_up(seen.peer, now));
+        }
+    }
+
+    fn handle_lane_down(
+        &mut self,
+        peer: GatewayId,
+        lane: u16,
+        id: ConnectionId,
+        why: &str,
+        now: TimeNs,
+    ) {
+        let lost = self.shared.peers.handle_lane_down(peer, lane, id, why);
+        let Some(lost) = lost else { return };
+        self.send_rate_overrides(peer);
+        if lost.last_lane {
+            self.for_each_session(now, |session, now| session.handle_peer_down(peer, why, now));
+        } else if lost.control_messages {
+            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+        }
+    }
+
+    /// Ends the job's epoch if a peer's trainers can cause the error; otherwise closes the
+    /// connection to the peer.
+    fn handle_peer_error(
+        &mut self,
+        origin: Origin,
+        group: GroupId,
+        error: &PeerError,
+        now: TimeNs,
+    ) {
+        let Origin { from, neighbour, connection } = origin;
+        if error.is_of_ranks() {
+            self.with_job(group, |job| job.session.handle_overreach(from, error, now));
+            return;
+        }
+        let name = &self.fabric.gateway(from).name;
+        if from != neighbour {
+            // The gateways on the way are not at fault. The sender's own neighbours may close.
+            return warn!("gateway {name}, through others: {error}");
+        }
+        warn!("gateway {name}: {error}; closing its connection");
+        self.shared.peers.close_for_violation(from, connection, &error.to_string());
+    }
+
+    /// Decides where the payload of an arriving segment goes.
+    fn resolve_destination(
+        &mut self,
+        origin: Origin,
+        group: GroupId,
+        header: &SegmentHeader,
+        now: TimeNs,
+    ) -> Placement {
+        let from = origin.from;
+        if !self.shared.peers.is_current(from, origin.connection) {
+            return Placement::Discard(Discard::Epoch);
+        }
+        let placement = match self.with_job(group, |job| job.resolve_destination(from, header)) {
+            Some(Ok(placement)) => placement,
+            Some(Err(error)) => {
+                self.handle_peer_error(origin, group, &error, now);
+                return Placement::Discard(Discard::Failed);
+            }
+            None => {
+                self.shared.peers.warn_unknown_group(from, group);
+                Placement::Discard(Discard::Group)
+            }
+        };
+        if let Placement::Discard(why) = placement {
+            self.metrics.dropped_segments(why).inc();
+        }
+        placement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::ENGINE_QUEUE_MAX;
+    use crate::host::VirtualHost;
+    use crate::observe::status::StatusDoor;
+    use hier_collectives::ids::Sequence;
+    use hier_collectives::topology::RegionSpec;
+    use std::pin::pin;
+    use wan_sim::VirtualNet;
+
+    #[test]
+    fn a_full_queue_delays_no_status_request() {
+        let alone = RegionSpec {
+            name: "a".to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![("a-0".to_owned(), 1, None)],
+        };
+        let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
+        let answered = crate::simulate::run(async {
+            let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
+            let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
+            for number in 0..ENGINE_QUEUE_MAX as u64 {
+                let (group, sequence) = (GroupId::of("gone"), Sequence(number));
+                events.try_send(Event::SendsCancelled { group, sequence }).expect("room");
+            }
+            let (door, status_requests) = StatusDoor::new();
+            let engine = Engine::new(EngineSpec {
+                host,
+                fabric,
+                me: GatewayId(0),
+                jobs: vec![],
+                peers: BTreeMap::new(),
+                policies: Policies::new(),
+                metrics: Arc::new(Metrics::new()),
+                status_requests,
+                events: events.clone(),
+                inbox,
+            });
+            let mut running = pin!(engine.run());
+            tokio::select! {
+                biased;
+                answer = door.ask() => answer.map(|_| events.capacity()),
+                () = &mut running => panic!("it ended"),
+            }
+        });
+        let handled = answered.expect("runs").expect("answered");
+        assert!(handled < ENGINE_QUEUE_MAX / 2, "answered after {handled} events");
+    }
+}

@@ -1,0 +1,151 @@
+//! Performs the actions that a job's session asks for.
+//!
+//! Messages and segments go to peers, events to trainers' tasks. Reductions and copies run on the
+//! compute threads unless they are short, plans on a blocking thread; each reports back with an event.
+
+use super::Job;
+use crate::engine::peers::Peers;
+use crate::events::{Event, EventSender};
+use crate::host::{Host, Task, TaskPanicked};
+use crate::memory::arena::MemSlice;
+use crate::wan::stream::trace::trace_segment;
+use hier_collectives::ids::Sequence;
+use hier_collectives::plan;
+use hier_collectives::post::RankEvent;
+use hier_collectives::session::{Action, JobId, Note};
+use hier_collectives::topology::Fabric;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// 64 KiB. Reductions and copies that read at most this run in the engine's task: handing them to
+/// another thread and back takes longer.
+const INLINE_BYTES_MAX: u64 = 1 << 16;
+
+/// The parts of the engine that all jobs share.
+pub(crate) struct Shared {
+    pub host: Arc<dyn Host>,
+    pub peers: Peers,
+    pub events: EventSender,
+}
+
+impl Job {
+    /// Performs every action that the session asks for.
+    pub fn perform_actions(&mut self, shared: &Shared) {
+        loop {
+            self.metrics.uses_scratch(self.buffers.scratch_bytes());
+            let Some(action) = self.session.poll_action() else { return };
+            self.perform(action, shared);
+        }
+    }
+
+    fn perform(&mut self, action: Action, shared: &Shared) {
+        let peers = &shared.peers;
+        match action {
+            Action::Message { to, message } => peers.send_of_job(to, self.group, &message),
+            Action::Send { to, header, source, turn, tail } => {
+                trace_segment("sent", self.group, to, header.key, u64::from(header.bytes));
+                let payload = self.buffers.view(&source);
+                peers.push(to, self.group, (header, turn, tail), payload);
+            }
+            Action::Reduce { job, op, dtype, inputs, out } => {
+                let buffers = &mut self.buffers;
+                let inputs: Vec<(MemSlice, f64)> =
+                    inputs.iter().map(|input| (buffers.view(&input.view), input.weight)).collect();
+                let out = buffers.view(&out);
+                let bytes = out.len() * inputs.len() as u64;
+                let reduce = move || out.reduce(op, dtype, &inputs);
+                self.compute(shared, job, bytes, Box::new(reduce));
+            }
+            Action::Copy { job, from, to } => {
+                let from = self.buffers.view(&from);
+                let to: Vec<MemSlice> = to.iter().map(|view| self.buffers.view(view)).collect();
+                let bytes = from.len() * to.len() as u64;
+                let copy = move || to.iter().for_each(|slice| from.copy_to_slice(slice));
+                self.compute(shared, job, bytes, Box::new(copy));
+            }
+            Action::Release(scratch) => self.buffers.release(scratch),
+            Action::Receipted { from, key } => {
+                trace_segment("receipted", self.group, from, key, 0);
+                peers.receipted(from, self.group, key);
+            }
+            Action::Cancel(sequence) => {
+                let leases = self.leases.values().filter(|lease| lease.sequence == sequence);
+                leases.for_each(|lease| lease.cancel.cancel());
+                self.cancel_sends(shared, sequence);
+            }
+            Action::CancelLease(lease) => {
+                if let Some(lease) = self.leases.get(&lease) {
+                    lease.cancel.cancel();
+                }
+            }
+            Action::Notify { rank, event } => {
+                if let RankEvent::ContributionFree { sequence }
+                | RankEvent::Failed { sequence, .. } = event
+                {
+                    self.buffers.finish(sequence, rank);
+                }
+                self.ranks.notify(rank, event);
+            }
+            Action::Plan(as_measured) => self.plan(shared, as_measured),
+            Action::Note(note) => {
+                let another = matches!(note, Note::EpochBegan { .. } | Note::PlanChanged { .. });
+                if let Some(plan) = self.session.plan().filter(|_| another) {
+                    peers.divide_rates(self.group, plan);
+                }
+                self.report(note, shared.host.now());
+            }
+        }
+    }
+
+    /// Stops sending a collective's segments, and tells the session once none is being written.
+    fn cancel_sends(&mut self, shared: &Shared, sequence: Sequence) {
+        let writing = shared.peers.cancel(self.group, sequence);
+        if writing.is_empty() {
+            return self.session.handle_cancelled(sequence, shared.host.now());
+        }
+        let (group, events) = (self.group, shared.events.clone());
+        shared.host.spawn(Box::pin(async move {
+            for released in writing {
+                released.cancelled().await;
+            }
+            let _ = events.send(Event::SendsCancelled { group, sequence }).await;
+        }));
+    }
+
+    /// Plans on a blocking thread, since a large fabric takes a while.
+    fn plan(&self, shared: &Shared, as_measured: Arc<Fabric>) {
+        let (group, events) = (self.group, shared.events.clone());
+        let (done, planned) = oneshot::channel();
+        let fabric = Arc::clone(&as_measured);
+        let planning = shared.host.run_blocking(Box::new(move || {
+            let _ = done.send(plan::plan(&fabric).ok());
+        }));
+        shared.host.spawn(Box::pin(async move {
+            let event = match planning.await {
+                Ok(()) => {
+                    let plan = planned.await.ok().flatten();
+                    Event::Planned { group, as_measured, plan }
+                }
+                Err(TaskPanicked) => Event::TaskPanicked,
+            };
+            let _ = events.send(event).await;
+        }));
+    }
+
+    /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute thread.
+    fn compute(&mut self, shared: &Shared, job: JobId, bytes: u64, task: Task) {
+        if bytes <= INLINE_BYTES_MAX {
+            task();
+            return self.session.handle_job_done(job, shared.host.now());
+        }
+        let done = shared.host.compute(task);
+        let (group, events) = (self.group, shared.events.clone());
+        shared.host.spawn(Box::pin(async move {
+            let event = match done.await {
+                Ok(()) => Event::ReduceDone { group, job },
+                Err(TaskPanicked) => Event::TaskPanicked,
+            };
+            let _ = events.send(event).await;
+        }));
+    }
+}

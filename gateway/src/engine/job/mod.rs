@@ -1,0 +1,178 @@
+//! One job: its session, its buffers and its attached ranks. Jobs share peers and lanes, and nothing
+//! else.
+//!
+//! The event loop hands a job its events and then lets it perform the session's actions
+//! (`actions`). `report` logs and counts what happens.
+
+mod actions;
+mod report;
+
+pub(super) use actions::Shared;
+pub(super) use report::awaited;
+
+use super::ranks::Ranks;
+use super::stragglers::StragglerMonitor;
+use crate::events::{LocalEvent, Placement};
+use crate::log_throttle::LogThrottle;
+use crate::memory::buffers::BufferTable;
+use crate::observe::metrics::JobMetrics;
+use crate::wan::stream::trace::trace_segment;
+use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use hier_collectives::session::{Arrival, LeaseId, PeerError, Session};
+use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
+use std::collections::{BTreeMap, BTreeSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+use units::TimeNs;
+
+/// 1,000. Lines of one kind in ten seconds that a job's ranks can cause at will.
+const LINES_MAX: u64 = 1000;
+
+/// The state of one job.
+pub(super) struct Job {
+    /// The group that stands for the job on the wire.
+    pub group: GroupId,
+    /// The job's name.
+    pub name: String,
+    pub session: Session,
+    pub metrics: JobMetrics,
+    pub stragglers: StragglerMonitor,
+    buffers: BufferTable,
+    ranks: Ranks,
+    /// Segments that are arriving, and the tokens that end their leases.
+    leases: BTreeMap<LeaseId, Lease>,
+    /// Ranks that the gauges show as awaited.
+    awaited: BTreeSet<RankId>,
+    /// The wait that is logged next.
+    wait: Option<LoggedWait>,
+    /// A job can fail as many collectives, end as many epochs and attach as often as it likes.
+    failure_lines: LogThrottle,
+    epoch_lines: LogThrottle,
+    attach_lines: LogThrottle,
+}
+
+/// A permission to write an arriving segment into the buffers.
+struct Lease {
+    sequence: Sequence,
+    cancel: CancellationToken,
+}
+
+/// A collective that waits for ranks, and when that is logged next.
+#[derive(Clone, Copy)]
+struct LoggedWait {
+    sequence: Sequence,
+    due: TimeNs,
+}
+
+impl Job {
+    pub fn new(
+        name: String,
+        session: Session,
+        metrics: JobMetrics,
+        stragglers: StragglerMonitor,
+    ) -> Self {
+        let buffers = BufferTable::new(metrics.mapped.clone());
+        Self {
+            group: GroupId::of(&name),
+            name,
+            session,
+            metrics,
+            stragglers,
+            buffers,
+            ranks: Ranks::default(),
+            leases: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            wait: None,
+            failure_lines: LogThrottle::default(),
+            epoch_lines: LogThrottle::lines(LINES_MAX),
+            attach_lines: LogThrottle::lines(LINES_MAX),
+        }
+    }
+
+    /// Handles an event of a trainer's task. Posts and commits of an attachment that another has
+    /// replaced are ignored.
+    pub fn handle_local(&mut self, event: LocalEvent, now: TimeNs) {
+        match event {
+            LocalEvent::Attach { rank, attachment, events, .. } => {
+                if let Some(suppressed) = self.attach_lines.permit(now) {
+                    info!("job {}: rank {rank} attached{suppressed}", self.name);
+                }
+                self.ranks.attach(rank, attachment, events);
+                self.session.handle_attach(rank, now);
+            }
+            LocalEvent::Post { rank, attachment, post, contribution, result, .. } => {
+                if self.ranks.is_current(rank, attachment) {
+                    self.buffers.post(post.sequence, rank, contribution, result);
+                    self.stragglers.pace.handle_post(rank, post.sequence, post.weight, now);
+                    self.session.handle_post(rank, post, now);
+                }
+            }
+            LocalEvent::Commit { rank, attachment, commit, .. } => {
+                if self.ranks.is_current(rank, attachment) {
+                    self.session.handle_commit(rank, commit, now);
+                }
+            }
+            LocalEvent::Detach { rank, attachment, .. } => {
+                if self.ranks.detach(rank, attachment) {
+                    if let Some(suppressed) = self.attach_lines.permit(now) {
+                        info!("job {}: rank {rank} detached{suppressed}", self.name);
+                    }
+                    self.session.handle_detach(rank, now);
+                }
+            }
+        }
+    }
+
+    /// Decides where the payload of an arriving segment goes, and leases that memory.
+    ///
+    /// # Errors
+    /// [`PeerError`]: end the job's epoch or close the connection; see [`PeerError::is_of_ranks`].
+    pub fn resolve_destination(
+        &mut self,
+        from: GatewayId,
+        header: &SegmentHeader,
+    ) -> Result<Placement, PeerError> {
+        let sequence = header.key.sequence;
+        let cancel = CancellationToken::new();
+        Ok(match self.session.handle_arrival(from, header)? {
+            Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
+                self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
+                let local = (self.buffers.view(&local.view), local.weight);
+                let out = self.buffers.view(&out);
+                Placement::Combine { lease, op, dtype, local, net_weight, net_first, out, cancel }
+            }
+            Arrival::Land { lease, into } => {
+                self.leases.insert(lease, Lease { sequence, cancel: cancel.clone() });
+                Placement::Land { lease, into: self.buffers.view(&into), cancel }
+            }
+            Arrival::Discard(why) => {
+                debug!("job {}: segment {:?} discarded: {why:?}", self.name, header.key);
+                Placement::Discard(why)
+            }
+        })
+    }
+
+    /// Handles a control message of another gateway.
+    ///
+    /// # Errors
+    /// [`PeerError`]: end the job's epoch or close the connection; see [`PeerError::is_of_ranks`].
+    pub fn handle_message(
+        &mut self,
+        from: GatewayId,
+        message: Message,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if let Message::Grant { sequence, tree, limit, .. } = &message {
+            let (sequence, tree, segment) = (*sequence, *tree, SegmentIndex(*limit));
+            let below = SegmentKey { sequence, tree, segment };
+            trace_segment("granted", self.group, from, below, 0);
+        }
+        self.stragglers.handle_message(from, &message, now);
+        self.session.handle_message(from, message, now)
+    }
+
+    pub fn end_lease(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
+        self.leases.remove(&lease);
+        self.session.handle_arrival_end(lease, whole, now);
+    }
+}

@@ -1,0 +1,123 @@
+//! Logs and counts what happens in a job.
+
+use super::{Job, LoggedWait};
+use crate::observe::metrics::Outcome;
+use hier_collectives::ids::{RankId, Sequence};
+use hier_collectives::post::FailureCode;
+use hier_collectives::session::{CollectiveStatus, Note};
+use std::collections::BTreeSet;
+use tracing::{debug, info, warn};
+use units::{Span, TimeNs};
+
+/// 10 s. A wait for ranks is logged after this time, and again each time it has doubled: late is
+/// not dead, but somebody should look. Tested by `cargo xtask faults --scenario rank-late`.
+const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
+
+impl Job {
+    /// Logs and counts an event of the session, and tells the straggler monitor.
+    pub(super) fn report(&mut self, note: Note, now: TimeNs) {
+        match &note {
+            Note::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
+            Note::Completed { sequence, bytes, .. } => {
+                let plan = self.session.plan();
+                self.stragglers.handle_completed(*sequence, plan, *bytes, now);
+            }
+            Note::Failed { sequence, .. } => self.stragglers.pace.handle_failure(*sequence),
+            Note::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
+            Note::EpochEnded { .. } => {}
+        }
+        let name = &self.name;
+        match note {
+            Note::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
+                self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+                if let Some(suppressed) = self.epoch_lines.permit(now) {
+                    info!(
+                        "job {name}: epoch {epoch} began: {algorithm} ({reason}); plan \
+                         {plan_hash:016x}{suppressed}"
+                    );
+                }
+            }
+            Note::PlanChanged { from, algorithm, reason, plan_hash } => {
+                info!(
+                    "job {name}: another plan from collective {from} on: {algorithm} ({reason}); \
+                     plan {plan_hash:016x}"
+                );
+            }
+            Note::EpochEnded { epoch, failure } => {
+                if let Some(suppressed) = self.epoch_lines.permit(now) {
+                    warn!("job {name}: epoch {epoch} ended: {failure}{suppressed}");
+                }
+            }
+            Note::Completed { sequence, op, bytes, took } => {
+                self.metrics.seconds(op).observe(took.as_secs_f64());
+                self.metrics.collectives(op, Outcome::Completed).inc();
+                debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
+            }
+            Note::Failed { sequence, op, failure } => {
+                let disagreed = failure.code == FailureCode::Disagreement;
+                let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
+                self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
+                if let Some(suppressed) = self.failure_lines.permit(now) {
+                    warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
+                } else {
+                    debug!("job {name}: collective {sequence} failed: {failure}");
+                }
+            }
+        }
+    }
+
+    /// Updates the job's gauges, and logs a straggler that is new and a wait that is long.
+    pub fn update_gauges(&mut self, now: TimeNs) {
+        let status = self.session.status();
+        if status.plan.is_none() {
+            self.metrics.epoch.set(0);
+        }
+        self.metrics.straggles(self.stragglers.log_change(&self.name).as_ref());
+        self.metrics.draining.set(i64::from(status.draining.is_some()));
+        self.metrics.waiting_commits.set(i64::try_from(status.commits.len()).unwrap_or(i64::MAX));
+        let oldest = status.commits.iter().map(|commit| commit.begun).min();
+        let waited = oldest.map_or(0.0, |begun| now.since(begun).as_secs_f64());
+        self.metrics.commit_awaited_seconds.set(waited);
+        let posting = |c: &&CollectiveStatus| c.state != "failed";
+        // Ranks post in order, so a late rank is late for the oldest collective.
+        let oldest = status.collectives.iter().filter(posting).find_map(|c| {
+            let ranks = awaited(c);
+            (!ranks.is_empty()).then_some((c, ranks))
+        });
+        let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
+        for rank in self.awaited.difference(&awaited) {
+            self.metrics.awaits(*rank, None);
+        }
+        if let Some((collective, ranks)) = oldest {
+            let waited = now.since(collective.begun);
+            ranks.iter().for_each(|rank| self.metrics.awaits(*rank, Some(waited.as_secs_f64())));
+            self.log_wait(collective.sequence, collective.begun, &ranks, now);
+        }
+        self.awaited = awaited;
+    }
+
+    fn log_wait(
+        &mut self,
+        sequence: Sequence,
+        begun: TimeNs,
+        ranks: &BTreeSet<RankId>,
+        now: TimeNs,
+    ) {
+        let known = self.wait.filter(|wait| wait.sequence == sequence);
+        let due = known.map_or(begun + WAIT_LOGGED_AFTER, |wait| wait.due);
+        self.wait = Some(LoggedWait { sequence, due });
+        if now >= due {
+            let waited = now.since(begun);
+            self.wait = Some(LoggedWait { sequence, due: now + waited });
+            let ranks: Vec<String> = ranks.iter().map(RankId::to_string).collect();
+            let seconds = waited.as_secs_f64();
+            let (name, ranks) = (&self.name, ranks.join(", "));
+            warn!("job {name}: collective {sequence} has awaited ranks {ranks} for {seconds:.0} s");
+        }
+    }
+}
+
+/// Returns the ranks that a collective waits for, as far as this gateway knows.
+pub(crate) fn awaited(collective: &CollectiveStatus) -> BTreeSet<RankId> {
+    collective.awaited_ranks.iter().chain(&collective.awaited_elsewhere).copied().collect()
+}

@@ -1,0 +1,123 @@
+//! The engine's control of links: applies rate limits, exchanges operators' limits with peers, and
+//! reports measured links to the sessions.
+//!
+//! The event loop calls it on an operator's request, on a peer's message and by timer. The limits
+//! themselves are in [`LinkLimits`], the measurements in `peers`.
+
+use super::event_loop::Engine;
+use super::stragglers::{LinkCondition, SlowLink};
+use crate::events::{RateChange, RateError};
+use crate::observe::status::LinkStatus;
+use crate::wan::link::capacity::LinkCapacity;
+use crate::wan::link::message::RateOverride;
+use hier_collectives::ids::{GatewayId, RegionId};
+use hier_collectives::topology::LinkState;
+use tracing::info;
+use units::{BitRate, TimeNs};
+
+/// The rates of a link of this gateway.
+struct LinkRates {
+    /// The limit of the operators, the schedule and the fabric.
+    limit: BitRate,
+    /// The measured capacity, if it is below the fabric's rate.
+    capacity: Option<BitRate>,
+}
+
+impl Engine {
+    /// Sets or removes this gateway's limit of a link; returns the link's state after that.
+    pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkStatus, RateError> {
+        let ends = self.links.set_override(change)?;
+        match change.rate {
+            Some(rate) => info!("link {}: limited to {rate} by an operator here", change.link),
+            None => info!("link {}: no longer limited by an operator here", change.link),
+        }
+        self.shared.peers.ids().for_each(|peer| self.send_rate_overrides(peer));
+        self.apply_rate_limits();
+        Ok(self.link_status(self.fabric.link(ends.0, ends.1).expect("changed just now")))
+    }
+
+    /// Sends a peer the limits that an operator of this gateway has set on links to its region.
+    pub(super) fn send_rate_overrides(&self, peer: GatewayId) {
+        let overrides = self.links.overrides_for(peer);
+        overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
+    }
+
+    /// Takes over a limit that an operator of a peer has set.
+    pub(super) fn handle_rate_override(&mut self, from: GatewayId, message: RateOverride) {
+        if let Some(link) = self.links.receive_override(from, message) {
+            let name = &self.fabric.gateway(from).name;
+            match message.rate {
+                Some(rate) => info!("link {link}: limited to {rate} by an operator at {name}"),
+                None => info!("link {link}: no longer limited by an operator at {name}"),
+            }
+        }
+        self.apply_rate_limits();
+    }
+
+    /// Applies the current limit to the pacer of every peer: the operators', the schedule's or the
+    /// fabric's rate, but at most the measured capacity.
+    pub(super) fn apply_rate_limits(&self) {
+        let now = self.shared.host.unix_seconds();
+        for peer in self.shared.peers.ids() {
+            let limits = self.links.ends_to(peer).and_then(|ends| self.links.limit(ends, now));
+            if let Some(limits) = limits {
+                let capacity = self.shared.peers.capacity_limit(peer).unwrap_or(limits.effective);
+                self.shared.peers.limit_rate(peer, limits.effective.min(capacity));
+            }
+        }
+    }
+
+    /// Samples the traffic on all links, applies the limits that follow, and reports significant
+    /// changes to the sessions.
+    pub(super) fn sample_links(&mut self, now: TimeNs) {
+        self.shared.peers.sample_links(now);
+        self.apply_rate_limits();
+        let others = self.links.far_regions();
+        let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();
+        self.jobs.values_mut().for_each(|job| job.stragglers.set_slow_links(&slow));
+        for to in others {
+            let Some((state, name)) = self.changed_link(to) else { continue };
+            let LinkState { rate, rtt, loss } = state;
+            info!("link {name}: measured capacity {rate}, round trip {rtt}, loss {loss}");
+            self.for_each_session(now, |session, _| session.handle_link(to, state));
+        }
+    }
+
+    /// Returns the measured state of the link to a region, and the link's name, if the state differs
+    /// significantly from the one reported last.
+    fn changed_link(&mut self, to: RegionId) -> Option<(LinkState, String)> {
+        let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
+        let LinkRates { limit, capacity } = self.rates_of_link(to)?;
+        let measured = || self.shared.peers.capacities(to);
+        let state = LinkState {
+            rate: capacity.map_or(limit, |capacity| capacity.min(limit)),
+            rtt: measured().filter_map(LinkCapacity::min_rtt).min().unwrap_or(link.rtt),
+            loss: measured().filter_map(LinkCapacity::random_loss).max().unwrap_or(link.loss),
+        };
+        self.links.report(to, state)
+    }
+
+    /// Returns the link to a region if its capacity is below its limit, or its round trip is above
+    /// the fabric's.
+    fn slow_link(&mut self, to: RegionId) -> Option<SlowLink> {
+        let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
+        let LinkRates { limit, capacity } = self.rates_of_link(to)?;
+        let expected = LinkCondition { rate: limit, rtt: link.rtt };
+        // A link is longer only if all pairs that measure it find so.
+        let measuring = self.shared.peers.capacities(to).filter(|pair| pair.min_rtt().is_some());
+        let inflated = measuring.map(LinkCapacity::inflated_rtt).min().flatten();
+        let rtt = self.links.rtt((link.a, link.b), inflated);
+        let rtt = rtt.map_or(link.rtt, |rtt| rtt.max(link.rtt));
+        let rate = capacity.map_or(limit, |capacity| capacity.min(limit));
+        let measured = LinkCondition { rate, rtt };
+        (measured != expected).then_some(SlowLink { expected, measured })
+    }
+
+    fn rates_of_link(&self, to: RegionId) -> Option<LinkRates> {
+        let here = self.fabric.gateway(self.me).region;
+        let ends = (here.min(to), here.max(to));
+        let limit = self.links.limit(ends, self.shared.host.unix_seconds())?.effective;
+        let capacity = self.shared.peers.capacities(to).filter_map(LinkCapacity::reduced).min();
+        Some(LinkRates { limit, capacity })
+    }
+}

@@ -1,0 +1,329 @@
+//! The other gateways, and the lanes to them.
+//!
+//! The event loop reports lanes that come up and go down. Jobs send control messages and segments
+//! through here. `traffic` samples the lanes' counters and limits the rates.
+
+mod traffic;
+
+use super::control_channel::ControlChannel;
+use crate::events::ConnectionId;
+use crate::memory::arena::MemSlice;
+use crate::wan::link::capacity::LinkCapacity;
+use crate::wan::link::loss_alarm::LossAlarm;
+use crate::wan::link::message::{LinkMessage, RateOverride};
+use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::stream::send_queue::NewSegment;
+use crate::wan::{LaneHandle, PeerLink, PeerSeen};
+use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
+use hier_collectives::plan::Plan;
+use hier_collectives::routes::Routes;
+use hier_collectives::session::{Tail, Turn};
+use hier_collectives::topology::Fabric;
+use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use units::Span;
+
+/// 64. Unknown groups remembered for each peer, so that each is logged once at a bounded cost.
+const UNKNOWN_GROUPS_MAX: usize = 64;
+
+/// The state of a peer and its lanes, for the status.
+#[derive(Debug, Default)]
+pub(super) struct PeerView {
+    pub lanes_up: u16,
+    pub rtt: Option<Span>,
+    /// The last known reason why a lane is not up.
+    pub problem: Option<String>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    /// Packets declared lost on all lanes since the start.
+    pub lost_packets: u64,
+    /// Measured loss, from 0 to 1.
+    pub loss: f64,
+    pub loss_alarm: bool,
+}
+
+/// The other gateways that this one has connections to, and the routes to all others.
+pub(crate) struct Peers {
+    fabric: Arc<Fabric>,
+    me: GatewayId,
+    routes: Routes,
+    /// The plan of each job's current epoch, for the division of links and ports.
+    plans: Mutex<BTreeMap<GroupId, Plan>>,
+    peers: BTreeMap<GatewayId, Peer>,
+}
+
+struct Peer {
+    link: Arc<PeerLink>,
+    boot: Option<BootId>,
+    lanes: BTreeMap<u16, LaneHandle>,
+    control: ControlChannel,
+    /// The last reason why each lane was lost or could not be dialled, until it is up.
+    problems: BTreeMap<u16, String>,
+    /// The lane of the newest problem.
+    last_problem_lane: u16,
+    /// Groups in the peer's messages that are not served here.
+    unknown_groups: BTreeSet<GroupId>,
+    /// Counters of each lane's connection at the last sample.
+    lane_counters: BTreeMap<ConnectionId, LinkTraffic>,
+    /// Sum of all connections so far, and the part of it that the gauges have seen.
+    total: LinkTraffic,
+    total_in_gauges: LinkTraffic,
+    loss_alarm: LossAlarm,
+    /// Capacity estimate of the link; `None` for a peer in the same region.
+    capacity: Option<LinkCapacity>,
+}
+
+/// The consequences of a lost lane.
+pub(super) struct LostLane {
+    /// Whether it was the last lane to the peer.
+    pub last_lane: bool,
+    /// Whether control messages of either side may be lost.
+    pub control_messages: bool,
+}
+
+impl Peer {
+    fn set_problem(&mut self, lane: u16, why: String) {
+        self.problems.insert(lane, why);
+        self.last_problem_lane = lane;
+    }
+
+    /// Selects the connection for control messages, and announces a change on the new one.
+    fn select_control_connection(&mut self) {
+        let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
+        if let Some((connection, generation)) = self.control.select(&ids) {
+            let selected = self.lanes.values().filter(|handle| handle.id == connection);
+            selected.for_each(|handle| {
+                handle.send_link_message(LinkMessage::ControlGeneration(generation))
+            });
+        }
+    }
+
+    /// Returns the lane for control messages.
+    fn control_lane(&self) -> Option<&LaneHandle> {
+        self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing())
+    }
+
+    /// Returns the newest reason why a lane is not up, preferring the lane that failed last.
+    fn problem(&self) -> Option<&String> {
+        self.problems.get(&self.last_problem_lane).or_else(|| self.problems.values().next())
+    }
+}
+
+impl Peers {
+    pub fn new(
+        fabric: Arc<Fabric>,
+        me: GatewayId,
+        links: BTreeMap<GatewayId, Arc<PeerLink>>,
+    ) -> Self {
+        let peer = |link: Arc<PeerLink>| Peer {
+            loss_alarm: LossAlarm::new(link.link.loss),
+            capacity: fabric.link(link.link.a, link.link.b).cloned().map(LinkCapacity::new),
+            link,
+            boot: None,
+            lanes: BTreeMap::new(),
+            control: ControlChannel::default(),
+            problems: BTreeMap::new(),
+            last_problem_lane: 0,
+            unknown_groups: BTreeSet::new(),
+            lane_counters: BTreeMap::new(),
+            total: LinkTraffic::default(),
+            total_in_gauges: LinkTraffic::default(),
+        };
+        let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
+        let routes = Routes::of(&fabric, me);
+        Self { fabric, me, routes, plans: Mutex::default(), peers }
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = GatewayId> {
+        self.peers.keys().copied()
+    }
+
+    /// Whether a hello shows that the peer restarted since its lanes came up.
+    pub fn has_restarted(&self, seen: PeerSeen) -> bool {
+        let peer = self.peers.get(&seen.peer);
+        peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
+    }
+
+    pub fn lanes_of(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
+        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| &peer.lanes);
+        lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
+    }
+
+    pub fn connection_on(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
+        Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
+    }
+
+    /// Whether a connection is still one of the peer's lanes.
+    pub fn is_current(&self, peer: GatewayId, id: ConnectionId) -> bool {
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.lanes.values().any(|handle| handle.id == id))
+    }
+
+    /// A peer announced that its control messages use this connection from now on.
+    pub fn handle_generation(&mut self, from: GatewayId, id: ConnectionId, generation: u64) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.control.handle_generation(generation, id);
+        }
+    }
+
+    /// Whether a peer's control messages use this connection, so that none arrives late.
+    pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
+        let incoming = self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming(id));
+        incoming && self.is_current(from, id)
+    }
+
+    /// Adds a lane; returns true if it is the peer's first.
+    pub fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle) -> bool {
+        let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
+        let first = peer.lanes.is_empty();
+        peer.boot = Some(seen.boot);
+        peer.problems.remove(&seen.lane);
+        peer.lanes.insert(seen.lane, handle);
+        peer.select_control_connection();
+        first
+    }
+
+    /// Removes a lane and requeues its segments; returns `None` if its connection was replaced.
+    pub fn handle_lane_down(
+        &mut self,
+        id: GatewayId,
+        lane: u16,
+        connection: ConnectionId,
+        why: &str,
+    ) -> Option<LostLane> {
+        let name = self.fabric.gateway(id).name.clone();
+        let peer = self.peers.get_mut(&id)?;
+        let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
+            // The lane's thread may have pulled once more after the new connection came up.
+            peer.link.send_queue.requeue(connection);
+            return None;
+        };
+        handle.close_replaced(why);
+        peer.lanes.remove(&lane);
+        let control_messages = peer.control.uses(connection);
+        peer.select_control_connection();
+        peer.set_problem(lane, why.to_owned());
+        let bytes = peer.link.send_queue.requeue(connection);
+        if peer.lanes.is_empty() {
+            peer.link.send_queue.clear();
+        }
+        warn!("lane {lane} to gateway {name} lost: {why}; {bytes} bytes requeued");
+        Some(LostLane { last_lane: peer.lanes.is_empty(), control_messages })
+    }
+
+    pub fn handle_dial_failed(&mut self, id: GatewayId, lane: u16, why: String) {
+        let name = self.fabric.gateway(id).name.clone();
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        // Dials go on while the peer is away, so each lane logs a reason only once.
+        if peer.problems.get(&lane) != Some(&why) {
+            info!("lane {lane} to gateway {name} is not up yet: {why}");
+        }
+        peer.set_problem(lane, why);
+    }
+
+    /// Closes a connection whose peer broke the protocol.
+    pub fn close_for_violation(&self, peer: GatewayId, id: ConnectionId, why: &str) {
+        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| peer.lanes.values());
+        lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));
+    }
+
+    /// Closes a lane on request of a simulation; returns the number of other lanes that are up.
+    pub fn close_lane(&self, peer: GatewayId, lane: u16) -> usize {
+        let Some(peer) = self.peers.get(&peer) else { return 0 };
+        if let Some(handle) = peer.lanes.get(&lane) {
+            handle.close_replaced("lost on purpose");
+        }
+        peer.lanes.keys().filter(|other| **other != lane).count()
+    }
+
+    /// Sends a peer the limit that an operator here has set on a link.
+    pub fn send_rate_override(&self, to: GatewayId, message: RateOverride) {
+        if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
+            handle.send_link_message(LinkMessage::Rate(message));
+        }
+    }
+
+    /// Sends a control message over one lane, so that messages arrive in order. Without a connection
+    /// to the recipient, the message goes to the peer that is nearer to it.
+    pub fn send(&self, envelope: Envelope, message: &Message) {
+        let Some(next) = self.peers.get(&self.routes.next(envelope.to)) else { return };
+        if let Some(handle) = next.control_lane() {
+            let bytes = handle.send(envelope, message);
+            next.link.pair_pacer.pacer().charge(bytes);
+            next.link.send_queue.charge(envelope.group, bytes);
+        }
+    }
+
+    /// Sends a control message of one of this gateway's jobs.
+    pub fn send_of_job(&self, to: GatewayId, group: GroupId, message: &Message) {
+        self.send(Envelope { group, from: self.me, to }, message);
+    }
+
+    /// Whether a peer may hand over a message: its own, or that of a gateway without a connection to
+    /// this one; and for this gateway, or for one that is nearer to this gateway than to the peer.
+    pub fn may_pass_on(&self, neighbour: GatewayId, envelope: Envelope) -> bool {
+        let Envelope { from, to, .. } = envelope;
+        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
+        let of_its_own = from == neighbour;
+        let of_others = known(from) && from != self.me && !self.routes.is_direct(from);
+        let onward = known(to) && (to == self.me || self.routes.next(to) != neighbour);
+        (of_its_own || of_others) && onward
+    }
+
+    /// Queues a segment for a peer's lanes.
+    pub fn push(
+        &self,
+        to: GatewayId,
+        group: GroupId,
+        (header, turn, tail): (SegmentHeader, Turn, Tail),
+        payload: MemSlice,
+    ) {
+        if let Some(peer) = self.peers.get(&to) {
+            let segment = NewSegment { group, header, turn, tail, payload };
+            peer.link.send_queue.push(segment);
+        }
+    }
+
+    /// A peer has the whole segment: it is not sent again after a lost lane.
+    pub fn receipted(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
+        if let Some(peer) = self.peers.get(&from) {
+            peer.link.send_queue.receipt((group, key));
+        }
+    }
+
+    /// Stops sending a collective's segments; returns tokens that fire once no lane writes them.
+    pub fn cancel(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
+        let peers = self.peers.values();
+        peers.flat_map(|peer| peer.link.send_queue.cancel(group, sequence)).collect()
+    }
+
+    /// Logs once that a peer serves a job that this gateway does not serve.
+    pub fn warn_unknown_group(&mut self, id: GatewayId, group: GroupId) {
+        let name = self.fabric.gateway(id).name.clone();
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let groups = &mut peer.unknown_groups;
+        if groups.len() < UNKNOWN_GROUPS_MAX && groups.insert(group) {
+            warn!(
+                "gateway {name} serves a job (group {group}) that this region's file does not \
+                 have; name the same jobs in every region"
+            );
+        }
+    }
+
+    pub fn view(&self, peer: GatewayId) -> PeerView {
+        let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
+        PeerView {
+            lanes_up: u16::try_from(peer.lanes.len()).unwrap_or(u16::MAX),
+            rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
+            problem: peer.problem().cloned(),
+            sent_bytes: peer.link.metrics.sent_bytes.get(),
+            received_bytes: peer.link.metrics.received_bytes.get(),
+            lost_packets: peer.link.metrics.lost_packets.get(),
+            loss: peer.loss_alarm.ratio(),
+            loss_alarm: peer.loss_alarm.is_active(),
+        }
+    }
+}

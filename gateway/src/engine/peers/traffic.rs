@@ -1,0 +1,126 @@
+//! Samples what passes over the lanes to each peer, and limits the rates to them.
+
+use super::{Peer, Peers};
+use crate::sync::lock;
+use crate::wan::link::capacity::{LinkCapacity, Observation};
+use crate::wan::link::loss_alarm::{AlarmChange, PacketCounts};
+use crate::wan::{LaneHandle, LaneMeasurement, PeerLink};
+use hier_collectives::ids::{GatewayId, GroupId, RegionId};
+use hier_collectives::plan::{self, Plan};
+use tracing::{info, warn};
+use units::{BitRate, TimeNs};
+
+impl Peers {
+    /// Limits the pacer of a peer to the pair's part of a link's rate.
+    pub fn limit_rate(&self, peer: GatewayId, rate: BitRate) {
+        if let Some(peer) = self.peers.get(&peer) {
+            peer.link.pair_pacer.set_link_limit(rate);
+        }
+    }
+
+    /// Divides links and ports among the pairs of gateways anew, when a job follows another plan.
+    pub fn divide_rates(&self, group: GroupId, plan: &Plan) {
+        let mut plans = lock(&self.plans);
+        plans.insert(group, plan.clone());
+        let rates = plan::pair_shares(plans.values(), &self.fabric);
+        for (id, peer) in &self.peers {
+            if let Some(rate) = rates.get(&(self.me, *id)) {
+                peer.link.pair_pacer.set_share(*rate);
+            }
+        }
+    }
+
+    /// Samples the counters of all lanes, and hands them to the capacity estimates.
+    pub fn sample_links(&mut self, now: TimeNs) {
+        self.peers.values_mut().for_each(|peer| peer.sample_lanes(now));
+    }
+
+    /// Returns the capacity estimates of this gateway's pairs over the link to a region.
+    pub fn capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
+        let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
+        let peers = self.peers.iter().filter(move |(id, _)| there(id));
+        peers.filter_map(|(_, peer)| peer.capacity.as_ref())
+    }
+
+    /// Returns the rate that the measured capacity allows on the link to a peer; `None` without a
+    /// limit.
+    pub fn capacity_limit(&self, peer: GatewayId) -> Option<BitRate> {
+        self.peers.get(&peer)?.capacity.as_ref()?.limit()
+    }
+
+    /// Updates the gauges of all peers, and logs loss alarms that begin or end.
+    pub fn update_gauges(&mut self) {
+        for (id, peer) in &mut self.peers {
+            let change = peer.update_gauges();
+            if let Some(change) = change {
+                log_loss(&self.fabric.gateway(*id).name, peer, change);
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn sample_lanes(&mut self, now: TimeNs) {
+        let mut least_rtt = None;
+        for handle in self.lanes.values() {
+            let LaneMeasurement { traffic, min_rtt } = handle.measure();
+            let before = self.lane_counters.insert(handle.id, traffic).unwrap_or_default();
+            let total = &mut self.total;
+            total.sent_packets += traffic.sent_packets.saturating_sub(before.sent_packets);
+            total.lost_packets += traffic.lost_packets.saturating_sub(before.lost_packets);
+            total.delivered_bytes += traffic.delivered_bytes.saturating_sub(before.delivered_bytes);
+            least_rtt = least_rtt.into_iter().chain(min_rtt).min();
+        }
+        self.lane_counters.retain(|id, _| self.lanes.values().any(|lane| lane.id == *id));
+        let pair_pacer = &self.link.pair_pacer;
+        if let Some(capacity) = &mut self.capacity {
+            capacity.observe(&Observation {
+                now,
+                traffic: self.total,
+                min_rtt: least_rtt,
+                share: pair_pacer.share(),
+                limit: pair_pacer.link_limit(),
+            });
+        }
+    }
+
+    /// Updates this peer's gauges; returns whether the loss alarm began or ended.
+    fn update_gauges(&mut self) -> Option<AlarmChange> {
+        let before = std::mem::replace(&mut self.total_in_gauges, self.total);
+        let packets = PacketCounts {
+            sent: self.total.sent_packets - before.sent_packets,
+            lost: self.total.lost_packets - before.lost_packets,
+        };
+        let change = self.loss_alarm.sample(packets);
+        let metrics = &self.link.metrics;
+        metrics.lost_packets.inc_by(packets.lost);
+        metrics.loss_ratio.set(self.loss_alarm.ratio());
+        metrics.lanes_up.set(i64::try_from(self.lanes.len()).unwrap_or(i64::MAX));
+        if let Some(rtt) = self.lanes.values().map(LaneHandle::smoothed_rtt).min() {
+            metrics.rtt_seconds.set(rtt.as_secs_f64());
+        }
+        change
+    }
+}
+
+/// Logs a loss alarm of the peer `name`, and updates its metrics.
+fn log_loss(name: &str, peer: &Peer, change: AlarmChange) {
+    let link: &PeerLink = &peer.link;
+    let (PacketCounts { sent, lost }, expected) = (peer.loss_alarm.packets(), link.link.loss);
+    let percent = peer.loss_alarm.ratio() * 100.0;
+    link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
+    match change {
+        AlarmChange::Begun => {
+            link.metrics.loss_alarms.inc();
+            warn!(
+                "the way to gateway {name} loses {percent:.3} % ({lost} of {sent} packets), the \
+                 fabric expects {expected}; ask whoever runs the link, or give it less with \
+                 `landbridge rate`"
+            );
+        }
+        AlarmChange::Ended => info!(
+            "the way to gateway {name} loses no more than the fabric expects again: \
+             {percent:.3} % ({lost} of {sent} packets)"
+        ),
+    }
+}

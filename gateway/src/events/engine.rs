@@ -1,0 +1,193 @@
+//! Events for the engine, and its answer about an arriving segment.
+
+use super::ids::ConnectionId;
+use super::local::LocalEvent;
+use super::operator::{RateChange, RateError};
+use crate::memory::arena::MemSlice;
+use crate::observe::status::LinkStatus;
+use crate::wan::link::message::LinkMessage;
+use crate::wan::{LaneHandle, PeerSeen};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::{GatewayId, GroupId, Sequence};
+use hier_collectives::plan::Plan;
+use hier_collectives::session::{Discard, JobId, LeaseId};
+use hier_collectives::topology::Fabric;
+use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use units::Span;
+
+/// 4,096. Events in the engine's queue; when it is full, the senders wait.
+pub const ENGINE_QUEUE_MAX: usize = 4096;
+
+/// The senders' end of the engine's queue.
+pub type EventSender = mpsc::Sender<Event>;
+
+/// An event that the engine handles.
+#[derive(Debug)]
+pub enum Event {
+    /// A trainer's task: a rank attached, posted, committed or detached.
+    Local(LocalEvent),
+    /// A lane to a peer is up.
+    LaneUp {
+        /// The gateway at its other end.
+        seen: PeerSeen,
+        /// The engine's handle of the lane.
+        handle: LaneHandle,
+    },
+    /// A lane is lost.
+    LaneDown {
+        /// The gateway at its other end.
+        peer: GatewayId,
+        /// The lane.
+        lane: u16,
+        /// Its connection.
+        id: ConnectionId,
+        /// The reason.
+        why: String,
+    },
+    /// A lane could not be brought up.
+    DialFailed {
+        /// The peer.
+        peer: GatewayId,
+        /// The lane.
+        lane: u16,
+        /// The reason.
+        why: String,
+    },
+    /// Close a lane; see [`Gateway::close_lane`](crate::daemon::Gateway::close_lane).
+    CloseLane {
+        /// The gateway at its other end.
+        peer: GatewayId,
+        /// The lane.
+        lane: u16,
+        /// Receives the number of other lanes that are up.
+        reply: oneshot::Sender<usize>,
+    },
+    /// A control message of a session arrived.
+    Message {
+        /// The peer.
+        from: GatewayId,
+        /// The connection that it arrived on.
+        id: ConnectionId,
+        /// Group, sender and final recipient.
+        envelope: Envelope,
+        /// The message.
+        message: Message,
+    },
+    /// A control message about a link or its lanes arrived.
+    LinkMessage {
+        /// The peer.
+        from: GatewayId,
+        /// The connection that it arrived on.
+        id: ConnectionId,
+        /// The message.
+        message: LinkMessage,
+    },
+    /// An operator limits a link, or returns it to its schedule.
+    ChangeRate {
+        /// The link and the limit.
+        change: RateChange,
+        /// Receives the state of the link after the change.
+        reply: oneshot::Sender<Result<LinkStatus, RateError>>,
+    },
+    /// A segment's header arrived.
+    Arrival {
+        /// The peer.
+        from: GatewayId,
+        /// The connection that it arrived on.
+        id: ConnectionId,
+        /// The group.
+        group: GroupId,
+        /// The header.
+        header: SegmentHeader,
+        /// Receives the destination of the payload.
+        reply: oneshot::Sender<Placement>,
+    },
+    /// A segment's stream ended.
+    ArrivalEnd {
+        /// The group.
+        group: GroupId,
+        /// The lease that permitted writing.
+        lease: LeaseId,
+        /// Whether the whole payload is in place.
+        whole: bool,
+    },
+    /// The payload of a slow segment is still arriving.
+    ArrivalProgress {
+        /// The group.
+        group: GroupId,
+        /// The lease that permits writing.
+        lease: LeaseId,
+    },
+    /// A reduction or copy is done.
+    ReduceDone {
+        /// The group.
+        group: GroupId,
+        /// The session's number of the reduction or copy.
+        job: JobId,
+    },
+    /// A reduction, a copy or the planner panicked: a bug.
+    TaskPanicked,
+    /// No segment of a cancelled collective is being sent any more.
+    SendsCancelled {
+        /// The group.
+        group: GroupId,
+        /// The collective.
+        sequence: Sequence,
+    },
+    /// The planner is done.
+    Planned {
+        /// The group.
+        group: GroupId,
+        /// The fabric with its links as measured.
+        as_measured: Arc<Fabric>,
+        /// The plan; `None` if there is none.
+        plan: Option<Plan>,
+    },
+    /// Finish posted collectives, then leave the epochs.
+    Drain {
+        /// Time limit for both.
+        bound: Span,
+        /// Receives a value once it is done.
+        done: oneshot::Sender<()>,
+    },
+    /// End the epochs, tell the peers, and stop.
+    Shutdown(oneshot::Sender<()>),
+}
+
+/// The destination of an arriving segment: the session's `Arrival` with memory in place of names.
+#[derive(Debug)]
+pub enum Placement {
+    /// Reduce the payload with an operand of this gateway.
+    Combine {
+        /// The lease that permits writing.
+        lease: LeaseId,
+        /// The operation.
+        op: ReduceOp,
+        /// The element type.
+        dtype: Dtype,
+        /// The operand of this gateway and its weight.
+        local: (MemSlice, f64),
+        /// The weight of the payload.
+        net_weight: f64,
+        /// Whether the payload is the first operand.
+        net_first: bool,
+        /// The destination.
+        out: MemSlice,
+        /// Ends the lease.
+        cancel: CancellationToken,
+    },
+    /// Store the payload.
+    Land {
+        /// The lease that permits writing.
+        lease: LeaseId,
+        /// The destination.
+        into: MemSlice,
+        /// Ends the lease.
+        cancel: CancellationToken,
+    },
+    /// Stop the stream, for this reason.
+    Discard(Discard),
+}

@@ -1,0 +1,97 @@
+//! Events between a trainer's task and the engine.
+
+use super::ids::AttachmentId;
+use crate::memory::arena::MemSlice;
+use hier_collectives::ids::{GroupId, RankId};
+use hier_collectives::post::{Commit, Post, RankEvent};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// An event that a trainer's task sends to the engine.
+#[derive(Debug)]
+pub enum LocalEvent {
+    /// A trainer attached as a rank.
+    Attach {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The queue of the rank's events.
+        events: RankEvents,
+    },
+    /// A rank posted a collective.
+    Post {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The post.
+        post: Post,
+        /// The slot that is to be reduced.
+        contribution: MemSlice,
+        /// The slot for the result.
+        result: MemSlice,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A rank committed a step.
+    Commit {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The commit.
+        commit: Commit,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
+    /// A rank's connection is gone.
+    Detach {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+    },
+}
+
+impl LocalEvent {
+    /// Returns the group that the event belongs to.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Attach { group, .. }
+            | Self::Post { group, .. }
+            | Self::Commit { group, .. }
+            | Self::Detach { group, .. } => *group,
+        }
+    }
+}
+
+/// The engine's end of the queue to one trainer's task. Sending never waits: when the queue is full,
+/// the trainer's task is told to disconnect it.
+#[derive(Debug, Clone)]
+pub struct RankEvents {
+    queue: mpsc::Sender<RankEvent>,
+    overflowed: CancellationToken,
+}
+
+impl RankEvents {
+    /// Makes the sender of `queue`; a full queue cancels `overflowed`.
+    pub fn new(queue: mpsc::Sender<RankEvent>, overflowed: CancellationToken) -> Self {
+        Self { queue, overflowed }
+    }
+
+    /// Queues an event, or cancels the trainer's task if the queue is full.
+    pub fn send(&self, event: RankEvent) {
+        if self.queue.try_send(event).is_err() {
+            self.overflowed.cancel();
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Types that tasks of the gateway send to each other.
+//!
+//! The engine, the local plane, the lanes and the daemon all import these types, so that none of
+//! them needs to import another task. The types own no task and no queue; the map of queues is in
+//! the crate's documentation.
+
+mod engine;
+mod ids;
+mod local;
+mod operator;
+
+pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, Placement};
+pub use ids::{AttachmentId, ConnectionId};
+pub use local::{LocalEvent, RankEvents};
+pub use operator::{RateChange, RateError};

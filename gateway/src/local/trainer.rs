@@ -1,0 +1,179 @@
+//! One attached trainer: reads its requests, and writes the events of its rank.
+//!
+//! [`serve`] runs in the trainer's task, which [`super::server`] spawned. It sends the engine
+//! [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at the start.
+
+use super::attachments::RankReservation;
+use super::job::LocalSpec;
+use super::listener::Duplex;
+use super::protocol::{
+    LOCAL_VERSION, POSTS_MAX, Request, Response, framed, read_message, write_message,
+};
+use super::slots::{PostSlots, SlotsInUse};
+use crate::events::{AttachmentId, Event, EventSender, LocalEvent, RankEvents};
+use crate::host::Host;
+use crate::memory::arena::Arena;
+use hier_collectives::post::RankEvent;
+use std::sync::Arc;
+use tokio::io::{AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use units::Span;
+
+/// 8. Posts and commits of one rank that may wait in the engine's queue, so that a rank that posts
+/// without end does not fill the queue that it shares with others.
+const QUEUED_REQUESTS_MAX: usize = 8;
+/// 1,024. Events of one rank that may wait for its trainer: three for each post, and epochs. When
+/// the queue is full, the trainer is disconnected.
+const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
+/// 8. Events written with one system call. Mostly these are "result ready" and "contribution free"
+/// of one collective.
+const WRITE_BATCH_EVENTS: usize = 8;
+/// 100 ms. Time to write the last events and the refusal to a trainer that still reads.
+const FAREWELL_PATIENCE: Span = Span::from_ms(100);
+
+/// The reason when the gateway stops.
+const SHUTTING_DOWN: &str = "gateway shutting down";
+
+/// A trainer that has attached, and the memory that it brought.
+pub(super) struct Attachment {
+    pub reservation: RankReservation,
+    pub id: AttachmentId,
+    pub arena: Arc<Arena>,
+}
+
+/// The parts of the gateway that a trainer's task uses.
+pub(super) struct TrainerContext<'g> {
+    pub host: &'g dyn Host,
+    pub spec: &'g LocalSpec,
+    pub events: &'g EventSender,
+    pub shutdown: &'g CancellationToken,
+}
+
+/// Serves a trainer until it detaches, breaks a rule or is gone, or the gateway stops.
+pub(super) async fn serve(
+    context: TrainerContext<'_>,
+    attachment: Attachment,
+    stream: Box<dyn Duplex>,
+) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
+    let id = attachment.id;
+    let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
+    let overflowed = CancellationToken::new();
+    let slots = SlotsInUse::default();
+    let welcome = Response::Attached {
+        version: LOCAL_VERSION,
+        world_size: context.spec.world_size,
+        fabric: context.spec.fabric.clone(),
+    };
+    if write_message(&mut writer, &welcome.encode()).await.is_err() {
+        return;
+    }
+    let events = RankEvents::new(queue, overflowed.clone());
+    let attach = LocalEvent::Attach { group, rank, attachment: id, events };
+    let _ = context.events.send(Event::Local(attach)).await;
+    let why = tokio::select! {
+        biased;
+        () = context.shutdown.cancelled() => SHUTTING_DOWN.to_owned(),
+        () = overflowed.cancelled() => "it does not read its events".to_owned(),
+        why = write_events(&mut rank_events, &mut writer, &slots) => why,
+        why = read_requests(&attachment, reader, &slots, context.events) => why,
+    };
+    debug!("rank {rank}: {why}");
+    let refusal = Response::Refused(why).encode();
+    // Best effort, for a trainer that still reads.
+    let farewell = async {
+        while let Ok(event) = rank_events.try_recv() {
+            write_message(&mut writer, &Response::Event(event).encode()).await?;
+        }
+        write_message(&mut writer, &refusal).await
+    };
+    tokio::select! {
+        biased;
+        _ = farewell => {}
+        () = context.host.sleep_until(context.host.now() + FAREWELL_PATIENCE) => {}
+    }
+    let detach = LocalEvent::Detach { group, rank, attachment: id };
+    let _ = context.events.send(Event::Local(detach)).await;
+}
+
+/// Reads requests until the trainer leaves or breaks a rule; returns the reason.
+async fn read_requests(
+    attachment: &Attachment,
+    reader: ReadHalf<Box<dyn Duplex>>,
+    slots: &SlotsInUse,
+    events: &EventSender,
+) -> String {
+    // The buffer takes a message and its length with one read.
+    let mut reader = BufReader::new(reader);
+    let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
+    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
+    let id = attachment.id;
+    loop {
+        let bytes = match read_message(&mut reader).await {
+            Ok(bytes) => bytes,
+            Err(error) => return format!("connection ended: {error}"),
+        };
+        let request = match Request::decode(&bytes) {
+            Ok(request) => request,
+            Err(error) => return format!("malformed request: {error}"),
+        };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+            return SHUTTING_DOWN.to_owned();
+        };
+        let event = match request {
+            Request::Attach(_) => return "attached twice".to_owned(),
+            Request::Detach => return "detached".to_owned(),
+            Request::Commit(commit) => {
+                LocalEvent::Commit { group, rank, attachment: id, commit, permit }
+            }
+            Request::Post { .. } if !attachment.arena.is_whole() => {
+                return "memory of the arena was given back while it was attached: a hole was \
+                        punched in the memfd"
+                    .to_owned();
+            }
+            Request::Post { post, contribution_offset, result_offset } => {
+                let offsets = [contribution_offset, result_offset];
+                let located = PostSlots::locate(&attachment.arena, &post, offsets);
+                let reserved = located.and_then(|located| {
+                    slots.reserve(post.sequence, &located)?;
+                    Ok(located)
+                });
+                let PostSlots { contribution, result } = match reserved {
+                    Ok(located) => located,
+                    Err(why) => return why,
+                };
+                LocalEvent::Post { group, rank, attachment: id, post, contribution, result, permit }
+            }
+        };
+        if events.send(Event::Local(event)).await.is_err() {
+            return SHUTTING_DOWN.to_owned();
+        }
+    }
+}
+
+/// Writes events until the connection ends; returns the reason.
+async fn write_events(
+    rank_events: &mut mpsc::Receiver<RankEvent>,
+    writer: &mut WriteHalf<Box<dyn Duplex>>,
+    slots: &SlotsInUse,
+) -> String {
+    let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS);
+    while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS).await > 0 {
+        let mut frames = Vec::new();
+        for event in batch.drain(..) {
+            if let RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } =
+                event
+            {
+                slots.free(sequence);
+            }
+            frames.extend(framed(&Response::Event(event).encode()));
+        }
+        if let Err(error) = writer.write_all(&frames).await {
+            return format!("connection ended: {error}");
+        }
+    }
+    SHUTTING_DOWN.to_owned()
+}
