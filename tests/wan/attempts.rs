@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_void_is_measured_again_what_is_bounded_first() {
+    fn void_cells_are_repeated_with_bounded_ones_first() {
         let all = Row::matrix(false);
         let bounded = |row: &&Row| is_bounded(row, &GLOO.name());
         let rows = [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_void_is_shown_so() {
+    fn a_cell_that_stays_void_is_shown_as_void() {
         let rows = &Row::matrix(false)[..1];
         let later = Instant::now() + Duration::from_secs(3600);
         let (seen, measured) = attempts((rows, later), |who, _, _, _| who == GLOO);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_did_nothing_in_time_is_not_asked_again_with_more_loss() {
+    fn contenders_without_a_timely_run_skip_rows_of_more_loss() {
         let rows = Row::matrix(false);
         let at = |loss: usize| rows[8 + loss];
         assert!(at(1).rtt == at(2).rtt && at(1).loss < at(2).loss);

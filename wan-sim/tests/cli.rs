@@ -146,7 +146,7 @@ fn a_starved_relay_says_that_the_run_is_void() {
 
 /// One late read among thousands of deliveries.
 #[test]
-fn a_relay_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
+fn a_relay_stopped_under_traffic_reports_a_void_run() {
     let target = socket();
     let forward = format!("127.0.0.1:0={}", target.local_addr().unwrap());
     let mut arguments = vec!["relay", "--forward", &forward, "--rtt=0ms", "--rate=1 Gbit/s"];
@@ -307,7 +307,7 @@ fn a_terminal_sees_rate_queue_and_drops() {
 /// By flag, in netem's words and in a file: a word that nobody knows, a negative rate, loss
 /// above 100 %, a number without its unit.
 #[test]
-fn a_bad_spec_gets_one_line_with_the_word_and_what_is_accepted() {
+fn a_bad_spec_gets_one_line_with_accepted_words() {
     let relay = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9"];
     let check = |arguments: &[&str], word: &str, accepted: &str| {
         let output = run(arguments);

@@ -177,7 +177,7 @@ fn a_stream_survives_all_impairments_and_its_recording_replays() {
 }
 
 #[test]
-fn links_of_a_site_share_its_port_and_the_recording_replays() {
+fn links_share_their_sites_port_and_recordings_replay() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lab.toml");
     let text = "[site.a]\n[site.b]\n\
@@ -250,7 +250,7 @@ fn pid_and_prefix(file: &Path) -> (Pid, String) {
 }
 
 #[test]
-fn a_lab_comes_up_runs_programs_and_goes_down_without_a_trace() {
+fn a_lab_runs_programs_and_leaves_no_trace() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();
@@ -364,7 +364,7 @@ fn ping_and_iperf3_run_as_they_are() {
 }
 
 #[test]
-fn a_lab_in_the_foreground_may_be_taken_down_from_elsewhere() {
+fn a_foreground_lab_can_be_taken_down_from_elsewhere() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();
@@ -387,7 +387,7 @@ fn a_lab_in_the_foreground_may_be_taken_down_from_elsewhere() {
 }
 
 #[test]
-fn what_a_killed_lab_left_behind_is_found_and_removed() {
+fn remains_of_a_killed_lab_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();
@@ -452,7 +452,7 @@ fn a_starved_lab_says_that_the_run_is_void() {
 
 /// Few deliveries are late, as there are many others.
 #[test]
-fn a_lab_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
+fn a_lab_stopped_under_traffic_reports_a_void_run() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms limit none");
     let file = path.to_str().unwrap();
@@ -483,7 +483,7 @@ fn a_lab_stopped_for_a_second_under_traffic_says_that_the_run_is_void() {
 }
 
 #[test]
-fn a_lab_outlives_its_file_and_takes_what_runs_at_its_sites_along() {
+fn a_lab_outlives_its_file_and_ends_its_programs() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();
@@ -521,7 +521,7 @@ fn a_lab_outlives_its_file_and_takes_what_runs_at_its_sites_along() {
 }
 
 #[test]
-fn of_labs_brought_up_at_once_one_is_up_and_stays_whole() {
+fn one_of_several_concurrent_labs_comes_up() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();
@@ -542,7 +542,7 @@ fn of_labs_brought_up_at_once_one_is_up_and_stays_whole() {
 }
 
 #[test]
-fn a_lab_that_was_killed_while_it_came_up_leaves_nothing_for_long() {
+fn a_lab_killed_at_startup_leaves_nothing_for_long() {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms");
     let file = path.to_str().unwrap();

@@ -117,7 +117,7 @@ fn no_packet_is_earlier_than_the_delay() {
 }
 
 #[test]
-fn segments_and_marks_survive_offload_and_each_segment_is_lost_by_itself() {
+fn offloaded_segments_keep_marks_and_are_lost_individually() {
     const BURSTS: usize = 400;
     const SEGMENTS: usize = 20;
     let target = socket();
@@ -196,7 +196,7 @@ fn a_cut_link_passes_nothing_until_it_is_joined() {
 }
 
 #[test]
-fn what_the_relay_recorded_replays_in_the_core() {
+fn a_relays_recording_replays_in_the_core() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording");
     let target = socket();

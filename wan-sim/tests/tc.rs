@@ -67,7 +67,7 @@ fn a_fabric_renders_with_its_gateways_addresses() {
 
 /// Gateways must have ports; a link above them is refused, with what to raise.
 #[test]
-fn the_fabric_of_the_example_renders_where_its_ports_are_as_fast_as_its_links() {
+fn the_example_fabric_renders_with_ports_as_fast_as_links() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fabric.toml");
     let fabric = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region/fabric.toml");
@@ -142,7 +142,7 @@ fn the_rate_is_of_ip_packets() {
 }
 
 #[test]
-fn what_netem_cannot_express_is_refused_by_name() {
+fn links_that_netem_cannot_express_are_refused_by_name() {
     for (keys, named) in [
         ("delay = '1 ms'\njitter = '1 ms'\nlimit_packets = 9", "reorders"),
         ("delay = '1 ms'\njitter = '1 ms'\nreordering = true\nrate = '1 Gbit/s'", "keeps order"),
@@ -188,7 +188,7 @@ fn verified(host: &HostCommands, shown: &[String; 4]) -> Result<(), VerifyError>
 }
 
 #[test]
-fn what_the_kernel_shows_is_compared() {
+fn kernel_state_is_compared_with_the_file() {
     let hosts = rendered(
         "delay = '40 ms'\njitter = '2 ms'\ndistribution = 'normal'\nrate = '1 Gbit/s'\n\
          overhead_bytes = 38\nbursts = { to_bad = '1 %', to_good = '10 %', loss_in_bad = '100 %', loss_in_good = '0 %' }",
@@ -259,7 +259,7 @@ fn what_the_kernel_shows_is_compared() {
 
 /// `tc` prints three digits of a time, four or more of a rate, six of a probability.
 #[test]
-fn what_tc_rounds_is_no_difference() {
+fn rounding_by_tc_is_no_difference() {
     let hosts = rendered(
         "delay = '40256 us'\njitter = '1234 us'\nrate = '1234567 kbit/s'\nloss = '12.3456789 %'\n\
          duplicate = '0.0000004 %'\nreorder = '33.3333333 %'\noverhead_bytes = 14",
@@ -407,7 +407,7 @@ fn all_is_applied_or_nothing() {
 }
 
 #[test]
-fn what_was_applied_is_removed_and_nothing_else() {
+fn only_applied_state_is_removed() {
     let (code, said, done) = with_fakes("--remove", NO_FAILURE, OURS);
     assert_eq!(code, Some(0), "{said}");
     // As many segments as its driver lets it have.

@@ -73,7 +73,7 @@ fn a_direction_overrides_its_link_and_a_link_its_preset() {
 }
 
 #[test]
-fn a_fabric_is_a_topology_and_a_lab_adds_to_it() {
+fn a_lab_file_extends_a_fabric_file() {
     let directory = tempfile::tempdir().unwrap();
     let fabric = write(
         directory.path(),
@@ -246,7 +246,7 @@ fn the_examples_and_every_fabric_are_good() {
 
 /// What gateways do with a link is nothing that the link does.
 #[test]
-fn a_fabric_may_say_how_gateways_use_a_link_and_a_lab_may_not() {
+fn only_fabric_files_may_set_gateway_policies() {
     let link = "[link.a-b]\nrtt = \"2 ms\"\nrate = \"1 Gbit/s\"\ncontroller = \"cubic\"\n";
     let gateway = |region| {
         format!(
@@ -260,7 +260,7 @@ fn a_fabric_may_say_how_gateways_use_a_link_and_a_lab_may_not() {
 }
 
 #[test]
-fn a_wrong_file_is_named_in_one_line_with_what_is_accepted() {
+fn a_wrong_file_is_named_with_the_accepted_words() {
     for (text, line, parts) in WRONG {
         let error = load(&format!("[site.a]\n[site.b]\n{text}")).unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error}");
@@ -349,7 +349,7 @@ fn an_error_is_one_line_whatever_the_names_are() {
 }
 
 #[test]
-fn rates_that_no_number_holds_together_are_more_than_any_port() {
+fn port_rates_that_overflow_count_as_unlimited() {
     let most = format!("rate = '{} bit/s'", u64::MAX);
     let lab = format!(
         "[site.a]\negress = '1 Gbit/s'\n[site.b]\n[site.c]\n[link.a-b]\ndelay = '1 ms'\n{most}\n\

@@ -83,7 +83,7 @@ async fn segments_arrive_each_on_its_own_after_the_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_moved_is_seen_and_reached_elsewhere_alone() {
+async fn a_moved_socket_is_reachable_at_its_new_address_only() {
     let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
     let [home, elsewhere] = ["10.0.0.1:7", "10.0.0.9:70"];
     let spec = link("1 Gbit/s", "10 ms", "0 %");
@@ -102,7 +102,7 @@ async fn who_has_moved_is_seen_and_reached_elsewhere_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_arrive_is_counted() {
+async fn undeliverable_packets_are_counted() {
     let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
     let a = net.bind(address(CLIENT)).unwrap();
     send(&a, SERVER, &[1; 100], 100);
@@ -176,7 +176,7 @@ async fn a_port_is_shared_by_all_links_of_its_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_new_link_moves_no_packet_of_the_one_before() {
+async fn a_replaced_link_moves_no_packet_of_its_predecessor() {
     for with_port in [false, true] {
         let net = net(link("8 Mbit/s", "50 ms", "0 %"), 1);
         let port = LinkSpec::unlimited(Span::ZERO).unwrap();

@@ -117,7 +117,7 @@ const fn mbit(rate: u64) -> BitRate {
 }
 
 #[test]
-fn gateways_of_a_region_share_by_port_and_a_sidecar_owns_nothing() {
+fn gateways_share_by_port_and_a_sidecar_owns_nothing() {
     let port = |ranks, rate| MeshGateway::with_port(ranks, mbit(rate));
     let sidecar = MeshGateway::sidecar;
     for (seed, regions) in [
@@ -313,7 +313,7 @@ fn every_shape_of_four_regions() {
 
 /// The lanes of a chain's middle die while messages between its ends pass there.
 #[test]
-fn what_a_lost_lane_took_with_it_is_said_again_through_others() {
+fn messages_of_a_lost_lane_are_repeated_through_others() {
     simulate(async {
         let chain = Mesh::of_ranks(&[1, 1, 1, 1]).without(0, 2).without(0, 3).without(1, 3);
         let mesh = small_segments(chain);

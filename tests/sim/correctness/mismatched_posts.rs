@@ -105,7 +105,7 @@ fn across_regions_minutes_later() {
 }
 
 #[test]
-fn a_rank_that_posts_long_after_the_others_failed_is_told_the_same() {
+fn a_late_poster_gets_the_failure_of_the_others() {
     ranks_disagree(&[1], &[2, 3]);
     ranks_disagree(&[2], &[0]);
 }

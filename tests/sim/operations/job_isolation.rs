@@ -41,7 +41,7 @@ async fn sum(clients: &[Client], values: &[f32], elements: u64) -> Vec<f32> {
 }
 
 #[test]
-fn jobs_run_at_once_with_equal_numbers_and_do_not_mix() {
+fn concurrent_jobs_with_equal_numbers_do_not_mix() {
     simulate(async {
         let lab = Lab::start(&two_jobs(), 1).await;
         let (here, there) = (ranks(&lab, JOB).await, ranks(&lab, OTHER).await);
@@ -55,7 +55,7 @@ fn jobs_run_at_once_with_equal_numbers_and_do_not_mix() {
 }
 
 #[test]
-fn a_failure_and_an_epoch_end_of_one_job_leave_the_other_alone() {
+fn failures_and_epoch_ends_of_one_job_spare_the_other() {
     simulate(async {
         let lab = Lab::start(&two_jobs(), 2).await;
         let (mut here, there) = (ranks(&lab, JOB).await, ranks(&lab, OTHER).await);
@@ -96,7 +96,7 @@ fn a_job_that_one_region_lacks_waits_alone() {
 
 /// It waits for the other region, which is another matter than waiting for its gateway.
 #[test]
-fn a_trainer_hears_that_its_gateway_died_before_the_first_epoch() {
+fn a_trainer_learns_that_its_gateway_died_before_epochs() {
     simulate(async {
         let mut lab = Lab::start(&two_jobs(), 3).await;
         lab.drop_job(GatewayId(1), OTHER).await;

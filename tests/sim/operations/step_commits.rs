@@ -32,7 +32,7 @@ async fn commit_all(clients: &[Client], step: u64) -> Vec<Result<(), Failure>> {
 }
 
 #[test]
-fn a_commit_takes_a_round_trip_and_waits_for_a_late_rank() {
+fn a_commit_takes_a_round_trip_after_the_last_rank() {
     simulate(async {
         let shape = Shape::new(2, 1);
         let lab = Lab::start(&shape, 1).await;
@@ -68,7 +68,7 @@ fn a_commit_takes_a_round_trip_and_waits_for_a_late_rank() {
 /// The epoch ends between posts and commit: what was posted failed, and a commit in the next
 /// epoch must not confirm it for having nothing there.
 #[test]
-fn a_commit_does_not_confirm_posts_of_an_epoch_that_is_over() {
+fn a_commit_confirms_no_posts_of_an_ended_epoch() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 1), 9).await;
         let mut clients = lab.clients(32 << 20).await;

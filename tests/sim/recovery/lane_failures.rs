@@ -55,7 +55,7 @@ fn sent(lab: &Lab) -> (u64, u64) {
 }
 
 #[test]
-fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held() {
+fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
     let shape = Shape::new(1, 1);
     for at in [EAST, WEST] {
         let trace = Trace::default();
@@ -86,7 +86,7 @@ fn one_of_four_lanes_killed_in_mid_collective_costs_little_and_only_what_it_held
 
 /// Nobody says that the path is dead: it has to be noticed.
 #[test]
-fn a_lane_whose_path_dies_is_given_up_while_the_others_go_on() {
+fn a_lane_with_a_dead_path_closes_alone() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
         let case = case(256);
@@ -108,7 +108,7 @@ fn a_lane_whose_path_dies_is_given_up_while_the_others_go_on() {
 /// Its peer goes on with another controller, also who waits just then for room in the window of the
 /// one before: the path carries half of a lane's part.
 #[test]
-fn a_lane_that_is_seen_elsewhere_in_mid_segment_goes_on_there() {
+fn a_lane_survives_a_new_address_in_mid_segment() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
         let elsewhere = SocketAddr::from(([10, 9, 0, 1], 7400));

@@ -57,7 +57,7 @@ fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
 }
 
 #[test]
-fn what_is_under_way_goes_on_within_three_round_trips_of_a_cut() {
+fn collectives_continue_three_round_trips_after_an_outage() {
     for ways in CUTS {
         for tenth in [1, 4, 6] {
             cut_and_heal(ways, Span::from_ms(100 * tenth), Span::from_secs(2), tenth);
@@ -68,7 +68,7 @@ fn what_is_under_way_goes_on_within_three_round_trips_of_a_cut() {
 /// A heartbeat is one probe, which comes within a round trip and QUIC's patience with
 /// acknowledgements.
 #[test]
-fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() {
+fn an_idle_link_is_full_soon_after_an_outage() {
     for ways in CUTS {
         for after in [100, 700] {
             let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
@@ -86,7 +86,7 @@ fn a_link_that_was_out_is_full_again_within_a_heartbeat_and_three_round_trips() 
 /// All that was in flight is far more than a short link's queue: sent again at once, it would be
 /// lost once more and charged to the rate limit, and nothing new would leave for 100 ms.
 #[test]
-fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
+fn a_short_link_is_nearly_full_right_after_an_outage() {
     // The queue holds 33 packets, or 5.
     let packets = [(1500, 140.0), (9000, 60.0)];
     for (ways, (mtu, least)) in CUTS.into_iter().flat_map(|ways| packets.map(|of| (ways, of))) {
@@ -105,7 +105,7 @@ fn a_short_link_that_was_out_carries_most_of_its_rate_at_once() {
 /// Most of a flight comes before or after a short one; what one of six quarters loses is seen at
 /// once.
 #[test]
-fn a_link_that_was_out_for_about_a_round_trip_is_full_again_as_soon() {
+fn a_link_is_full_soon_after_a_round_trips_outage() {
     for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4, 6].map(|of| (ways, of))) {
         let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
         let cut = Span::from_ns(quarters * shape.rtt.ns() / 4);

@@ -184,7 +184,7 @@ async fn hold_to_half(lab: &Lab) {
 }
 
 #[test]
-fn a_link_whose_rate_halves_is_planned_for_within_ten_collectives() {
+fn a_halved_link_gets_a_new_plan_within_ten_collectives() {
     for seed in 1..=3 {
         named_by_its_ends(&halved(&[1, 1, 1], 1, seed, respec_to_half));
     }
@@ -199,13 +199,13 @@ fn a_link_that_an_operator_halves_is_planned_for() {
 
 /// There is no other way between two regions.
 #[test]
-fn the_only_link_keeps_its_plan_and_is_filled_at_half_its_rate() {
+fn the_only_link_keeps_its_plan_at_half_rate() {
     named_by_its_ends(&halved(&[2, 1], 0, 7, respec_to_half));
     nobody_is_named(&halved(&[2, 1], 0, 8, hold_to_half));
 }
 
 #[test]
-fn a_steady_link_keeps_its_plan_in_spite_of_loss_and_jitter() {
+fn a_steady_link_keeps_its_plan_despite_loss_and_jitter() {
     for seed in [1, 2] {
         simulate(async {
             let lab = mesh(&[1, 1, 1]).start(seed).await;

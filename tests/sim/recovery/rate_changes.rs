@@ -113,7 +113,7 @@ fn all_near(flow: &Flow, begin: TimeNs, rtt: Span, mbits: f64) {
 const ROUNDS: u64 = 6;
 
 #[test]
-fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate() {
+fn an_operators_rate_is_met_within_three_round_trips() {
     for at in [EAST, WEST] {
         simulate(async {
             let lab = Lab::start(&Shape::new(1, 1), 1).await;
@@ -131,13 +131,13 @@ fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_operators_rate(
 
 /// Nobody says so: whoever sends finds out. What lanes offer then comes and goes with their queues.
 #[test]
-fn a_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
+fn a_halved_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(1000, RTT);
 }
 
 /// There the few packets before a collective are acknowledged after a round: that is no cut.
 #[test]
-fn a_far_capacity_that_halves_is_met_within_three_round_trips_of_the_alarm() {
+fn a_halved_far_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(250, Span::from_ms(200));
 }
 
@@ -175,7 +175,7 @@ fn halves_unsaid(rate: u64, rtt: Span) {
 
 /// A segment takes most of a minute then, far longer than nothing may move for.
 #[test]
-fn a_link_held_to_a_ten_thousandth_is_slow_and_not_dead() {
+fn a_link_limited_to_a_ten_thousandth_stays_alive() {
     simulate(async {
         let lab = Lab::start(&Shape::new(1, 1), 8).await;
         let segment = plan::segment_bytes(&lab.fabric).get();
@@ -195,7 +195,7 @@ fn a_link_held_to_a_ten_thousandth_is_slow_and_not_dead() {
 }
 
 #[test]
-fn a_rate_holds_at_both_ends_until_it_is_lifted_and_status_says_who_said_it() {
+fn an_operators_rate_applies_at_both_ends_until_lifted() {
     simulate(async {
         let lab = Lab::start(&Shape::new(1, 1), 1).await;
         let (_clients, mut operations) = begin(&lab).await;
@@ -221,7 +221,7 @@ fn a_rate_holds_at_both_ends_until_it_is_lifted_and_status_says_who_said_it() {
 }
 
 #[test]
-fn a_word_on_a_rate_outlives_the_lane_that_carried_it() {
+fn a_rate_message_outlives_the_lane_that_carried_it() {
     simulate(async {
         let lab = Lab::start(&Shape::new(1, 1), 1).await;
         let _clients = lab.clients(1 << 20).await;
@@ -234,7 +234,7 @@ fn a_word_on_a_rate_outlives_the_lane_that_carried_it() {
 }
 
 #[test]
-fn every_gateway_of_both_regions_hears_of_a_word() {
+fn every_gateway_of_both_regions_gets_the_rate() {
     simulate(async {
         let lab = Mesh::of_gateways(vec![vec![MeshGateway::with_port(1, mbit(600)); 2]; 2])
             .start(1)
@@ -254,7 +254,7 @@ fn every_gateway_of_both_regions_hears_of_a_word() {
 }
 
 #[test]
-fn loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it() {
+fn loss_above_the_fabrics_raises_an_alarm_until_it_ends() {
     let shape = Shape { loss: ppm(1000), true_loss: Some(ppm(5000)), ..Shape::new(1, 1) };
     let log = Log::default();
     let _logging = log.listen();
@@ -279,7 +279,7 @@ fn loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it() {
 }
 
 #[test]
-fn loss_that_the_fabric_expects_raises_none() {
+fn loss_that_the_fabric_expects_raises_no_alarm() {
     let shape = Shape { loss: ppm(10_000), ..Shape::new(1, 1) };
     simulate(async {
         let lab = Lab::start(&shape, 1).await;
@@ -292,7 +292,7 @@ fn loss_that_the_fabric_expects_raises_none() {
 }
 
 #[test]
-fn a_path_that_becomes_longer_is_filled_again_within_ten_round_trips() {
+fn a_longer_path_is_full_within_ten_round_trips() {
     for rtt in [80, 20] {
         simulate(async {
             let lab = Lab::start(&Shape { rtt: Span::from_ms(rtt), ..Shape::new(1, 1) }, 1).await;
@@ -310,7 +310,7 @@ fn a_path_that_becomes_longer_is_filled_again_within_ten_round_trips() {
 /// So little that nobody holds the link to what it carries: 1.5 % of what is sent would be lost, and
 /// all would wait in a full queue. In one of six seeds one direction still loses nine in a thousand.
 #[test]
-fn a_link_that_carries_a_little_less_than_it_should_loses_little_and_is_full() {
+fn a_link_slightly_below_its_rate_loses_little() {
     let mut seen: Vec<(f64, f64)> = (1..=5).map(carried_of_a_little_less).collect();
     println!("part lost, and part filled: {seen:.4?}");
     seen.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -347,7 +347,7 @@ fn carried_of_a_little_less(seed: u64) -> (f64, f64) {
 
 /// The fabric has been told a fifth of the distance there is.
 #[test]
-fn windows_follow_a_path_that_is_far_longer_than_the_fabric_says() {
+fn windows_follow_a_path_far_longer_than_configured() {
     simulate(async {
         let lab = Lab::start(&Shape { rtt: Span::from_ms(20), ..Shape::new(1, 1) }, 1).await;
         respec(&lab, mbit(1000), Span::from_ms(50));

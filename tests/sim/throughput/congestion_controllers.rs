@@ -27,7 +27,7 @@ fn seconds(controller: ControllerKind, mtu: u16) -> f64 {
 }
 
 #[test]
-fn each_controller_works_and_only_link_share_shrugs_off_random_loss() {
+fn only_link_share_is_unaffected_by_random_loss() {
     let [share, cubic, newreno] = ControllerKind::ALL.map(|kind| seconds(kind, 1500));
     println!("link-share {share:.3} s, cubic {cubic:.3} s, newreno {newreno:.3} s");
     assert!(share < 0.3, "link-share {share} s");
@@ -37,7 +37,7 @@ fn each_controller_works_and_only_link_share_shrugs_off_random_loss() {
 
 /// QUIC's own first window is less than one of these packets.
 #[test]
-fn controllers_of_quic_connect_with_packets_larger_than_their_own_first_window() {
+fn quic_controllers_connect_with_packets_above_their_first_window() {
     for kind in [ControllerKind::Cubic, ControllerKind::NewReno] {
         let took = seconds(kind, 16_000);
         assert!(took < 20.0, "{kind:?}: {took} s");

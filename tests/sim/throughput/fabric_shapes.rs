@@ -136,7 +136,7 @@ fn ports_with_unequal_directions_are_filled() {
 
 /// Held at another region, a tree for partials alone loads the other direction of an edge.
 #[test]
-fn a_reduction_or_broadcast_over_trees_apart_takes_what_is_forecast() {
+fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
     let out = [1000, 500, 500].map(|port| vec![(1, port)]);
     let (mut regions, links) = mesh_specs(&out, 1000, None);
     for (region, inward) in regions.iter_mut().zip([500, 990, 510]) {
@@ -215,7 +215,7 @@ fn a_hierarchy_and_flat_algorithms_give_right_sums() {
 }
 
 #[test]
-fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring_that_goes_one_way() {
+fn a_mesh_of_four_beats_a_one_way_ring() {
     // Twenty BDP of a link.
     let size = ByteCount::new(30_000_000);
     let seconds = |way| baselines::all_reduce(way, &[1; 4], size, 1).expect("a result").seconds;
@@ -227,7 +227,7 @@ fn a_mesh_of_four_is_two_and_a_half_times_as_fast_as_a_ring_that_goes_one_way() 
 }
 
 #[test]
-fn ports_far_apart_are_filled_without_a_pair_and_with_unequal_ranks() {
+fn distant_ports_are_filled_with_a_pair_missing() {
     let ports = [900, 350, 350, 120, 80];
     let regions: Vec<_> = [8, 1, 3, 2, 5].into_iter().zip(ports).map(|r| vec![r]).collect();
     for missing in [(1, 2), (3, 4)] {
@@ -298,7 +298,7 @@ fn by_express_or_not(fabric: &Fabric, plan: &Plan, size: ByteCount) -> [f64; 2] 
 }
 
 #[test]
-fn a_mebibyte_far_away_is_sooner_over_one_hop() {
+fn a_mebibyte_over_a_long_link_prefers_one_hop() {
     let near = mesh(&[10_000; 3], 10_000);
     let far = near.links().iter().map(|link| Link { rtt: Span::from_ms(100), ..link.clone() });
     let fabric = near.with_links(far.collect());
@@ -309,7 +309,7 @@ fn a_mebibyte_far_away_is_sooner_over_one_hop() {
 }
 
 #[test]
-fn the_largest_buffer_of_one_hop_is_where_one_hop_stops_being_sooner() {
+fn the_express_limit_is_where_one_hop_stops_winning() {
     let fabric = mesh(&[200; 3], 200);
     let plan = plan::plan(&fabric).expect("a plan");
     let most = plan.express_bytes.get();

@@ -57,7 +57,7 @@ fn a_small_operation_does_not_wait_behind_a_large_one() {
 
 /// It waits for what is under way on a lane, and for no more.
 #[test]
-fn a_mebibyte_waits_for_a_segment_of_each_lane_at_most() {
+fn a_mebibyte_waits_for_one_segment_per_lane() {
     let pauses = [20, 100, 500, 1000].map(Span::from_ms);
     let shape = Shape::new(1, 1);
     let alone = series::alone(&shape, 1 << 20, 1, 1)[0];
@@ -133,7 +133,7 @@ async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::Ti
 /// A tenth of 64 MB at a tenth of 1 Gbit/s: as many times what the link holds. The whole is a
 /// row of `cargo xtask bench wan`.
 #[test]
-fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
+fn lone_all_reduces_under_loss_take_nearly_equal_time() {
     let loss = Fraction::from_ppb(100_000).expect("0.01 %");
     let rate = BitRate::from_bits_per_second(100_000_000);
     let shape = Shape { rate, loss, jitter: Span::from_ms(1), ..Shape::new(1, 1) };
@@ -147,7 +147,7 @@ fn lone_all_reduces_under_loss_and_jitter_take_nearly_the_same_time() {
 /// row of `cargo xtask bench wan`. It was 0.90 to 0.93 while
 /// the parity of the one before took the room of that of the last.
 #[test]
-fn eight_large_ones_in_a_row_fill_a_long_lossy_link() {
+fn eight_large_all_reduces_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");
     let shape = Shape { rtt: Span::from_ms(100), loss, ..Shape::new(1, 1) };
     let rows = (1..=5).map(|seed| series::in_a_row(&shape, (512 << 20) / 10 / 4 * 4, 8, seed));

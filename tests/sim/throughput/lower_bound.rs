@@ -57,7 +57,7 @@ fn jumbo_frames_pass() {
 /// Few of what is in flight at 2 ms are lost, and parity of four segments takes about as long as a loss
 /// costs on average. The fabric says four times that loss where there is parity all the same.
 #[test]
-fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_no_tenth_of_a_millisecond() {
+fn tail_fec_is_off_where_it_gains_nothing() {
     let [loss, more] = [100_000, 400_000].map(|ppb| Fraction::from_ppb(ppb).expect("below 1"));
     let near = Shape { loss, rtt: Span::from_ms(2), ..Shape::new(1, 1) };
     let [without, with] =
@@ -76,7 +76,7 @@ fn where_tail_repair_does_not_pay_there_is_none_and_it_would_gain_no_tenth_of_a_
 
 /// The link loses, but the fabric does not say so: no parity, retransmission alone.
 #[test]
-fn tail_repair_saves_the_round_trip_that_retransmission_costs() {
+fn tail_fec_saves_the_round_trip_of_retransmission() {
     for (parts_per_million, least, without) in [(1_000, 0.97, 0.95), (10_000, 0.93, 0.93)] {
         let loss = Fraction::from_ppb(parts_per_million * 1000).expect("below 1");
         let silent = Shape { true_loss: Some(loss), ..Shape::new(1, 1) };

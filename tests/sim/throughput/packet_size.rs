@@ -87,7 +87,7 @@ fn lanes_find_the_longest_packets_that_get_through() {
 /// A packet of 9,000 bytes takes fourteen shards with it. Without tail repair the last of a collective
 /// wait for a round trip more: half of its time.
 #[test]
-fn the_tail_of_jumbo_packets_is_repaired() {
+fn tail_fec_works_with_jumbo_packets() {
     for parts in [1000, 10_000] {
         let shape = Shape { mtu: 9000, loss: ppm(parts), ..Shape::new(1, 1) };
         let bound = bound::all_reduce(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();

@@ -39,7 +39,7 @@ fn seconds(shape: &Shape, change: impl Fn(LinkSpec) -> LinkSpec) -> f64 {
 
 /// The link holds 8,600 packets; a tenth of them are gaps, and a tenth of what is sent again.
 #[test]
-fn more_than_a_thousand_gaps_end_a_stream_of_quinn_and_none_of_ours() {
+fn a_thousand_gaps_end_no_stream_of_ours() {
     let shape = Shape { rtt: Span::from_ms(100), loss: ppm(100_000), ..Shape::new(1, 1) };
     let settings = Settings { mtu: Some(1452), window: Some(25_000_000) };
     let ended = simulated(&shape, settings, [64 << 20, 0], Span::from_secs(60));
@@ -53,7 +53,7 @@ fn more_than_a_thousand_gaps_end_a_stream_of_quinn_and_none_of_ours() {
 /// Packets are dropped as duplicates when they come later than 129 others: 1.5 ms of a link of
 /// 1 Gbit/s, and six of a lane's part of it.
 #[test]
-fn packets_that_overtake_each_other_are_no_end_of_a_lane() {
+fn reordered_packets_close_no_lane() {
     let shape = Shape::new(1, 1);
     let shuffled = |spread| {
         seconds(&shape, |link| {

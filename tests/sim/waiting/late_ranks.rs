@@ -114,7 +114,7 @@ fn a_timeout_names_who_is_awaited() {
 }
 
 #[test]
-fn a_rank_that_goes_away_before_its_post_is_lost_and_may_come_back() {
+fn a_rank_lost_before_its_post_may_come_back() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 2), 1).await;
         let mut clients = lab.clients(ARENA).await;
@@ -139,7 +139,7 @@ fn a_rank_that_goes_away_before_its_post_is_lost_and_may_come_back() {
 /// Nothing of it is missing yet: as long as it is away the others wait, and once it is back it
 /// posts in the same epoch.
 #[test]
-fn a_rank_that_has_posted_nothing_in_an_epoch_is_awaited() {
+fn a_rank_without_posts_in_an_epoch_is_awaited() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 2), 1).await;
         let mut clients = lab.clients(ARENA).await;
@@ -158,7 +158,7 @@ fn a_rank_that_has_posted_nothing_in_an_epoch_is_awaited() {
 }
 
 #[test]
-fn what_a_rank_posted_before_it_went_away_counts() {
+fn posts_of_a_rank_that_left_count() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 2), 1).await;
         let mut clients = lab.clients(ARENA).await;
@@ -202,7 +202,7 @@ fn a_rank_that_attaches_again_ends_what_waits_for_it() {
 /// seconds from there to the third, which adds what follows it. Meanwhile the first sees nothing
 /// move.
 #[test]
-fn what_moves_behind_a_relay_is_not_taken_for_a_stall() {
+fn progress_behind_a_relay_is_no_stall() {
     simulate(async {
         let mut mesh = Mesh::of_ranks(&[1; 5]);
         mesh.links.retain(|link| link.regions.1 - link.regions.0 == 1);

@@ -51,7 +51,7 @@ fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
 
 /// Owners wait for one of the others.
 #[test]
-fn owners_hold_what_their_windows_and_the_memory_for_partials_allow() {
+fn owners_hold_at_most_windows_and_partial_memory() {
     let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, (0, 1));
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
@@ -65,7 +65,7 @@ fn chain() -> Mesh {
 
 /// What comes from one side cannot go on to the other.
 #[test]
-fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
+fn relays_below_a_slow_link_hold_one_window() {
     let held = held(&chain(), 48, (1, 2));
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
@@ -76,7 +76,7 @@ fn relays_hold_no_more_than_their_window_of_what_is_slow_above() {
 /// A relay's window is full of a large buffer for seconds; the early room at the end of a link, or
 /// of a LAN; the memory for partials of several ranks.
 #[test]
-fn small_and_medium_buffers_do_not_wait_for_a_large_one() {
+fn small_buffers_do_not_wait_for_a_large_one() {
     let near = || {
         let mut mesh = chain();
         mesh.links.iter_mut().for_each(|link| link.rtt = Span::from_ms(20));

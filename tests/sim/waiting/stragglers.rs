@@ -50,7 +50,7 @@ async fn said(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn a_slow_rank_and_a_slow_region_are_named_within_three_steps() {
+fn slow_ranks_and_regions_are_named_within_three_steps() {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 1), 1).await;
         let clients = lab.clients(16 << 20).await;
@@ -67,7 +67,7 @@ fn a_slow_rank_and_a_slow_region_are_named_within_three_steps() {
 
 /// Ranks 0 and 1 are of one region, each at a gateway of its own.
 #[test]
-fn a_slow_rank_is_named_whichever_gateway_of_its_region_it_is_at() {
+fn a_slow_rank_is_named_at_every_gateway() {
     simulate(async {
         let lab = Mesh::of_gateways(vec![vec![GATEWAY, GATEWAY], vec![GATEWAY]]).start(1).await;
         let clients = lab.clients(16 << 20).await;
@@ -136,7 +136,7 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
 }
 
 #[test]
-fn a_link_that_becomes_longer_is_named_until_it_is_as_before() {
+fn a_link_with_a_longer_path_is_named_until_restored() {
     simulate(async {
         let mut mesh = Mesh::of_gateways(vec![vec![GATEWAY]; 2]);
         mesh.links[0].rate = BitRate::from_bits_per_second(200_000_000);
@@ -219,7 +219,7 @@ const BATCH: u64 = 4096;
 
 /// Eight fast ranks and three slow ones: what the speeds predict; then one becomes slow.
 #[test]
-fn a_batch_follows_speeds_at_step_boundaries_on_all_ranks_alike() {
+fn batches_follow_speeds_at_step_boundaries_on_all_ranks() {
     simulate(async {
         let lab = Lab::start(&Shape::new(8, 3), 1).await;
         let clients = lab.clients(16 << 20).await;

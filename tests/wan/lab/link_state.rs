@@ -29,7 +29,7 @@ mod tests {
     use super::LinkState;
 
     #[test]
-    fn an_emulator_that_does_not_say_that_a_run_is_good_has_spoilt_it() {
+    fn a_run_without_the_emulators_approval_is_void() {
         let good = r#"{"links": [{"queue_bytes_peak": 7}], "fidelity": {"void": []}}"#;
         assert_eq!(
             LinkState::of(good.as_bytes()),

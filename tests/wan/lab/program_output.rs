@@ -89,13 +89,13 @@ mod tests {
 
     /// Whoever posts first waits for the other, which is nobody's time.
     #[test]
-    fn a_run_is_from_the_last_post_to_the_last_result() {
+    fn a_run_lasts_from_last_post_to_last_result() {
         let both = RunTimes::of(&[run(10, 16, None), run(13, 15, None)]);
         assert_eq!(both.seconds, [3.0]);
     }
 
     #[test]
-    fn who_does_not_tell_or_never_ended_a_run_has_no_cost() {
+    fn silent_or_unfinished_programs_have_no_cost() {
         let silent = RunTimes::of(&[run(1, 2, None), run(1, 2, Some(1.0))]);
         assert_eq!((silent.seconds, silent.cpu_seconds), (vec![1.0], None));
         let never = RunTimes::of(&[BEGUN.to_owned(), String::new()]);

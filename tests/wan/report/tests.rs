@@ -9,7 +9,7 @@ use std::time::Duration;
 use units::Span;
 
 #[test]
-fn what_is_void_meets_nothing() {
+fn a_void_cell_meets_no_bound() {
     let row = Row::matrix(false)[0];
     let cell =
         |who: &str, seconds| Cell::new(who, Ground::Lab.name(), COMMON, vec![seconds], seconds);
@@ -38,7 +38,7 @@ fn what_is_void_meets_nothing() {
 }
 
 #[test]
-fn controls_that_were_cut_meet_no_bound_that_needs_a_figure() {
+fn timed_out_controls_meet_no_bound() {
     let rows = Row::matrix(false);
     let far = |row: &&Row| row.rtt >= Span::from_ms(80) && row.loss.as_f64() == 0.0;
     let row = rows.iter().find(far).expect("a row at 80 ms");
@@ -64,7 +64,7 @@ fn controls_that_were_cut_meet_no_bound_that_needs_a_figure() {
 }
 
 #[test]
-fn two_that_were_cut_are_not_as_good_as_each_other() {
+fn two_timed_out_runs_do_not_count_as_equal() {
     assert!(apart_at(80, Some(0.9), Some(0.9)) && !apart_at(80, None, None));
 }
 
@@ -104,7 +104,7 @@ fn a_bench_that_takes_too_long_has_missed_its_bound() {
 }
 
 #[test]
-fn what_was_asked_for_and_is_not_there_meets_nothing() {
+fn missing_figures_meet_no_bound() {
     let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu];
     let asked = Asked { rows: Row::matrix(false), arms, long: true };
     let verdicts = verdicts(&Measured { asked, ..Measured::default() });

@@ -100,7 +100,7 @@ fn a_change_holds_for_later_packets() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_links_are_refused() {
     let zero = LinkSpec::new(BitRate::from_bits_per_second(0), Span::ZERO);
     assert_eq!(zero, Err(SpecError::ZeroRate));
     assert!(spec("1 bit/s", "1 ms").with_jitter(uniform(Span::from_ms(2))).is_err());
@@ -321,7 +321,7 @@ proptest! {
     /// A change of the rate without notice moves arrivals to where a script, which fates
     /// take into account from the start, has them.
     #[test]
-    fn a_surprise_moves_packets_to_where_a_script_would_have_had_them(
+    fn an_unscripted_change_moves_packets_as_a_scripted_one(
         packets in prop::collection::vec((0u64..30_000, 1u32..1500), 1..100),
         (before, after) in (1u64..100, 1u64..100),
         (change_at, jitter_us) in (0u64..1_000_000, 0u64..500),

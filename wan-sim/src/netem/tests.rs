@@ -102,7 +102,7 @@ fn the_documentation_lists_every_word_with_its_effect() {
 }
 
 #[test]
-fn an_error_names_the_word_and_what_is_accepted_in_one_line() {
+fn an_error_names_the_word_and_the_accepted_ones() {
     for (text, word, accepted) in [
         ("delay", "`delay`", "40ms"),
         ("delay -1ms", "`-1ms`", "40ms"),
@@ -191,7 +191,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(link in any_link(), seed: Option<u64>) {
+    fn a_printed_link_parses_back(link in any_link(), seed: Option<u64>) {
         let netem = Netem { link, seed };
         prop_assert_eq!(netem.to_string().parse(), Ok(netem));
     }

@@ -115,7 +115,7 @@ fn a_recording_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn what_a_script_foresees_replays() {
+fn scripted_changes_replay() {
     let sink = Sink::default();
     let mut recorder = Recorder::new(Box::new(sink.clone()));
     let spec = link("delay 5ms rate 8mbit queue 1MB");

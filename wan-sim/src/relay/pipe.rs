@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_longer_arrives_together_comes_apart() {
+    fn a_batch_splits_when_its_packets_arrive_apart() {
         let mut pipe = Pipe::default();
         for at in [0, 20, 40, 60, 80] {
             push(&mut pipe, 1, if at == 80 { 10 } else { 1000 }, at * US);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_still_arrives_together_stays_together_and_takes_more() {
+    fn a_batch_that_arrives_together_grows() {
         let mut pipe = Pipe::default();
         for at in [0, 50, 100] {
             push(&mut pipe, 1, 1000, at * US);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_leaves_with_its_last_packet_and_spans_little_time() {
+    fn a_batch_leaves_with_its_last_packet() {
         let mut pipe = Pipe::default();
         assert!(push(&mut pipe, 1, 1000, 0));
         assert!(!push(&mut pipe, 1, 1000, 100 * US));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn other_flows_longer_packets_and_packets_after_a_shorter_one_begin_anew() {
+    fn packets_that_fit_no_batch_begin_a_new_one() {
         let mut pipe = Pipe::default();
         assert!(push(&mut pipe, 1, 1000, 0));
         assert!(push(&mut pipe, 2, 1000, 0));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_buffer_is_taken_only_where_all_of_it_arrives_together() {
+    fn a_buffer_whose_packets_arrive_together_stays_whole() {
         let mut pipe = Pipe::default();
         let read = || Read { buffer: vec![5; 65_536], len: 19_500, segment_bytes: 1000 };
         let arrivals: Vec<_> = (0..20).map(|i| (name(i), delivery(i * 5 * US))).collect();

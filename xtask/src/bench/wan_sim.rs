@@ -34,8 +34,8 @@ const HELD_BY_TESTS: &str = "
 |---|---|---|
 | delay in virtual time | within 0.1 % | `delay_is_base_plus_queue_plus_sending_time`: to the nanosecond |
 | random impairments | n = 1e6, seeds 1 to 20, significance 1e-3, at most one failure | `wan-sim/tests/statistics.rs`, which also fails models that are wrong: `losing_whole_super_packets_is_found_out`, `a_queue_that_counts_packets_is_found_out`, `one_random_stream_for_all_is_found_out` |
-| recordings | the same fates, byte for byte | `what_the_relay_recorded_replays_in_the_core`, `a_stream_survives_all_impairments_and_its_recording_replays` |
-| a starved pump | void | `a_starved_lab_says_that_the_run_is_void`, `a_lab_stopped_for_a_second_under_traffic_says_that_the_run_is_void`, the same two for the relay |
+| recordings | the same fates, byte for byte | `a_relays_recording_replays_in_the_core`, `a_stream_survives_all_impairments_and_its_recording_replays` |
+| a starved pump | void | `a_starved_lab_says_that_the_run_is_void`, `a_lab_stopped_under_traffic_reports_a_void_run`, the same two for the relay |
 | the same trace hash | in separate processes | `other_processes_make_the_same_trace`, `another_process_makes_the_same_trace` |
 ";
 

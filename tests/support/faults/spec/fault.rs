@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_what_is_read() {
+    fn a_displayed_fault_parses_back() {
         use What::{Cut, Delay, Disorder, Drain, Kill, Stop};
         for what in [Kill, Stop, Drain, Cut, Delay(Span::from_ms(2)), Disorder] {
             assert_eq!(what.to_string().parse(), Ok(what));

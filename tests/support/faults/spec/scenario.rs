@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_draw_every_kind_of_fault_and_none_that_cannot_be() {
+    fn seeds_draw_every_possible_kind_of_fault() {
         let mut kinds = std::collections::BTreeSet::new();
         for seed in 0..2000 {
             let scenario = Scenario::random(seed);
