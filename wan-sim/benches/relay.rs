@@ -141,7 +141,7 @@ struct Window {
 }
 
 impl Window {
-    /// As many as came in the last of as long as they are under way, and some more.
+    /// The number of buffers that packets in flight occupied most recently, and some spare ones.
     fn buffers(&mut self, latest: u64) -> u64 {
         if self.delay.is_zero() {
             return (WINDOW_BYTES / BUFFER_BYTES) as u64;

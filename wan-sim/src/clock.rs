@@ -13,7 +13,7 @@ pub(crate) struct RunClock {
     machine: Option<MachineTime>,
 }
 
-/// What all processors did since the machine started, in the kernel's ticks.
+/// Time of all processors since the machine started, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MachineTime {
     busy: u64,
@@ -51,7 +51,8 @@ fn machine_time() -> Option<MachineTime> {
     parse(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user's.
+/// Reads the columns user, nice, system, idle, iowait, irq, softirq and steal; user includes
+/// guests.
 fn parse(stat: &str) -> Option<MachineTime> {
     let words = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;

@@ -6,7 +6,7 @@
 use std::fmt;
 use units::Span;
 
-/// What a front end noticed about itself.
+/// Measurements of a front end about itself.
 #[derive(Debug, Clone)]
 pub struct Fidelity {
     lateness: Histogram,
@@ -20,13 +20,13 @@ pub struct Fidelity {
 /// How long a run has been, as its front end knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed {
-    /// By the clock.
+    /// Wall-clock time.
     pub wall: Span,
     /// How busy all processors were, in thousandths; `None` where the system does not say.
     pub machine_permille: Option<u64>,
 }
 
-/// What makes a run void.
+/// Limits beyond which a run is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FidelityLimits {
     /// Most lateness of all but one delivery in a thousand.
@@ -42,7 +42,7 @@ pub struct FidelityLimits {
 }
 
 impl FidelityLimits {
-    /// What a run of long links may show and still be good.
+    /// The limits for runs of long links.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         read_gap: Span::from_ms(20),
@@ -51,8 +51,9 @@ impl FidelityLimits {
         stalled_permille: 10,
     };
 
-    /// The same where the shortest link has this round trip without queueing: a delivery in a
-    /// thousand must not be later than a tenth of it, nor need it be sooner than a thread wakes up.
+    /// The limits where the shortest link has this round trip without queueing. At most one
+    /// delivery in a thousand may be late by more than a tenth of it; the tenth is never less than
+    /// a thread's wake-up time.
     pub fn for_round_trip(shortest: Span) -> Self {
         let tenth = Span::from_ns(shortest.ns() / 10);
         let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP));

@@ -1,4 +1,4 @@
-//! What a long-haul link does to packets.
+//! A model of long-haul links: the fate of each packet, and front ends that apply it.
 //!
 //! [`Link`] is one direction of a link as a sans-IO machine: each packet is offered with
 //! its time and gets its fate at once. Time and seeds are arguments, so equal arrivals and

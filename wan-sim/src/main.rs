@@ -4,7 +4,7 @@ use clap::Parser;
 use std::process::ExitCode;
 use wan_sim::cli::{self, Command};
 
-/// What a long-haul link does to packets, on this machine.
+/// Emulate long-haul links on this machine.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {

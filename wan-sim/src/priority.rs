@@ -16,5 +16,5 @@ pub(crate) fn raise() {
     }
 }
 
-/// Of the real-time priorities.
+/// The lowest real-time priority.
 const LOWEST: libc::c_int = 1;

@@ -2,7 +2,7 @@
 
 use units::Fraction;
 
-/// xoshiro256++, seeded through splitmix64.
+/// A random stream by xoshiro256++, seeded through splitmix64.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
     state: [u64; 4],

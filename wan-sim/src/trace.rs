@@ -11,13 +11,13 @@ use units::TimeNs;
 pub struct TraceRecord {
     /// When it was offered.
     pub now: TimeNs,
-    /// Who sent it.
+    /// The sender's address.
     pub source: SocketAddr,
     /// For whom.
     pub destination: SocketAddr,
-    /// Its length with IP and UDP headers.
+    /// Length with IP and UDP headers, in bytes.
     pub ip_bytes: u32,
-    /// What became of it; `None` where no link leads to its destination.
+    /// The fate; `None` where no link leads to its destination.
     pub offered: Option<Offered>,
 }
 

@@ -182,7 +182,7 @@ fn a_relay_stopped_under_traffic_reports_a_void_run() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// As with `| head -1`.
+/// The reader goes away early, as with `| head -1`.
 #[test]
 fn closed_standard_output_is_no_panic() {
     let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs/three-sites.toml");
@@ -304,8 +304,8 @@ fn a_terminal_sees_rate_queue_and_drops() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// By flag, in netem's words and in a file: a word that nobody knows, a negative rate, loss
-/// above 100 %, a number without its unit.
+/// Checked by flag, in netem's words and in a file: an unknown word, a negative rate, loss above
+/// 100 %, a number without its unit.
 #[test]
 fn a_bad_spec_gets_one_line_with_accepted_words() {
     let relay = ["relay", "--forward", "127.0.0.1:0=127.0.0.1:9"];

@@ -284,7 +284,7 @@ fn rounding_by_tc_is_no_difference() {
     }
 }
 
-/// Where TCP makes buffers of one segment.
+/// A device on which TCP makes buffers of one segment.
 const SINGLE: &str = "2: eth0: <UP> mtu 1500 gso_max_size 65536 gso_max_segs 1 tso_max_segs 65535";
 
 /// The words are those that this machine's `tc` knows; says so where it cannot be asked.
@@ -345,7 +345,7 @@ struct Fakes {
 }
 
 impl Fakes {
-    /// They fail at what `fails` holds, and print `qdiscs` of every device.
+    /// Fake tools that fail for commands containing `fails`, and print `qdiscs` for every device.
     fn new(fails: &str, qdiscs: &str) -> Self {
         let fakes = Self { directory: tempfile::tempdir().unwrap() };
         fs::write(fakes.at("qdiscs"), qdiscs).unwrap();

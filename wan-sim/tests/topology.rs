@@ -244,7 +244,7 @@ fn the_examples_and_every_fabric_are_good() {
     }
 }
 
-/// What gateways do with a link is nothing that the link does.
+/// Policies of gateways do not change the link.
 #[test]
 fn only_fabric_files_may_set_gateway_policies() {
     let link = "[link.a-b]\nrtt = \"2 ms\"\nrate = \"1 Gbit/s\"\ncontroller = \"cubic\"\n";

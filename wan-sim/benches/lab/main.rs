@@ -1,5 +1,5 @@
-//! What a lab does to real TCP and UDP: `cargo bench -p wan-sim --features cli --bench lab`.
-//! Needs root, /dev/net/tun, iproute2, iperf3 and ping; says what it skips.
+//! The effect of a lab on real TCP and UDP: `cargo bench -p wan-sim --features cli --bench lab`.
+//! Needs root, /dev/net/tun, iproute2, iperf3 and ping, and lists what it skips.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures by the clock")]
 #![expect(clippy::disallowed_types, reason = "programs at the sites use sockets")]
 

@@ -18,7 +18,7 @@ pub const B: &str = "10.77.0.2";
 
 const PREFIX: &str = "wsbench-";
 
-/// What stands between the sites.
+/// The path between the sites.
 pub enum World {
     Lab { prefix: String, lab: Lab },
     Cable { prefix: String },
@@ -30,7 +30,7 @@ impl World {
         Self::seeded(words, 1)
     }
 
-    /// The same with a seed.
+    /// A lab whose links are described by `words`, with a seed.
     pub fn seeded(words: &str, seed: u64) -> Result<Self, LabError> {
         let delay = words.split(' ').nth(1).expect("delay TIME first");
         let directory = tempfile::tempdir()?;
@@ -70,7 +70,7 @@ impl World {
         world
     }
 
-    /// What a lab says of itself; a cable has nothing to say.
+    /// The fidelity report of a lab; `None` for a cable.
     pub fn fidelity(&self) -> Option<FidelityReport> {
         match self {
             Self::Lab { lab, .. } => Some(lab.fidelity()),

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// As much as fits an IPv4 packet of 1,500 bytes.
+/// 1472 bytes: the UDP payload of an IPv4 packet of 1,500 bytes.
 pub const PAYLOAD_BYTES: usize = 1472;
 const SEGMENTS: u64 = 40;
 const PORT: u16 = 7000;
@@ -22,8 +22,8 @@ pub fn socket(world: &World, site: &str, ip: &str) -> UdpSocket {
     socket
 }
 
-/// What arrives of a flow of `offered` Mbit/s of payload, in Mbit/s of payload, after the
-/// first second.
+/// The goodput of a flow of `offered` Mbit/s of payload, in Mbit/s of payload, after the first
+/// second.
 pub fn goodput(world: &World, offered_mbits: f64, seconds: u64) -> f64 {
     let (sender, receiver) = (socket(world, "a", A), socket(world, "b", B));
     let ended = AtomicBool::new(false);
@@ -52,7 +52,7 @@ pub fn goodput(world: &World, offered_mbits: f64, seconds: u64) -> f64 {
     })
 }
 
-/// So many full packets, ready to be sent at once, in buffers of many.
+/// A burst of full packets, ready to be sent at once in large buffers.
 pub struct Burst<'a> {
     socket: &'a UdpSocket,
     state: UdpSocketState,
@@ -61,7 +61,7 @@ pub struct Burst<'a> {
 }
 
 impl<'a> Burst<'a> {
-    /// By this socket.
+    /// A burst of `packets` to be sent by `socket`.
     pub fn of(socket: &'a UdpSocket, packets: u32) -> Self {
         let state = UdpSocketState::new(socket.into()).expect("a socket");
         socket.set_nonblocking(false).expect("set");

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Spread(Vec<f64>);
 
 impl Spread {
-    /// Of at least one measurement.
+    /// The spread of one or more measurements.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.into_iter().collect();
         assert!(!values.is_empty());

@@ -3,7 +3,7 @@
 
 use wan_sim::FidelityReport;
 
-/// What a table's last column says.
+/// The text of a table's last column.
 pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "NOT MET" }
 }
@@ -23,7 +23,7 @@ pub fn void<'a>(reports: impl IntoIterator<Item = &'a FidelityReport>) -> String
 pub struct Tried<T> {
     /// The figure.
     pub value: T,
-    /// What its run says of itself.
+    /// The fidelity report of its run.
     pub report: FidelityReport,
     /// Runs before it, all void.
     pub void_before: usize,

@@ -6,7 +6,7 @@ use super::show;
 use super::tc::{self, TcArgs};
 use std::path::PathBuf;
 
-/// What `wan-sim` can do.
+/// The commands of `wan-sim`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Relay UDP over a link, without privileges.
@@ -18,7 +18,7 @@ pub enum Command {
     Tc(TcArgs),
     /// Offer a recording's packets to the model again, and compare every fate.
     Replay {
-        /// What `wan-sim relay --record` or `wan-sim lab up --record` wrote.
+        /// The recording, made by `wan-sim relay --record` or `wan-sim lab up --record`.
         file: PathBuf,
     },
     /// Print the links of a lab or fabric file in netem's words.

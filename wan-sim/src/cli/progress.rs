@@ -10,7 +10,7 @@ use units::{BitRate, ByteCount};
 /// One direction of a link, or a port, as it is now.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// What to call it.
+    /// The name shown.
     pub(super) name: String,
     pub(super) counters: Counters,
     /// Bytes that wait.

@@ -94,7 +94,7 @@ pub(super) fn topology(file: &Path) -> u8 {
     }
 }
 
-/// What will happen to a link.
+/// Prints the scripted changes and drops of a link.
 fn foreseen(script: &Script) {
     for (at, change) in script.changes() {
         let at = Span::from_ns(at.ns());

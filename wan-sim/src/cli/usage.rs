@@ -35,7 +35,7 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> u8 {
     EXIT_USAGE
 }
 
-/// What could stand in the place of a word that nobody knows.
+/// The words that are accepted in place of an unknown one.
 fn accepted(kind: ErrorKind, mut command: clap::Command, usage: &str) -> Option<String> {
     for word in usage.split_whitespace() {
         if let Some(inner) = command.find_subcommand(word) {

@@ -9,15 +9,15 @@ pub enum LabError {
     /// This process may not, or this machine cannot.
     #[error("{what}: {source}; run as root on a machine with /dev/net/tun and iproute2")]
     Unprivileged {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// More sites than addresses. The caller's fault.
     #[error("{0} sites are more than the {SITES_MAX} that a lab can have")]
     TooManySites(usize),
-    /// What a killed lab left behind does not go.
+    /// Namespaces of a killed lab could not be removed.
     #[error("cannot remove the network namespaces {0}: run as root, with `ip` of iproute2")]
     Left(String),
     /// Something else failed.
@@ -25,5 +25,5 @@ pub enum LabError {
     System(#[from] io::Error),
 }
 
-/// What was tried where there is no iproute2.
+/// The failed action where iproute2 is missing.
 pub const NO_IP: &str = "cannot run `ip` of iproute2";

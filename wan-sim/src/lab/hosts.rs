@@ -1,15 +1,15 @@
-//! Whose time it is that a delivery takes.
+//! Accounting for the time that sites take to receive packets.
 //!
-//! Handing a packet to a site runs that site's network stack: what follows from an acknowledgement
-//! may take 100 us, in a recovery from many losses. Packets that wait for it are not late, as those
-//! in the receive queue of a real host's device are not: that host is slow.
+//! Handing a packet to a site runs that site's network stack. An acknowledgement may cost it 100 us,
+//! in a recovery from many losses. Packets that wait meanwhile do not count as late: on a real
+//! network they would wait in the receive queue of a slow host.
 
 use units::{Span, TimeNs};
 
-/// What sites have taken to receive packets, as far back as deliveries have been due without a pause.
+/// The time that sites took to receive packets, since deliveries last paused.
 #[derive(Debug)]
 pub(super) struct Hosts {
-    /// By site.
+    /// Receipts by site.
     received: Vec<Vec<Receipt>>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Hosts {
 struct Receipt {
     begin: TimeNs,
     end: TimeNs,
-    /// What this one and those before it took.
+    /// Time taken by this receipt and all earlier ones.
     total: Span,
 }
 

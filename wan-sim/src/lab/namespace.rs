@@ -145,7 +145,7 @@ fn try_to_enter(name: &str) -> io::Result<()> {
     Ok(tried.unwrap_or(Err(rustix::io::Errno::IO))?)
 }
 
-/// What tells a namespace from all others.
+/// The device and inode numbers that identify a namespace.
 fn identity(path: &str) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }

@@ -16,12 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
-/// What a site's thread shares with the lab.
+/// The state that a site's thread shares with the lab.
 #[derive(Debug)]
 pub(super) struct SiteState {
-    /// By destination.
+    /// One entry for each destination.
     pub(super) links: Vec<Option<Numbered>>,
-    /// What they share.
+    /// The port that all of its links share.
     pub(super) egress: Option<Numbered>,
     pub(super) fidelity: Fidelity,
     /// Packets to where no link leads.
@@ -35,7 +35,7 @@ pub(super) struct Numbered {
     pub(super) link: Link,
 }
 
-/// What all links to a site share.
+/// The receiving port that all links to a site share.
 #[derive(Debug)]
 pub(super) struct Ingress {
     pub(super) port: Numbered,
@@ -49,7 +49,7 @@ pub(super) struct Pump {
     pub(super) clock: RunClock,
     pub(super) tuns: Arc<Vec<Tun>>,
     pub(super) state: Arc<Mutex<SiteState>>,
-    /// By destination.
+    /// One entry for each destination.
     pub(super) ingress: Arc<Vec<Option<Mutex<Ingress>>>>,
     pub(super) recorder: Recording,
     /// Readable when the lab ends.

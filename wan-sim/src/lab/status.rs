@@ -10,7 +10,7 @@ pub struct LinkStatus {
     pub from: Option<String>,
     /// The receiving site; `None` where this is the port of the sending one.
     pub to: Option<String>,
-    /// What it has seen.
+    /// Packets and drops so far.
     pub counters: Counters,
     /// Bytes that wait.
     pub queue: ByteCount,

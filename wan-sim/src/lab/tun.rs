@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 #[derive(Debug)]
 pub(super) struct Tun {
     fd: OwnedFd,
-    /// What the devices of its namespace have seen, as text.
+    /// The kernel's counters of all devices in its namespace, as text.
     counts: File,
 }
 

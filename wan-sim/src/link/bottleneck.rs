@@ -31,7 +31,7 @@ pub(super) struct Held {
     pub(super) sent: TimeNs,
     ip_bytes: u32,
     work_bytes: u64,
-    /// What the delay line made of it.
+    /// The result of the delay line.
     pub(super) arrival: Arrival,
 }
 
@@ -191,7 +191,7 @@ impl Bottleneck {
     }
 }
 
-/// What is done from `from` until `to`, in bits / 10^9.
+/// The work done from `from` until `to`, in bits / 10^9.
 fn work_between(
     from: TimeNs,
     to: TimeNs,

@@ -13,7 +13,7 @@ pub(super) struct Chances {
     pub(super) delay: DelayLine,
 }
 
-/// What chance decided about a packet, whether or not it gets that far.
+/// The draws of one packet, whether or not it gets that far.
 pub(super) struct Draws {
     pub(super) lost: bool,
     pub(super) corrupt_bit: Option<u32>,

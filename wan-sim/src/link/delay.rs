@@ -34,8 +34,8 @@ impl DelayLine {
         }
     }
 
-    /// What becomes of a packet that was sent; `latest` is the latest arrival so far of those
-    /// that keep order.
+    /// How a packet arrives once it is sent; `latest` is the latest arrival so far of packets that
+    /// keep order.
     pub(super) fn arrival(&mut self, spec: &LinkSpec, transit: Transit, latest: TimeNs) -> Arrival {
         if let Some(reorder) = spec.reorder() {
             if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
@@ -71,18 +71,18 @@ impl Arrival {
         self.not_before.is_some()
     }
 
-    /// The same behind one that arrives at `latest`.
+    /// The arrival behind a packet that arrives at `latest`.
     pub(super) fn behind(self, latest: TimeNs) -> Self {
         Self { not_before: self.not_before.map(|_| latest), ..self }
     }
 
-    /// What it is behind, where it keeps order.
+    /// The arrival of its predecessor, where it keeps order.
     pub(super) fn not_before(&self) -> Option<TimeNs> {
         self.not_before
     }
 }
 
-/// What chance decided about a packet's way.
+/// The delay and the chance to skip it, as drawn for one packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transit {
     delay: Span,

@@ -1,13 +1,13 @@
-//! What goes into a link and what comes out.
+//! The packets that go into a link, and their fates.
 
 use units::TimeNs;
 
 /// A packet as far as a link sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Its length with IP header and all: a UDP payload plus 28 over IPv4, 48 over IPv6.
+    /// Length of the IP packet in bytes: a UDP payload plus 28 over IPv4, 48 over IPv6.
     pub ip_bytes: u32,
-    /// Its header allows it to be marked instead of dropped (ECT or CE).
+    /// Whether its header allows an ECN CE mark instead of a drop (ECT or CE).
     pub ecn_capable: bool,
 }
 
@@ -23,14 +23,14 @@ impl Packet {
     }
 }
 
-/// What becomes of a packet, and of its copy if the link made one.
+/// The fate of a packet, and of its copy if the link made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offered {
     /// Which packet of this link it is, from 0.
     pub number: u64,
-    /// What becomes of the packet.
+    /// The fate of the packet.
     pub fate: Fate,
-    /// What becomes of the copy that followed it.
+    /// The fate of the copy that followed it.
     pub copy: Option<Fate>,
 }
 
@@ -47,9 +47,9 @@ impl Offered {
 /// Which packet of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PacketName {
-    /// Its place among the packets offered, from 0.
+    /// Position among the packets offered, from 0.
     pub number: u64,
-    /// It is the copy that the link made.
+    /// Whether it is the copy that the link made.
     pub copy: bool,
 }
 
@@ -62,12 +62,12 @@ pub struct Moved {
     pub at: TimeNs,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// The packet arrives.
     Deliver(Delivery),
-    /// It is gone.
+    /// The packet is dropped.
     Drop(Reason),
 }
 
@@ -120,9 +120,9 @@ pub enum Reason {
     Script,
     /// The queue had no room.
     Queue,
-    /// As many packets as the link may hold, waiting or under way, were in it.
+    /// The link already held as many packets as it may, waiting or in flight.
     Limit,
-    /// It was longer than the link takes.
+    /// The packet was longer than the link's MTU.
     Mtu,
     /// The link was cut.
     Blackhole,
@@ -142,8 +142,8 @@ impl Reason {
     }
 }
 
-/// What a link has seen since it was made. Copies that it made count among neither the
-/// packets offered nor the drops, only as `duplicated`.
+/// Counters of a link since it was made. Copies that it made count only as `duplicated`, not among
+/// the packets offered or dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Packets offered, whatever became of them.

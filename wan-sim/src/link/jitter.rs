@@ -36,7 +36,7 @@ pub enum Shape {
     Normal,
 }
 
-/// What jitter does to the order of packets.
+/// The effect of jitter on the order of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// A packet arrives at the earliest together with the one before it.

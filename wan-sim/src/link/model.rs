@@ -182,12 +182,12 @@ impl Link {
         self.blackhole = blackhole;
     }
 
-    /// What the link is like now.
+    /// The current properties of the link.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
     }
 
-    /// What the link has seen.
+    /// The counters since the link was made.
     pub fn counters(&self) -> Counters {
         self.counters
     }

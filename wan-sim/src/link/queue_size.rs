@@ -6,9 +6,9 @@ use units::{ByteCount, QuantityError, Span};
 /// Room for packets that wait for the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueSize {
-    /// So many bytes: "5 MB".
+    /// A number of bytes: "5 MB".
     Bytes(ByteCount),
-    /// As much as the rate sends in this time: "20 ms".
+    /// The bytes that the rate sends in this time: "20 ms".
     Time(Span),
     /// Thousandths of rate times round trip, where a round trip is twice the one-way
     /// delay: "1.5 BDP".

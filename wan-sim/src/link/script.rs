@@ -1,4 +1,4 @@
-//! What happens to a link at stated times and to stated packets.
+//! Changes of a link at stated times, and drops of stated packets.
 
 use super::spec::LinkSpec;
 use std::collections::VecDeque;
@@ -17,11 +17,11 @@ pub struct Script {
 /// A change of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is like this from now on.
+    /// The link has these properties from now on.
     Spec(LinkSpec),
-    /// It drops every packet offered.
+    /// The link drops every packet offered.
     Cut,
-    /// It passes packets again.
+    /// The link passes packets again.
     Join,
 }
 

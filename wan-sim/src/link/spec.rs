@@ -1,4 +1,4 @@
-//! What one direction of a link is like.
+//! The properties of one direction of a link.
 
 use super::jitter::{Jitter, Reorder};
 use super::loss::Loss;
@@ -43,7 +43,7 @@ pub enum SpecError {
          as a size or a time, such as 1 MB or 20 ms"
     )]
     QueueBelowPacket {
-        /// What it would hold.
+        /// The size that the queue would have.
         queue: ByteCount,
     },
     /// Jitter that reaches further than the delay it varies.
@@ -91,13 +91,14 @@ impl LinkSpec {
         })
     }
 
-    /// The same link, each packet taking `bytes` more of the rate than its length.
+    /// Returns this link with `bytes` of overhead: each packet takes so much more of the rate than
+    /// its length.
     pub fn with_overhead(self, bytes: u16) -> Self {
         Self { overhead_bytes: bytes, ..self }
     }
 
-    /// The same link with room for `queue` of waiting IP packets, not counting the one being
-    /// sent nor those under way.
+    /// Returns this link with a queue of this size for waiting IP packets. The packet being sent
+    /// and those in flight do not count.
     pub fn with_queue(self, queue: impl Into<QueueSize>) -> Self {
         let in_time = |time: Span, thousandths: u32| {
             let rate = u128::from(self.rate_bits_per_second.map_or(0, NonZeroU64::get));
@@ -116,18 +117,18 @@ impl LinkSpec {
         Self { queue, ..self }
     }
 
-    /// The same link marking packets that can be marked while more than `bytes` wait.
+    /// Returns this link with ECN CE marks on capable packets while more than `bytes` wait.
     pub fn with_marking_above(self, bytes: ByteCount) -> Self {
         Self { mark_above: Some(bytes), ..self }
     }
 
-    /// The same link holding at most `packets`, waiting or under way, as netem's `limit`
-    /// has it.
+    /// Returns this link with room for at most `packets`, waiting or in flight, like netem's
+    /// `limit`.
     pub fn with_limit(self, packets: NonZeroU32) -> Self {
         Self { limit_packets: Some(packets), ..self }
     }
 
-    /// The same link with a delay that varies.
+    /// Returns this link with a delay that varies.
     ///
     /// # Errors
     /// [`SpecError::JitterAboveDelay`].
@@ -141,33 +142,33 @@ impl LinkSpec {
         Ok(Self { jitter, ..self })
     }
 
-    /// The same link with some packets overtaking all others.
+    /// Returns this link with some packets overtaking all others.
     pub fn with_reorder(self, reorder: Reorder) -> Self {
         // As with jitter: none is none.
         Self { reorder: (reorder.probability.ppb() > 0).then_some(reorder), ..self }
     }
 
-    /// The same link losing each packet with probability `loss`, independently.
+    /// Returns this link with independent loss of probability `loss` for each packet.
     pub fn with_loss(self, loss: Fraction) -> Self {
         self.with_loss_model(Loss::Random(loss))
     }
 
-    /// The same link losing packets as `loss` has it.
+    /// Returns this link with this loss model.
     pub fn with_loss_model(self, loss: Loss) -> Self {
         Self { loss, ..self }
     }
 
-    /// The same link marking, instead of losing at random, packets that can be marked.
+    /// Returns this link with ECN CE marks in place of random losses, on capable packets.
     pub fn with_losses_marked(self) -> Self {
         Self { mark_losses: true, ..self }
     }
 
-    /// The same link making a copy of each packet with probability `duplicate`.
+    /// Returns this link with a copy of each packet with probability `duplicate`.
     pub fn with_duplicate(self, duplicate: Fraction) -> Self {
         Self { duplicate, ..self }
     }
 
-    /// The same link flipping one bit of each packet with probability `corrupt`.
+    /// Returns this link with one flipped bit in each packet with probability `corrupt`.
     pub fn with_corrupt(self, corrupt: Fraction) -> Self {
         Self { corrupt, ..self }
     }

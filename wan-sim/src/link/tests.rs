@@ -252,7 +252,7 @@ fn jitter_reorders_only_when_told() {
     assert!(spec("1 Gbit/s", "40 ms").with_jitter(wide).is_err());
 }
 
-/// What an impairment did to each packet; `None` where another has hidden it.
+/// The effect of an impairment on each packet; `None` where another has hidden it.
 type Seen = Vec<Option<u64>>;
 type Impairment = (&'static str, fn(LinkSpec) -> LinkSpec, fn(u64, &Offered) -> Option<u64>);
 

@@ -10,7 +10,7 @@ pub enum NetemError {
     Unknown {
         /// The word.
         word: String,
-        /// What could stand here.
+        /// The words that are accepted here.
         accepted: &'static str,
     },
     /// A word's value is missing or none.
@@ -18,9 +18,9 @@ pub enum NetemError {
     Value {
         /// The word.
         word: &'static str,
-        /// What stands there; empty at the end.
+        /// The value found; empty at the end of the text.
         value: String,
-        /// What would be accepted.
+        /// The values that are accepted.
         wanted: &'static str,
     },
     /// A word that came before: one of the two would have no effect.
@@ -42,7 +42,7 @@ pub enum NetemError {
     Without {
         /// The word.
         word: &'static str,
-        /// What it needs.
+        /// The word that it needs.
         needed: &'static str,
     },
     /// The words are understood, but no link can be like that.

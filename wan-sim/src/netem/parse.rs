@@ -31,7 +31,7 @@ impl FromStr for Netem {
     }
 }
 
-/// What the words said, before it is known to make sense together.
+/// The parsed words, before they are checked together.
 #[derive(Default)]
 struct Parsed {
     delay: Span,
@@ -181,7 +181,7 @@ const SIZE: &str = "a size such as 100kB";
 const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
                      20ms or 1bdp";
 
-/// What netem holds, waiting or under way, where nothing is said.
+/// 1000 packets: netem's default limit on packets waiting or in flight.
 const LIMIT_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
 const GAP_NONE: NonZeroU32 = NonZeroU32::MIN;

@@ -56,8 +56,8 @@ fn units_are_those_of_tc() {
     }
 }
 
-/// docs/netem.md is a table of words: an accepted one changes the link that the rest of its
-/// example makes, a refused one is refused by the error it names.
+/// The table of docs/netem.md: an accepted word changes the link that the rest of its example
+/// makes, a refused one gives the error it names.
 #[test]
 fn the_documentation_lists_every_word_with_its_effect() {
     let page = include_str!("../../../docs/netem.md");

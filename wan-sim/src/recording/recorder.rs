@@ -28,7 +28,7 @@ impl Recorder {
         self.line(format_args!("link {index} {name} {words}"));
     }
 
-    /// What will happen to link `index`, before anything of it.
+    /// Writes the script of link `index`, before any of its packets.
     pub fn script(&mut self, index: usize, script: &Script) {
         for (at, change) in script.changes() {
             let at = at.ns();

@@ -17,23 +17,23 @@ pub struct Replay {
 /// A recording that did not replay.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The recording cannot be read.
     #[error("cannot read the recording: {0}")]
     Unreadable(#[from] io::Error),
-    /// It is none, or of another version. The caller's fault.
+    /// The text is no recording, or of another version. The caller's fault.
     #[error("line {line}: `{text}` is not {wanted}")]
     Malformed {
-        /// Where, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What stands there.
+        /// The text found.
         text: String,
-        /// What would be accepted.
+        /// The text that is accepted.
         wanted: &'static str,
     },
     /// The core decides otherwise: another version made the recording, or one is wrong.
     #[error("line {line}: recorded `{recorded}`, replayed `{replayed}`")]
     Different {
-        /// Where, from 1.
+        /// Line number, from 1.
         line: usize,
         /// The line as recorded.
         recorded: String,

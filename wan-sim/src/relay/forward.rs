@@ -4,10 +4,10 @@ use crate::LinkSpec;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// What to relay, and over what link.
+/// The forwards of a relay and the links that they share.
 #[derive(Debug, Clone)]
 pub struct RelaySpec {
-    /// Where to listen, and where to send what arrives there.
+    /// Listening addresses, each with its target.
     pub forwards: Vec<Forward>,
     /// The link from the clients to the targets.
     pub forward: LinkSpec,
@@ -20,9 +20,9 @@ pub struct RelaySpec {
 /// One listening address and its target, spelled `LISTEN=TARGET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Where clients send to; port 0 takes a free one.
+    /// The address that clients send to; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where it goes.
+    /// The address that packets are passed on to.
     pub target: SocketAddr,
 }
 

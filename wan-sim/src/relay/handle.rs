@@ -23,7 +23,7 @@ pub enum RelayError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No thread or no way to wait.
@@ -44,7 +44,7 @@ pub struct Relay {
 /// A bound listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
-    /// Its address, with the port it got.
+    /// The socket's address, with the port it got.
     pub address: SocketAddr,
     /// The receive buffer that the kernel granted.
     pub receive_buffer_bytes: usize,
@@ -59,8 +59,8 @@ impl Relay {
         Self::begin(spec, None)
     }
 
-    /// As [`Relay::start`], and records what both links are offered. The recording is whole
-    /// once [`Relay::stop`] said so.
+    /// Binds every listening address, starts relaying, and records all packets. The recording is
+    /// complete once [`Relay::stop`] returns without an error.
     ///
     /// # Errors
     /// [`RelayError`]; nothing stays bound then.
@@ -108,7 +108,7 @@ impl Relay {
         &self.listening
     }
 
-    /// What both links have seen so far.
+    /// The counters of both links and of the relay itself so far.
     pub fn counters(&self) -> RelayCounters {
         let shared = lock(&self.shared);
         RelayCounters {

@@ -5,8 +5,8 @@ use quinn_udp::EcnCodepoint;
 use std::collections::{BTreeMap, VecDeque};
 use units::{Span, TimeNs};
 
-/// What one direction of the link holds. Bounded by the link: its queue, plus its rate
-/// times its delay.
+/// The packets in one direction of the link. The link bounds them: its queue, plus its rate times
+/// its delay.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     batches: VecDeque<Batch>,
@@ -29,7 +29,7 @@ pub(super) struct Batch {
     closed: bool,
 }
 
-/// What one read returned: datagrams of one size, the last one perhaps shorter.
+/// The result of one read: datagrams of one size, the last one perhaps shorter.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) buffer: Vec<u8>,
@@ -221,8 +221,9 @@ fn append(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
 /// wake-up for each packet costs more than the time is worth.
 const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
-/// What one send takes: UDP's longest payload, and the kernel's limit on segments.
+/// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
 const BATCH_BYTES_MAX: usize = 65_507;
+/// 64 segments: the kernel's limit on segments of one send.
 const BATCH_SEGMENTS_MAX: usize = 64;
 
 /// Below this, a copy costs less than the rest of the buffer is worth.
@@ -247,7 +248,7 @@ mod tests {
         pipe.push(FlowId(flow), None, &vec![0; bytes], (name(at), delivery(at)))
     }
 
-    /// As if packets were numbered by their time.
+    /// A packet's name, numbered by its time.
     fn name(at: u64) -> PacketName {
         PacketName { number: at, copy: false }
     }

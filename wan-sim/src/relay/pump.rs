@@ -30,12 +30,12 @@ pub(super) struct Pump {
     flows_ready: OwnedFd,
     flow_ids: BTreeMap<(usize, SocketAddr), FlowId>,
     flows_made: u64,
-    /// What the sockets of forgotten flows had lost.
+    /// Packets that the sockets of forgotten flows had lost.
     overflowed_before: u64,
     forward: Pipe,
     backward: Pipe,
     reads: Vec<Read>,
-    /// Of the datagrams of one read.
+    /// The deliveries of the datagrams of one read.
     arrivals: Vec<(PacketName, Delivery)>,
 }
 
@@ -126,7 +126,7 @@ impl Pump {
         self.clock.now()
     }
 
-    /// What the sockets lost before it could be read is no link's doing.
+    /// Counts packets that sockets lost before they were read, which is not the link's doing.
     fn count_overflows(&self) {
         let listeners = self.listeners.iter().map(|(port, _)| port.overflowed());
         let flows = self.flows.values().map(|flow| flow.upstream.overflowed());
@@ -353,5 +353,5 @@ const FLOWS_READY_MAX: usize = 64;
 /// A flow without packets for this long is forgotten.
 const FLOW_IDLE: Span = Span::from_secs(120);
 
-/// What one read can return: the kernel joins datagrams up to this many bytes.
+/// 65,536 bytes: the kernel joins at most so many bytes of datagrams in one read.
 const DATAGRAMS_BYTES_MAX: usize = 65_536;

@@ -6,14 +6,14 @@ use crate::{Change, Counters, Fidelity, FidelityLimits, Link, Moved, Offered, Pa
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
-/// What both links and the relay itself have seen.
+/// The counters of both links and of the relay itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayCounters {
     /// From the clients to the targets.
     pub forward: Counters,
     /// From the targets to the clients.
     pub backward: Counters,
-    /// What the relay lost by itself: not the link's doing.
+    /// Packets that the relay lost by itself, outside the links.
     pub own: OwnDrops,
 }
 
@@ -30,11 +30,11 @@ pub struct OwnDrops {
     pub foreign: u64,
 }
 
-/// What the thread and its handle both touch.
+/// The state that the relay's thread and its handle share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) links: [Link; 2],
-    /// Of all that the links were like.
+    /// The least round trip that the links ever had.
     pub(super) shortest_round_trip: Span,
     pub(super) own: OwnDrops,
     pub(super) fidelity: Fidelity,

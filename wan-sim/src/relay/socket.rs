@@ -35,7 +35,8 @@ impl Port {
         address.as_socket().ok_or_else(|| io::Error::other("not an IP socket"))
     }
 
-    /// What the kernel granted; Linux doubles what was asked for, for its own bookkeeping.
+    /// The receive buffer that the kernel granted, in bytes; Linux doubles the request for its own
+    /// bookkeeping.
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         Ok(self.socket.recv_buffer_size()? / 2)
     }
@@ -93,7 +94,7 @@ impl Port {
     }
 }
 
-/// Where to send, and from which of our addresses.
+/// The destination of a packet, and the own address it leaves from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Destination {
     pub(super) address: SocketAddr,
@@ -114,8 +115,9 @@ impl AsFd for Port {
     }
 }
 
-/// What the kernel tells of a socket's memory, and which of it are the drops.
+/// Number of values in the kernel's socket memory report, `SO_MEMINFO`.
 const MEMORY_VALUES: usize = 9;
+/// Index of the drops among these values.
 const MEMORY_DROPS: usize = 8;
 
 /// Asked of the kernel for each direction of each socket: 16 ms at 4 Gbit/s.

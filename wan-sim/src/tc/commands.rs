@@ -17,9 +17,9 @@ pub struct HostCommands {
     pub apply: Vec<String>,
     /// To undo it.
     pub remove: [String; 2],
-    /// By netem's handle: the words it was given.
+    /// The words of each netem, with its handle.
     pub netems: Vec<(String, String)>,
-    /// By destination: the class that it goes through, such as `1:1`.
+    /// The class, such as `1:1`, of each destination.
     pub destinations: BTreeMap<IpAddr, String>,
 }
 
@@ -29,7 +29,7 @@ pub struct HostCommands {
 pub struct TcError {
     /// The link, as from and to, or the site.
     pub subject: String,
-    /// What netem cannot do, or what is missing.
+    /// The limit of netem that it meets, or the key that is missing.
     pub reason: &'static str,
 }
 
@@ -131,8 +131,8 @@ const PORT_COUNTS: &str = "netem cannot limit links together: raise egress and i
                            least the rate of all its links together (in a fabric, those of its \
                            gateways), or leave them out of a lab";
 
-/// Of a class, which shapes nothing.
+/// 1 Tbit/s: the rate of a class, so that classes shape nothing.
 pub(super) const CLASS_RATE: &str = "1tbit";
 
-/// What the kernel lets a device have where its driver says nothing.
+/// 65,535 segments: the kernel's default for `gso_max_segs`.
 pub const SEGMENTS_MOST: u32 = 65_535;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use units::Fraction;
 
-/// What a host does otherwise.
+/// A difference between a host and the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// Its root queue is not ours.
+    /// The root queue was not applied from here.
     #[error("the root queue of {device} is not one that was applied from here: apply first")]
     NotApplied {
         /// The network device.
@@ -26,7 +26,7 @@ pub enum VerifyError {
     /// One that the file does not have.
     #[error("{device} has `{what}`, which the file does not have: remove and apply again")]
     Unwanted {
-        /// As the kernel has it.
+        /// The kernel's text.
         what: String,
         /// The network device.
         device: String,
@@ -36,9 +36,9 @@ pub enum VerifyError {
     Different {
         /// Which queue, class or filter.
         what: String,
-        /// As the kernel has it.
+        /// The kernel's text.
         found: String,
-        /// As it should be.
+        /// The expected text.
         wanted: String,
     },
     /// TCP hands it buffers of many segments.
@@ -54,16 +54,16 @@ pub enum VerifyError {
     },
 }
 
-/// What the tools printed about a device.
+/// The output of the tools for one device.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// By `tc qdisc show dev DEVICE`.
+    /// Output of `tc qdisc show dev DEVICE`.
     pub qdiscs: &'a str,
-    /// By `tc class show dev DEVICE`.
+    /// Output of `tc class show dev DEVICE`.
     pub classes: &'a str,
-    /// By `tc filter show dev DEVICE`.
+    /// Output of `tc filter show dev DEVICE`.
     pub filters: &'a str,
-    /// By `ip -d link show dev DEVICE`.
+    /// Output of `ip -d link show dev DEVICE`.
     pub link: &'a str,
 }
 
@@ -254,7 +254,7 @@ fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split_whitespace().skip_while(|word| *word != name).nth(1)
 }
 
-/// What is told of a netem: by word, its values.
+/// The words of a netem, each with its values.
 type Told<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 fn told(words: &str) -> Told<'_> {

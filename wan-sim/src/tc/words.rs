@@ -93,5 +93,5 @@ fn percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// Of a frame, before the IP header.
+/// 14 bytes: the Ethernet header before the IP header.
 const ETHERNET_BYTES: i32 = 14;

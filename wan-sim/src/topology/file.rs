@@ -22,13 +22,13 @@ pub struct Topology {
     pub sites: Vec<String>,
     /// Links, at most one between two sites, in order of their sites.
     pub links: Vec<SiteLink>,
-    /// What each site's links share.
+    /// The port that the links of each site share.
     pub ports: Vec<Port>,
     /// Decides every random draw.
     pub seed: u64,
     /// Longest IP packet, in bytes.
     pub mtu: u16,
-    /// Where each site is on a real testbed; needed for nothing else.
+    /// The host of each site on a real testbed; used by `tc` alone.
     pub hosts: Vec<Host>,
 }
 
@@ -44,32 +44,32 @@ pub struct Host {
 /// A file that describes no topology. The caller's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", one_line(.path.display()))]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not as such a file must be.
+    /// The text is not valid for such a file.
     #[error("{}:{line}: {}", one_line(.path.display()), one_line(.message))]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong and what would be accepted, in one line.
+        /// The fault and the accepted values, in one line.
         message: String,
     },
-    /// What it says cannot be.
+    /// The values are valid, but impossible together.
     #[error("{}: {}: {}", one_line(.path.display()), one_line(.key), one_line(.message))]
     Impossible {
         /// The file.
         path: PathBuf,
         /// The table.
         key: String,
-        /// What is wrong and what would be accepted.
+        /// The fault and the accepted values.
         message: String,
     },
 }
@@ -108,7 +108,7 @@ struct Site {
     port_queue: Option<QueueSize>,
 }
 
-/// What a topology needs of a fabric; the gateway checks the rest.
+/// The keys of a fabric that a topology needs; the gateway checks the rest.
 #[derive(Deserialize)]
 struct FabricFile {
     #[serde(default, deserialize_with = "whole::mtu")]
@@ -133,7 +133,7 @@ struct Gateway {
     ingress: Option<BitRate>,
 }
 
-/// Where a gateway is on the WAN.
+/// The WAN addresses of a gateway.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Addresses {

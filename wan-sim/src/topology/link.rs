@@ -12,11 +12,11 @@ pub struct SiteLink {
     pub b: usize,
     /// From `a` to `b`.
     pub a_to_b: LinkSpec,
-    /// What happens to that when, and which packets it drops.
+    /// The scripted changes and drops of that direction.
     pub a_to_b_script: Script,
     /// From `b` to `a`.
     pub b_to_a: LinkSpec,
-    /// What happens to that when, and which packets it drops.
+    /// The scripted changes and drops of that direction.
     pub b_to_a_script: Script,
 }
 

@@ -5,22 +5,22 @@ use super::link::SiteLink;
 use crate::{Link, LinkSpec, Script};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a packet meets by itself: one direction of a link, or a port.
+/// One direction of a link, or one side of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    /// Where it is.
+    /// Its place in the topology.
     pub place: Place,
     /// `a_b`, `a_egress` or `a_ingress`.
     pub name: String,
     /// Decides its random draws.
     pub seed: u64,
-    /// What it is like at first.
+    /// The properties at the start.
     pub spec: LinkSpec,
-    /// What happens to it.
+    /// The scripted changes and drops.
     pub script: Script,
 }
 
-/// Where packets meet a [`Path`]; sites by index.
+/// The place at which packets meet a [`Path`]; sites by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Between two sites.
@@ -37,7 +37,7 @@ pub enum Place {
 }
 
 impl Path {
-    /// It, idle.
+    /// An idle link with these properties.
     pub fn link(&self) -> Link {
         Link::scripted(self.spec, self.script.clone(), self.seed)
     }

@@ -1,4 +1,4 @@
-//! What a site sends and receives in all, over all its links.
+//! The port of a site: the limit on all that it sends and receives, over all its links.
 
 use crate::{LinkSpec, QueueSize, SpecError};
 use units::{BitRate, Span};

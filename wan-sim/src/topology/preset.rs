@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 /// A link that files can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name.
+    /// The name of the preset.
     pub name: &'static str,
-    /// Where its numbers come from.
+    /// The source of its numbers.
     pub provenance: &'static str,
     /// The link in either direction; without a rate, which is for whoever uses it.
     pub link: LinkSpec,

@@ -168,7 +168,8 @@ impl RawLink {
         }
     }
 
-    /// The same after a change, which may leave a key without what it needs.
+    /// The link in one direction after a change, which may leave a key without another that it
+    /// needs.
     pub(super) fn changed(&self) -> Result<LinkSpec, LinkError> {
         if let Some(words) = &self.netem {
             let words: Netem = words.parse()?;

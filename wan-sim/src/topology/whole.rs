@@ -1,4 +1,4 @@
-//! Whole numbers in files: one that cannot be is refused with its key and what is accepted.
+//! Whole numbers in files: an invalid one is refused with its key and the accepted range.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use std::fmt;
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for PacketNumbers {
     }
 }
 
-/// Of TOML's numbers.
+/// The largest integer of TOML.
 const MOST: u64 = i64::MAX.cast_unsigned();
-/// What IPv6 needs.
+/// 1280 bytes: the least MTU of IPv6.
 const MTU_MIN: u16 = 1280;

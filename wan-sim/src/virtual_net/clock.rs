@@ -9,9 +9,9 @@ use units::TimeNs;
 
 #[derive(Debug, Clone)]
 pub(super) enum Clock {
-    /// tokio's, which a test pauses.
+    /// The clock of tokio, which a test pauses.
     Tokio { origin: Instant },
-    /// Our own.
+    /// The virtual clock of this crate.
     Own(VirtualTime),
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Timer {
 }
 
 impl Clock {
-    /// tokio's, with now as zero.
+    /// The clock of tokio, with now as zero.
     pub(super) fn tokio() -> Self {
         Self::Tokio { origin: Instant::now() }
     }

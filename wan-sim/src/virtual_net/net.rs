@@ -75,8 +75,8 @@ impl VirtualNet {
         self.medium.lock().ports.insert(ip, port);
     }
 
-    /// What the port of `ip` has seen: sent, then received. `None` without a port; nothing where
-    /// it limits only the other way.
+    /// The counters of the port of `ip`: sent, then received. `None` without a port; zeros where it
+    /// limits only the other way.
     pub fn port_counters(&self, ip: IpAddr) -> Option<(Counters, Counters)> {
         let state = self.medium.lock();
         let port = state.ports.get(&ip)?;
@@ -84,7 +84,7 @@ impl VirtualNet {
         Some((seen(&port.egress), seen(&port.ingress)))
     }
 
-    /// What the link from `from` to `to` has seen.
+    /// The counters of the link from `from` to `to`.
     ///
     /// # Errors
     /// [`NoLink`].
@@ -162,7 +162,7 @@ impl VirtualNet {
         self.medium.lock().drop_under_way(now, from, to);
     }
 
-    /// What vanished without meeting a link's impairments, by cause.
+    /// Packets that vanished without meeting a link's impairments, by cause.
     pub fn undelivered(&self) -> Undelivered {
         self.medium.lock().undelivered
     }

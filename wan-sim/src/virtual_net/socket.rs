@@ -132,5 +132,5 @@ impl UdpPoller for AlwaysWritable {
     }
 }
 
-/// As many segments as quinn puts into one transmit at most.
+/// 10 segments: the most that quinn puts into one transmit.
 const GSO_SEGMENTS: usize = 10;

@@ -1,4 +1,4 @@
-//! What the network holds.
+//! The state of the network: links, ports, and the datagrams in flight.
 
 use super::error::{INBOX_BYTES_MAX, Undelivered};
 use crate::{Delivery, Link, LinkSpec, Packet, PacketName, TraceHash, TraceRecord};
@@ -22,14 +22,14 @@ pub(super) struct State {
     arriving: BTreeMap<IpAddr, Arriving>,
     /// Sockets that nothing reaches or leaves.
     pub(super) muted: BTreeSet<SocketAddr>,
-    /// Where others see sockets whose own address they do not reach.
+    /// The public addresses of sockets that are not reachable at their own.
     seen_at: BTreeMap<SocketAddr, SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
     pub(super) trace: Trace,
 }
 
-/// By time and then by order of sending: for whom, and what.
+/// Datagrams with their receivers, by time and then by order of sending.
 type Arriving = BTreeMap<(TimeNs, u64), (SocketAddr, Datagram)>;
 
 type TraceSink = Box<dyn FnMut(&TraceRecord) + Send>;
@@ -56,7 +56,7 @@ impl fmt::Debug for Trace {
     }
 }
 
-/// What all links of one address share.
+/// The port that all links of one address share.
 #[derive(Debug, Default)]
 pub(super) struct Port {
     pub(super) egress: Option<Link>,
@@ -68,7 +68,7 @@ pub(super) struct Port {
 pub(super) struct Inbox {
     pub(super) datagrams: BTreeMap<(TimeNs, u64), Datagram>,
     pub(super) bytes: usize,
-    /// Who waits, and until when it sleeps by itself.
+    /// The task that waits, and the time until which it sleeps by itself.
     pub(super) reader: Option<(Waker, Option<TimeNs>)>,
 }
 

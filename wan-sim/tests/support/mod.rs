@@ -57,12 +57,12 @@ pub fn ks(values: impl Iterator<Item = f64>, cdf: fn(f64) -> f64) -> bool {
     distance * n.sqrt() <= 1.9495
 }
 
-/// Of the uniform distribution over -1..1.
+/// Cumulative distribution of the uniform distribution over -1..1.
 pub fn uniform_cdf(x: f64) -> f64 {
     ((x + 1.0) / 2.0).clamp(0.0, 1.0)
 }
 
-/// Of the standard normal distribution cut at four standard deviations.
+/// Cumulative distribution of the standard normal distribution cut at four standard deviations.
 pub fn normal_cut_at_4_cdf(x: f64) -> f64 {
     // Marsaglia's series for the integral from 0.
     let from_zero = |x: f64| {

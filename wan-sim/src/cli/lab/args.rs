@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What can be done with a lab. A lab is known by its file.
+/// Commands on a lab. A lab is identified by its file.
 #[derive(Debug, clap::Subcommand)]
 pub enum LabCommand {
     /// Make the sites and start their links, in the background.

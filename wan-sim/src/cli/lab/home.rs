@@ -1,4 +1,4 @@
-//! Where a lab in the background keeps its lock, status and report.
+//! The folder in which a lab in the background keeps its lock, status and report.
 
 use rustix::event::Timespec;
 use rustix::fs::{FlockOperation, flock};
@@ -17,7 +17,7 @@ pub(super) struct Home {
 /// Held while a lab is up or comes up; the system lets go of it however the lab ends.
 pub(super) struct UpLock {
     file: File,
-    /// Whoever started this process waits for it, and reads what it leaves behind.
+    /// Whether the parent process waits for this one and reads its files.
     pub(super) inherited: bool,
 }
 
@@ -62,7 +62,7 @@ impl Home {
         })
     }
 
-    /// What the lab's namespaces are called before their site's name.
+    /// The prefix of the lab's namespaces, which the site's name follows.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -155,7 +155,7 @@ impl Home {
         fs::rename(new, self.folder.join("status.json"))
     }
 
-    /// What the lab said at its end, and what went wrong; empty when it was killed.
+    /// The lab's last report and errors; empty when it was killed.
     pub(super) fn report(&self) -> String {
         fs::read_to_string(self.report_path()).unwrap_or_default()
     }
@@ -164,7 +164,7 @@ impl Home {
         self.folder.join("report")
     }
 
-    /// Where a lab that this process starts writes, until it is known that it came up.
+    /// Files for the output of a lab that this process starts, until it is up.
     pub(super) fn starting(&self) -> io::Result<Starting> {
         let path = self.folder.join(format!("starting-{}", std::process::id()));
         Ok(Starting { file: File::create(&path)?, path, report: self.report_path() })
@@ -179,7 +179,7 @@ impl Home {
     }
 }
 
-/// What a lab writes while it comes up.
+/// The output of a lab while it comes up.
 pub(super) struct Starting {
     pub(super) file: File,
     path: PathBuf,
@@ -192,7 +192,7 @@ impl Starting {
         fs::rename(self.path, self.report)
     }
 
-    /// What it wrote.
+    /// The error text that the lab wrote.
     pub(super) fn failed(self) -> String {
         let said = fs::read_to_string(&self.path).unwrap_or_default();
         // What is not there need not go.

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 pub(super) struct Control {
     settings: Settings,
-    /// What has been read of an unfinished line: at most [`LINE_BYTES_MAX`].
+    /// The bytes read of an unfinished line: at most [`LINE_BYTES_MAX`].
     line: Vec<u8>,
 }
 

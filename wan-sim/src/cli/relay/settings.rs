@@ -7,7 +7,7 @@ use units::{BitRate, Fraction, Span};
 /// The links as they are now.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Settings {
-    /// By flags, both ways alike.
+    /// Described by flags, equal both ways.
     Flags { rtt: Span, rate: BitRate, loss: Fraction, jitter: Span, queue: Option<QueueSize> },
     /// In netem's words: there and back.
     Netem(LinkSpec, LinkSpec),

@@ -24,7 +24,7 @@ struct Segments {
     count: usize,
 }
 
-/// What the link did to a run of segments.
+/// The damage that the link did to a run of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::lab) struct Damage {
     pub(in crate::lab) marked: bool,
@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Where a packet goes.
+/// The destination address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lab) enum Destination {
     V4([u8; 4]),

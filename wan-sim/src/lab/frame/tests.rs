@@ -52,7 +52,7 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
     [&header.bytes()[..], &packet].concat()
 }
 
-/// What a receiver's kernel checks, with the checksum completed.
+/// Checks what a receiver's kernel checks, with the checksum completed.
 fn check(buffer: &[u8]) -> Vec<u8> {
     let header = Header::read(buffer[..HEADER_BYTES].try_into().unwrap());
     let mut packet = buffer[HEADER_BYTES..].to_vec();
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// Its flags would lie behind what a segment of it holds.
+/// The TCP flags of this packet would lie beyond the headers of a segment.
 #[test]
 fn a_tcp_header_shorter_than_the_least_is_refused() {
     for words in 0..16u8 {
