@@ -27,16 +27,16 @@ struct Command {
     /// The fabric's name
     #[arg(long)]
     fabric: String,
-    /// Whose certificate to show
+    /// Name on the certificate to present
     #[arg(long)]
     me: String,
-    /// Whose certificate to ask for
+    /// Name on the peer's certificate
     #[arg(long)]
     peer: String,
-    /// Where the first connection is; the others have the ports after it
+    /// Address of the first connection; the others use the ports after it
     #[arg(long)]
     at: SocketAddr,
-    /// Where the peer's first connection is; without, the peer dials
+    /// Address of the peer's first connection; without it, the peer dials
     #[arg(long)]
     dial: Option<SocketAddr>,
     /// Bytes to send, in all
@@ -59,11 +59,11 @@ struct Command {
     one_by_one: bool,
 }
 
-/// quinn's default for what an endpoint takes.
+/// 1472 bytes: quinn's default limit on received UDP payloads.
 const DATAGRAM_BYTES: u16 = 1472;
 /// The part of an exchange that goes ahead and is not measured: all of one may take long.
 const WARM_UP_DIVISOR: usize = 8;
-/// As the gateways' sockets have it.
+/// 16 MiB: the socket buffer that gateways ask for.
 const SOCKET_BYTES: usize = 16 << 20;
 
 fn main() -> ExitCode {
@@ -175,13 +175,13 @@ async fn exchanges(
     Ok(())
 }
 
-/// By the clock that all processes of this machine read.
+/// Nanoseconds of the clock that all processes of this machine share.
 fn now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Of this process, user and system.
+/// User and system time of this process, in seconds.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

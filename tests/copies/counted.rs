@@ -27,8 +27,8 @@ fn count(bytes: usize) {
 }
 
 unsafe extern "C" {
-    /// glibc's `memmove` under a name of its own. A compiler that sees `room` to be without a limit
-    /// takes it for `memmove` again.
+    /// The `memmove` of glibc under another name. A compiler that sees `room` without a limit takes
+    /// it for `memmove` again.
     fn __memmove_chk(
         to: *mut c_void,
         from: *const c_void,

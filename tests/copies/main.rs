@@ -17,20 +17,20 @@ use units::Span;
 /// Packets far larger than the nodes of quinn's trees of packets in flight, which are moved about as
 /// these are: so copies of payload can be told from others by their size.
 const MTU: u16 = 9000;
-/// Of a buffer.
+/// 12 MiB: bytes of a buffer.
 const BYTES: u64 = 12 << 20;
 /// Copies of a byte that goes from gateway to gateway: into a packet, by the kernel on each side,
 /// out of quinn's buffer.
 const CROSSING: f64 = 4.0;
 /// One more where it is kept before it is added, or is a result.
 const LANDING: f64 = 1.0;
-/// Of all copies: headers of packets are copied too, and the shortest pieces are not counted.
+/// 1 % of all copies: packet headers are copied too, and the shortest pieces are not counted.
 const OFF_MAX: f64 = 0.01;
 /// Copies of a byte of parity, as far as its receiver does not stop it before: out of the code, across,
 /// and into memory of ours.
 const PARITY: f64 = 1.0 + CROSSING + 1.0;
 
-/// What ranks do with a buffer each.
+/// The collective that ranks run with a buffer each.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     AllReduce,
@@ -38,7 +38,7 @@ enum Operation {
     Broadcast,
 }
 
-/// What all ranks write, exchange, add and read, in buffers.
+/// The bytes copied while all ranks write, exchange, add and read, in buffers.
 async fn copied(lab: &Lab, what: Operation) -> f64 {
     let clients = lab.clients(2 * BYTES + 4096).await;
     // All lanes are up a round trip after the first.
@@ -96,7 +96,7 @@ fn two_regions_copy_what_is_listed() {
     }
 }
 
-/// Where more than one partial comes in, they wait for each other; results land where they are read.
+/// Where several partials arrive, they wait for each other; results land where they are read.
 #[test]
 fn three_regions_copy_what_is_listed() {
     let mesh = Mesh { mtu: MTU, ..Mesh::of_ranks(&[1, 1, 1]) };
@@ -111,7 +111,7 @@ fn three_regions_copy_what_is_listed() {
     assert_listed(&format!("three regions, {}", plan.algorithm.name()), copied, listed, OFF_MAX);
 }
 
-/// What a byte of a tree's part costs between gateways of one rank each.
+/// The copies of one byte of a tree's part, between gateways of one rank each.
 fn of_tree(tree: &Tree) -> f64 {
     let children = |of: GatewayId| tree.parents.values().filter(|parent| **parent == of).count();
     let inputs = |of: GatewayId| {

@@ -20,20 +20,20 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Beyond this a blow would miss the collective.
 const SHARE_MAX: f64 = 0.95;
 
-/// What came of a fault.
+/// The outcome of a fault.
 #[derive(Debug, Serialize)]
 pub struct Report {
     scenario: String,
-    /// Where it was meant to strike, and where the bytes stood when it had.
+    /// The share of the bytes at which it was to strike, in percent.
     aimed_percent: f64,
     struck_percent: f64,
-    /// What the ranks heard of the collectives under way, each once.
+    /// The failures that ranks got for the collectives in flight, each once.
     heard: Vec<String>,
     /// The longest wait of any rank for an outcome, in seconds.
     longest_wait: f64,
     /// From the end of the fault until every rank had all-reduced twice.
     recovery_seconds: f64,
-    /// What must not be. Empty is good.
+    /// Violated promises; empty is good.
     pub wrong: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ struct Watch<'a> {
     ranks: [Seen; RANKS],
 }
 
-/// What a rank has told.
+/// The lines that a rank has printed.
 #[derive(Default)]
 struct Seen {
     /// Digests by epoch and sequence.

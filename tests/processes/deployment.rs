@@ -30,11 +30,11 @@ pub struct Line {
     pub text: String,
 }
 
-/// See the module. Whatever still runs is killed when this is dropped.
+/// Two gateways, a relay and three ranks. Dropping it kills all that still run.
 pub struct Deployment {
     folder: tempfile::TempDir,
     landbridge: PathBuf,
-    /// Where the relay listens, and west's gateway.
+    /// The ports of the relay and of west's gateway.
     ports: [u16; 2],
     status: [SocketAddr; 2],
     relay: Option<Child>,
@@ -167,7 +167,7 @@ impl Deployment {
         log.is_ok_and(|text| text.contains(words))
     }
 
-    /// What the gateways logged last, for a report.
+    /// The last lines that the gateways logged, for a report.
     pub fn logs(&self) -> String {
         let tail = |name: &str| {
             let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is done to which process, and how long anybody may wait for it.
+//! The faults: the process that each strikes, and the time within which ranks must notice.
 
 use hier_collectives::post::FailureCode;
 use scenarios::faults::{Direction, Fault, Limits, Place, What, named};
@@ -15,7 +15,7 @@ pub enum Victim {
     Relay,
 }
 
-/// What strikes.
+/// The fault that strikes a process.
 #[derive(Debug, Clone, Copy)]
 pub enum Blow {
     /// SIGKILL, and a new process once everybody else has heard.

@@ -1,4 +1,4 @@
-//! What gateways trace of packets and segments, read back and held to the rules.
+//! The traces of packets and segments, read back and checked against the rules.
 
 use scenarios::observe::log_capture::listen;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,12 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 #[derive(Debug, Clone, Default)]
 pub struct Trace(Arc<Mutex<Vec<Line>>>);
 
-/// What the traces show.
+/// The totals of the traces.
 #[derive(Debug, Default)]
 pub struct Checked {
     pub packets: u64,
     pub segments: u64,
-    /// Of segments that were sent again, none of which the peer had acknowledged.
+    /// Bytes of retransmitted segments, none of which the peer had acknowledged.
     pub bytes_again: u64,
     /// The most that was ever under way beyond grants.
     pub early_bytes_max: u64,

@@ -20,7 +20,7 @@ type Cells = BTreeMap<(usize, usize, u64), (Row, Cell)>;
 
 /// One contender over one link, and the sizes that there is nothing good of yet.
 struct Task {
-    /// Where its cells are in the report.
+    /// The position of its cells in the report: row and column.
     place: (usize, usize),
     row: Row,
     contender: Contender,
@@ -112,7 +112,8 @@ impl Attempts<'_> {
     }
 }
 
-/// What cannot do one run in time over a link is not asked again to do so with more loss.
+/// The cell of a contender that finished no run in time on this link with less loss, if there is
+/// one.
 fn cut_before(cells: &Cells, row: &Row, column: usize) -> Option<Cell> {
     let is_it = |(place, (of, _)): &(&(usize, usize, u64), &(Row, Cell))| {
         let same = place.1 == column && (of.rate, of.rtt) == (row.rate, row.rtt);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use units::Fraction;
 
-/// What one contender did with one size over one link.
+/// The results of one contender with one size over one link.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     pub who: String,
@@ -18,7 +18,7 @@ pub struct Cell {
     pub eta: Option<f64>,
     /// Payload one way, in Mbit/s; where `seconds` is missing, it is less than this.
     pub goodput_mbit: f64,
-    /// Of the processes that move the bytes, both sides.
+    /// Processor seconds for each gigabyte, of the processes that move the bytes on both sides.
     pub cpu_seconds_per_gb: Option<f64>,
     pub retransmitted_bytes: Option<u64>,
     /// At the bottleneck, either way.
@@ -64,7 +64,7 @@ impl Cell {
         }
     }
 
-    /// The same with more loss, where nothing of it was done in time.
+    /// The cell for a row with more loss, where no run finished in time.
     pub fn with_more_loss(&self, less: Fraction) -> Option<Self> {
         let from = self.cut_from.clone().unwrap_or_else(|| less.to_string());
         let (cpu_seconds_per_gb, retransmitted_bytes, queue_bytes_peak) = (None, None, None);

@@ -49,7 +49,7 @@ struct Command {
     /// The binary under test
     #[arg(long, value_name = "PATH", default_value = "landbridge")]
     landbridge: PathBuf,
-    /// Where the peers are made: a Python with torch, a program for MPI
+    /// Folder in which peers are installed: a Python with torch, a program for MPI
     #[arg(long, value_name = "FOLDER", default_value = "target/peers")]
     peers: PathBuf,
     /// Write the plot here
@@ -157,7 +157,7 @@ const QUICK_WITHIN: Duration = Duration::from_secs(6 * 60);
 /// Until when what is void is measured again: the other arms want the rest.
 const AGAIN: Duration = Duration::from_secs(35 * 60);
 
-/// Of `--quick`.
+/// 220 s with `--quick`.
 const QUICK_AGAIN: Duration = Duration::from_secs(220);
 
 fn run_virtual(measured: &mut Measured, rows: &[Row], seeds: Seeds) {

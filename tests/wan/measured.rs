@@ -5,7 +5,7 @@ use crate::cell::Cell;
 use crate::row::Row;
 use std::time::Duration;
 
-/// Where it is measured.
+/// The arm: the environment of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arm {
     /// Simulated links in virtual time.
@@ -19,12 +19,12 @@ pub enum Arm {
     Cpu,
 }
 
-/// What is to be measured.
+/// The requested measurements.
 #[derive(Debug, Default)]
 pub struct Asked {
-    /// Which links,
+    /// The links.
     pub rows: Vec<Row>,
-    /// and where.
+    /// The arms.
     pub arms: Vec<Arm>,
     /// Whether many all-reduces over one link are.
     pub long: bool,
@@ -33,7 +33,7 @@ pub struct Asked {
 /// All cells, and what could not be measured.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// What was to be.
+    /// The requested measurements.
     pub asked: Asked,
     /// Each with its link, in the order of measuring.
     pub cells: Vec<(Row, Cell)>,
@@ -41,11 +41,11 @@ pub struct Measured {
     pub long: Vec<long::Long>,
     /// In processor time.
     pub costs: Vec<cpu::Cost>,
-    /// What, and why.
+    /// Measurements that were skipped, each with its reason.
     pub skipped: Vec<String>,
-    /// Of the peers.
+    /// The versions of the peers.
     pub versions: Vec<String>,
-    /// Where all arms were wanted.
+    /// The duration of the bench, where all arms were requested.
     pub took: Option<Took>,
 }
 

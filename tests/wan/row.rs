@@ -52,7 +52,7 @@ impl Row {
         }
     }
 
-    /// What gateways without a link between them are told: faster than they are.
+    /// The link that gateways on loopback are configured with: faster than they are.
     pub fn loopback() -> Self {
         Self {
             rate: BitRate::from_bits_per_second(10_000_000_000),
@@ -67,7 +67,7 @@ impl Row {
         Shape { rate: self.rate, rtt: self.rtt, loss: self.loss, ..Shape::new(1, 1) }
     }
 
-    /// What the link holds twenty times, in whole elements.
+    /// 20 bandwidth-delay products in bytes, rounded up to whole elements.
     pub fn twenty_bdp(&self) -> u64 {
         let bytes = 20.0 * self.rate.bytes_per_second() * self.rtt.as_secs_f64();
         (bytes / 4.0).ceil() as u64 * 4

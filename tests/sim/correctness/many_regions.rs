@@ -245,7 +245,7 @@ fn nobody_passes_a_barrier_alone() {
     });
 }
 
-/// What a region of up to four ranks and three gateways may be: ranks of each gateway.
+/// All regions of up to four ranks and three gateways, as the ranks of each gateway.
 const REGIONS: [&[u32]; 10] =
     [&[1], &[2], &[1, 1], &[3], &[2, 1], &[1, 1, 1], &[4], &[2, 2], &[1, 3], &[2, 1, 1]];
 

@@ -17,7 +17,7 @@ fn case(mebibytes: u64) -> Case {
     Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, mebibytes << 18, 5) }
 }
 
-/// What a gateway has dropped, as its metrics show it.
+/// The drops of a gateway, as its metrics show them.
 fn dropped(lab: &Lab, at: GatewayId) -> Vec<String> {
     let name = "landbridge_dropped_segments_total{";
     let text = lab.metrics(at).render();

@@ -94,7 +94,7 @@ fn a_job_that_one_region_lacks_waits_alone() {
     });
 }
 
-/// It waits for the other region, which is another matter than waiting for its gateway.
+/// The trainer waits for the other region, which differs from waiting for its gateway.
 #[test]
 fn a_trainer_learns_that_its_gateway_died_before_epochs() {
     simulate(async {

@@ -1,5 +1,5 @@
-//! Who may meet: a gateway with wrong credentials is refused, both sides say why, and with the
-//! right ones it is let in.
+//! A gateway with invalid credentials is refused, and both sides log the reason. With valid ones it
+//! is admitted.
 
 use gateway::client::AttachError;
 use gateway::observe::status::PeerState;

@@ -1,12 +1,11 @@
-//! Whatever goes wrong: never a wrong sum, never a hang past the deadline, memory within its
-//! budget, and afterwards everybody works again. These are a fixed share of the seeds;
-//! `cargo xtask simulate` runs more.
+//! Under any fault: no wrong sum, no wait past its deadline, memory within its budget, and full
+//! recovery afterwards. These are a fixed share of the seeds; `cargo xtask simulate` runs more.
 
 use scenarios::faults::{IN_FLIGHT_MIN, RANDOM, Scenario, Told, named, replay, sweep, threads};
 
 /// Random ones.
 const SEEDS: u64 = 100;
-/// Of each named one.
+/// Seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
 /// Fails with the command that repeats it and all that happened.

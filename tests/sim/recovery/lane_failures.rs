@@ -105,8 +105,8 @@ fn a_lane_with_a_dead_path_closes_alone() {
     });
 }
 
-/// Its peer goes on with another controller, also who waits just then for room in the window of the
-/// one before: the path carries half of a lane's part.
+/// The peer continues with another controller. This includes a sender that waits for window space
+/// of the previous controller, since the path carries half of a lane's share.
 #[test]
 fn a_lane_survives_a_new_address_in_mid_segment() {
     simulate(async {

@@ -38,7 +38,7 @@ async fn plans(lab: &Lab) -> BTreeSet<String> {
     hashes
 }
 
-/// Whom each gateway that names somebody says to hold the others up.
+/// The straggler that each gateway names, where it names one.
 async fn stragglers(lab: &Lab) -> BTreeMap<GatewayId, String> {
     let mut named = BTreeMap::new();
     for id in lab.fabric.gateway_ids() {
@@ -60,13 +60,13 @@ fn respec(lab: &Lab, spec: LinkSpec) {
     }
 }
 
-/// What a run has seen, round by round.
+/// Observations of a run, round by round.
 #[derive(Debug, Default)]
 struct Run {
     seconds: Vec<f64>,
     /// Plans in force after each round, over all gateways.
     plans: Vec<BTreeSet<String>>,
-    /// Who was named after each round.
+    /// The stragglers named after each round.
     stragglers: Vec<BTreeMap<GatewayId, String>>,
 }
 

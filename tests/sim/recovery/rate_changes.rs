@@ -307,8 +307,9 @@ fn a_longer_path_is_full_within_ten_round_trips() {
     }
 }
 
-/// So little that nobody holds the link to what it carries: 1.5 % of what is sent would be lost, and
-/// all would wait in a full queue. In one of six seeds one direction still loses nine in a thousand.
+/// The difference is so small that no rate limit follows it. Without care 1.5 % of the packets
+/// would be lost, and all would wait in a full queue. In one of six seeds one direction still loses
+/// nine in a thousand.
 #[test]
 fn a_link_slightly_below_its_rate_loses_little() {
     let mut seen: Vec<(f64, f64)> = (1..=5).map(carried_of_a_little_less).collect();
@@ -319,7 +320,7 @@ fn a_link_slightly_below_its_rate_loses_little() {
     assert!(seen[2].1 > 0.96 && seen[0].1 > 0.95 && seen[4].1 < 1.01, "filled: {seen:?}");
 }
 
-/// Of the worse direction: what part of its packets is lost, and what part of its rate is used.
+/// The share of packets lost and the share of the rate used, of the worse direction.
 fn carried_of_a_little_less(seed: u64) -> (f64, f64) {
     let shape = Shape { rate: mbit(200), rtt: Span::from_ms(40), ..Shape::new(1, 1) };
     simulate(async {

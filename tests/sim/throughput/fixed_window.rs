@@ -1,4 +1,4 @@
-//! What a window that does not follow the link does to it: the control for ours.
+//! The control: a congestion window that does not follow the link.
 
 use scenarios::Shape;
 use scenarios::collectives::quinn_only::{Settings, simulated};

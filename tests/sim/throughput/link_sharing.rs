@@ -55,7 +55,7 @@ fn a_small_operation_does_not_wait_behind_a_large_one() {
     }
 }
 
-/// It waits for what is under way on a lane, and for no more.
+/// The small operation waits only for the segment in flight on a lane.
 #[test]
 fn a_mebibyte_waits_for_one_segment_per_lane() {
     let pauses = [20, 100, 500, 1000].map(Span::from_ms);
@@ -91,7 +91,7 @@ fn two_jobs_share_a_link_by_weight_and_fill_it() {
     }
 }
 
-/// It has a thousandth of a thin link: none of its segments moves for longer than others may stall.
+/// The job has a thousandth of a slow link, so its segments pause for longer than a stall may last.
 #[test]
 fn a_job_of_little_weight_is_slow_and_not_dead() {
     simulate(async {

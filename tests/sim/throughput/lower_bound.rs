@@ -7,8 +7,8 @@ use scenarios::collectives::series;
 use scenarios::{Lab, Shape, simulate};
 use units::{ByteCount, Fraction, Span};
 
-/// eta of one all-reduce of `bytes` from its last post to its last result, and the payload
-/// sent for the first time from east.
+/// Efficiency (eta) of one all-reduce of `bytes` from its last post to its last result, and the
+/// payload that east sent for the first time.
 fn eta(shape: &Shape, bytes: u64, seed: u64) -> (f64, u64) {
     simulate(async {
         let lab = Lab::start(shape, seed).await;

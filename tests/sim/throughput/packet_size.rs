@@ -151,7 +151,7 @@ fn packets_that_were_found_stay_large_through_bursts_of_loss() {
     });
 }
 
-/// As when routes change: QUIC falls back to its least, and looks again.
+/// Routes may change: QUIC then falls back to its least packet size, and probes again.
 #[test]
 fn packets_follow_a_path_that_becomes_narrow_and_wide_again() {
     simulate(async {
@@ -178,7 +178,7 @@ fn packets_follow_a_path_that_becomes_narrow_and_wide_again() {
     });
 }
 
-/// What the link from east to west saw.
+/// The counters of the link from east to west.
 fn sent(lab: &Lab) -> Counters {
     let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
     lab.net.counters(east, west).expect("a link")

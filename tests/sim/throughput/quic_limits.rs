@@ -1,5 +1,4 @@
-//! What QUIC does that once cost dearly, on links that bring it about; the others of the table in
-//! docs/defaults.md have their tests where what keeps them away is.
+//! Limits of QUIC that once cost much throughput, on links that provoke them.
 
 use crate::trace::Trace;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -68,7 +67,7 @@ fn reordered_packets_close_no_lane() {
     assert!(straight < 0.4 && one < 0.8 && three < 2.6, "{straight} s, {one} s, {three} s");
 }
 
-/// quinn looks through a tree of them for each one that is acknowledged.
+/// Packets in flight are spread, since quinn searches a tree of them for each acknowledged packet.
 #[test]
 fn packets_in_flight_are_spread_over_the_lanes() {
     let trace = Trace::default();

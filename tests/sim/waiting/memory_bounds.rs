@@ -63,7 +63,7 @@ fn chain() -> Mesh {
     mesh(&[&[1], &[1], &[1], &[1]]).without(0, 2).without(0, 3).without(1, 3)
 }
 
-/// What comes from one side cannot go on to the other.
+/// Data from one side cannot go on to the other.
 #[test]
 fn relays_below_a_slow_link_hold_one_window() {
     let held = held(&chain(), 48, (1, 2));

@@ -1,4 +1,4 @@
-//! Who holds the others up is named.
+//! Gateways name the rank, region or link that delays the others.
 
 use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -31,7 +31,7 @@ async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
     }
 }
 
-/// What the gateways say, as `kind name`, after so many steps.
+/// The stragglers that gateways name after `steps` steps, as `kind name`.
 async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) -> Vec<String> {
     for _ in 0..steps {
         step(lab, clients, compute_ms).await;
@@ -39,7 +39,7 @@ async fn named(lab: &Lab, clients: &[Client], compute_ms: &[u64], steps: u32) ->
     said(lab).await
 }
 
-/// What the gateways say, as `kind name`.
+/// The stragglers that gateways name, as `kind name`.
 async fn said(lab: &Lab) -> Vec<String> {
     let mut said = Vec::new();
     for gateway in lab.fabric.gateway_ids() {
@@ -82,7 +82,7 @@ fn a_slow_rank_is_named_at_every_gateway() {
     });
 }
 
-/// Its ends hear of each other over its middle.
+/// The outer regions learn of each other through the middle one.
 #[test]
 fn distance_over_others_is_no_lateness() {
     simulate(async {
@@ -180,8 +180,8 @@ fn speeds_are_measured_between_a_result_and_the_next_post() {
     });
 }
 
-/// What a step takes, each rank computing its samples at its speed, in samples per second, and how
-/// often the split changes in so many.
+/// The time of a step, and the number of changes of the split. Each rank computes its samples at
+/// its own speed, in samples per second.
 async fn train(
     lab: &Lab,
     shares: &mut Vec<BatchShare>,

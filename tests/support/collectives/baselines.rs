@@ -1,5 +1,5 @@
-//! What the hierarchy saves: the same buffer over the same sites, by one gateway for each site
-//! and by flat algorithms over all ranks, all by the production session.
+//! Baselines for the hierarchy: the same buffer over the same sites, by one gateway for each site
+//! and by flat algorithms over all ranks. All run the production session.
 
 use crate::collectives::batch::{Case, outcomes, post_all};
 use crate::lab::expected::expected;
@@ -30,7 +30,7 @@ pub enum Way {
 /// All ways.
 pub const WAYS: [Way; 4] = [Way::Hierarchy, Way::OneWayRing, Way::Ring, Way::HalvingDoubling];
 
-/// What a way took.
+/// The cost of one algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
     /// From the last post to the last result.
@@ -45,7 +45,7 @@ pub struct Taken {
 }
 
 impl Way {
-    /// Its name in tables.
+    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hierarchy => "hierarchy",
@@ -261,9 +261,10 @@ pub const WAN_RTT: Span = Span::from_ms(60);
 /// Inside a site: no rate that holds anything up.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
 const LAN_RTT: Span = Span::from_ms(1);
-/// What a pair gets that the plan sends nothing between.
+/// 1 % of the rate: the share of a pair that the plan does not use.
 const IDLE_PART: f64 = 0.01;
-/// Of a buffer whose sums are compared: more than an express tree takes, and ragged.
+/// Elements of a buffer whose sums are compared: more than an express tree takes, and no round
+/// number.
 const SUM_ELEMENTS: u64 = 1_100_003;
 /// Room for two such buffers and their results.
 const SUM_ARENA: u64 = 20 << 20;

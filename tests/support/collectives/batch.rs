@@ -16,16 +16,16 @@ pub struct Case {
     pub dtype: Dtype,
     /// Elements of the buffer.
     pub elements: u64,
-    /// What the contributions follow from.
+    /// The seed of the contributions.
     pub seed: u64,
-    /// What kind of numbers they are.
+    /// The kind of numbers.
     pub values: Values,
 }
 
-/// What kind of numbers contributions are.
+/// The kind of numbers that contributions are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Of every kind; see [`data::contribution`].
+    /// Numbers of every kind; see [`data::contribution`].
     Any,
     /// None without a close f64 reference; see [`data::ordinary`].
     Ordinary,
@@ -37,7 +37,7 @@ impl Case {
         Self { op, dtype, elements, seed, values: Values::Any }
     }
 
-    /// What each rank gives.
+    /// The contribution of each rank.
     pub fn contributions(&self, ranks: u32) -> Vec<Vec<u8>> {
         let make = match self.values {
             Values::Any => data::contribution,
@@ -46,7 +46,8 @@ impl Case {
         (0..ranks).map(|rank| make(self.dtype, self.elements, rank, self.seed)).collect()
     }
 
-    /// What every rank must get, whatever the way, where no order of operands changes the bits.
+    /// The result that every rank must get by any algorithm, where no order of operands changes the
+    /// bits.
     pub fn in_any_order(&self, ranks: u32) -> Vec<u8> {
         let contributions = self.contributions(ranks);
         let inputs: Vec<(&[u8], f64)> = contributions.iter().map(|c| (&c[..], 1.0)).collect();
@@ -55,7 +56,8 @@ impl Case {
         out
     }
 
-    /// What every rank must get when the first `east` of `ranks` are in the first region.
+    /// The result that every rank must get when the first `east` of `ranks` are in the first
+    /// region.
     pub fn expected(&self, ranks: u32, east: u32) -> Vec<u8> {
         let weights: Vec<f64> = (0..ranks).map(weight).collect();
         let contributions = self.contributions(ranks);

@@ -3,7 +3,7 @@
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::reduce::reduce_slices;
 
-/// splitmix64.
+/// A random stream by splitmix64.
 #[derive(Debug, Clone)]
 pub struct Dice(pub u64);
 
@@ -30,8 +30,8 @@ pub fn contribution(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8
     })
 }
 
-/// As [`contribution`], of numbers at most 2 in magnitude, so that arithmetic in f64 comes
-/// close to any result.
+/// A contribution of numbers at most 2 in magnitude, so that arithmetic in f64 comes close to any
+/// result.
 pub fn ordinary(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
     fill(dtype, elements, rank, seed, |_, random| plain(dtype, random))
 }
@@ -94,9 +94,8 @@ fn special(random: u64, exponent: u32, mantissa: u32) -> u64 {
     }
 }
 
-/// What two regions must get: each region's ranks in order, encoded, then the regions in
-/// order. `contributions` and `weights` are by rank; the first `east` ranks are the first
-/// region's.
+/// The result of two regions: each region's ranks in order, encoded, then the regions in order.
+/// `contributions` and `weights` are by rank; the first `east` ranks are the first region's.
 pub fn expected(
     op: ReduceOp,
     dtype: Dtype,

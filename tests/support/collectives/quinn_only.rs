@@ -18,7 +18,7 @@ use std::time::Instant;
 use units::{ByteCount, Span};
 use wan_sim::{VirtualNet, VirtualTime};
 
-/// What is not quinn's default.
+/// Settings that differ from quinn's defaults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
     /// Bytes of UDP payload in each packet.
@@ -96,12 +96,12 @@ impl Settings {
     }
 }
 
-/// What came of a simulated exchange.
+/// The outcome of a simulated exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulated {
     /// `None` where it was cut.
     pub seconds: Option<f64>,
-    /// Of UDP payload that was sent, one way.
+    /// UDP payload sent one way.
     pub sent_bytes: ByteCount,
     /// The most that ever waited before the link, either way.
     pub queue_bytes_peak: ByteCount,

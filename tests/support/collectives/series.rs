@@ -8,7 +8,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::collections::VecDeque;
 use units::{ByteCount, Span};
 
-/// What came of collectives in a row.
+/// The outcome of collectives in a row.
 #[derive(Debug, Clone, Copy)]
 pub struct InARow {
     /// The bound for all their bytes, over the time from the first post to the last result.

@@ -6,10 +6,10 @@ use crate::faults::spec::scenario::Scenario;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Of all faults of random runs, at least this share strikes while something is under way that
-/// it can touch: others prove little,
+/// At least this share of random faults must strike while they can affect a collective; others
+/// prove little.
 pub const IN_FLIGHT_MIN: f64 = 0.8;
-/// and so many seeds are enough to tell.
+/// Seeds that suffice to measure the share of [`IN_FLIGHT_MIN`].
 pub const IN_FLIGHT_SEEDS: u64 = 100;
 
 /// Runs them all; `heed` hears what came of each, in any order, and says whether to go on.

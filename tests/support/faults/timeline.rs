@@ -1,4 +1,4 @@
-//! What happened, in order, by the simulation's clock.
+//! The events of a run, in order, by the simulation's clock.
 
 use crate::observe::log_capture::listen;
 use std::fmt::{self, Write as _};
@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// See the module. Clones are the same one.
+/// The events of a run; clones share them.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     /// Lines, while they are wanted.
@@ -41,7 +41,7 @@ impl Timeline {
         }
     }
 
-    /// What was said so far.
+    /// All lines so far.
     pub fn text(&self) -> String {
         let lines = self.lines.as_ref();
         lines.map_or_else(String::new, |lines| {

@@ -1,4 +1,4 @@
-//! What gateways show of themselves: the right credentials, and wrong ones.
+//! The credentials that gateways present: valid ones, and invalid ones of several kinds.
 
 use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
 use gateway::simulate;
@@ -8,13 +8,13 @@ use hier_collectives::topology::Fabric;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Where the keys of another process are; it gives the same packets to the byte.
+/// Environment variable with the folder of another process's keys, for equal packets to the byte.
 pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
 
-/// What a gateway shows.
+/// The kind of credentials that a gateway presents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialKind {
-    /// What it should.
+    /// Valid credentials.
     Valid,
     /// A certificate with its name, of a CA that nobody else knows.
     OtherAuthority,
@@ -38,7 +38,7 @@ impl CredentialKind {
         simulate::Papers { identity, credentials }
     }
 
-    /// Its certificate and key, and the CA that it believes, which is always the right one.
+    /// Its certificate and key, and the CA that it trusts, which is always the valid one.
     pub fn credentials(self, fabric: &Fabric, me: GatewayId) -> Credentials {
         let own = &fabric.gateway(me).name;
         let other = fabric.gateway_ids().find(|id| *id != me).expect("another gateway");

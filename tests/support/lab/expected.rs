@@ -9,8 +9,9 @@ use hier_collectives::shard;
 use hier_collectives::topology::Fabric;
 use std::ops::Range;
 
-/// What every rank of an all-reduce must get: in each tree's part each gateway's ranks in order,
-/// then what comes up in gateway order, then the crown in gateway order; each step encoded.
+/// The result that every rank of an all-reduce must get. Each tree's part adds the ranks of each
+/// gateway in order, then the partials of children in gateway order, then the roots in gateway
+/// order; each step is encoded.
 pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let contributions = case.contributions(fabric.world_size());
     let bytes = case.elements * case.dtype.size();

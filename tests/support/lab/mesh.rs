@@ -28,7 +28,7 @@ pub struct Mesh {
     pub memory: ByteCount,
     /// IP MTU.
     pub mtu: u16,
-    /// What ports of these regions take in; others as much as they send.
+    /// Ingress rates of the ports of these regions; other ports receive at their egress rate.
     pub inward: BTreeMap<usize, BitRate>,
 }
 
@@ -92,7 +92,7 @@ impl Mesh {
         Self { regions, links, loss: Fraction::default(), segment: None, memory, mtu: 1500, inward }
     }
 
-    /// The same without the link between two regions.
+    /// Removes the link between two regions.
     pub fn without(mut self, a: usize, b: usize) -> Self {
         self.links.retain(|link| link.regions != (a.min(b), a.max(b)));
         self

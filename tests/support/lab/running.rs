@@ -14,7 +14,7 @@ use std::ops::Deref;
 use units::Span;
 use wan_sim::VirtualNet;
 
-/// What the gateways of a shape have in common.
+/// The setup that the gateways of a shape share.
 pub(crate) fn setup(shape: &Shape) -> Setup {
     let fabric = shape.fabric();
     let mut plan = plan::plan(&fabric).expect("a plan");
@@ -91,7 +91,7 @@ impl Lab {
         self.0.drop_job(me, job, credentials).await.expect("starts");
     }
 
-    /// What a gateway says of itself.
+    /// The status of a gateway.
     pub async fn status(&self, gateway: GatewayId) -> Status {
         self.0.status(gateway).await.expect("a status")
     }

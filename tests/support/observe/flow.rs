@@ -1,4 +1,4 @@
-//! What passes over links, by the millisecond, for rates over any span of time.
+//! Traffic of each link by the millisecond, for rates over any span of time.
 
 use crate::carrier_address;
 use hier_collectives::ids::GatewayId;
@@ -18,7 +18,7 @@ type Links = BTreeMap<(IpAddr, IpAddr), Passed>;
 #[derive(Debug, Default)]
 struct Passed {
     offered: BTreeMap<u64, u64>,
-    /// As the link promised when they were offered.
+    /// Bytes by the arrival that the link announced when they were offered.
     delivered: BTreeMap<u64, u64>,
 }
 

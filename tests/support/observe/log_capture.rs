@@ -15,7 +15,7 @@ pub fn listen(listener: impl Fn() -> Dispatch) -> (Dispatch, DefaultGuard) {
     (other, guard)
 }
 
-/// What one thread's simulation has logged.
+/// The log of one thread's simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! What a gigabyte costs both gateways in processor time, beside quinn alone.
+//! The processor time of both gateways for each gigabyte, beside quinn alone.
 
 use crate::cell::CUT_AFTER_S;
 use crate::contenders::gateways::{bench, gateways};
@@ -11,7 +11,7 @@ use crate::row::Row;
 use hier_collectives::plan;
 use serde::Serialize;
 
-/// What both are measured with.
+/// 64 MiB: the buffer that both are measured with.
 const BYTES: u64 = 64 << 20;
 const ITERATIONS: u32 = 12;
 /// Each after the other, so that a busy spell meets both; many, since on a machine that others use
@@ -27,10 +27,10 @@ pub struct Cost {
     pub packet_payload_bytes: u16,
     /// Seconds of both gateways for each gigabyte of the buffer, one in each round.
     pub gateways: Vec<f64>,
-    /// Of both sides of quinn alone, with as many connections, as large packets, the same bytes
-    /// in flight and the same cipher.
+    /// Seconds of both sides of quinn alone, with equal connections, packet sizes, bytes in flight
+    /// and cipher.
     pub quinn: Vec<f64>,
-    /// Of one to the other, the median.
+    /// The median ratio of gateways to quinn.
     pub ratio: f64,
     /// Gbit/s each way, the medians: gateways, then quinn.
     pub gbit: [f64; 2],

@@ -1,4 +1,4 @@
-//! What one all-reduce alone does not show: many of them over one link, in virtual time.
+//! Series of many all-reduces over one link, in virtual time.
 
 use hier_collectives::bound;
 use scenarios::collectives::series;
@@ -12,12 +12,13 @@ use units::{BitRate, ByteCount, Span};
 pub struct Long {
     pub what: &'static str,
     pub figure: f64,
-    /// What it took to simulate them; none where the figure before is of the same run.
+    /// Real seconds of the simulation; `None` where the figure before is of the same run.
     pub real_seconds: Option<f64>,
 }
 
 pub const ALONE: &str = "200 of 64 MB, each alone, 1 Gbit/s, 80 ms, 0.01 %, jitter 1 ms: p99/p50";
-/// Where most lose something of their last round trip, the median waits for it as well.
+/// The p99 over the lower bound. It complements p99/p50, whose median may itself include
+/// retransmissions.
 pub const ALONE_OVER: &str = "the same: p99 over T*";
 pub const IN_A_ROW: &str = "8 of 512 MiB, the next always posted, 10 Gbit/s, 100 ms, 1 %: eta, \
                             the worst of three seeds, 0 when a connection closed";

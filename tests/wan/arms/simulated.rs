@@ -16,7 +16,7 @@ use units::{ByteCount, Fraction, Span};
 pub const FIXED_WINDOW: u64 = 1_250_000;
 /// Ours, of which so many runs are made that their median is held to a bound.
 pub const HELD: &str = "landbridge, 20 BDP";
-/// quinn with [`FIXED_WINDOW`], and nothing to send on the other side.
+/// The control with [`FIXED_WINDOW`] and data in one direction only.
 pub const FIXED_ONE_WAY: &str = "quinn, window of 1.25 MB, one way";
 /// Ours, in segments as long as the buffer.
 pub const ONE_SEGMENT: &str = "one segment for the whole buffer";
@@ -84,7 +84,7 @@ fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
 }
 
 struct Run {
-    /// Of the all-reduce; `None` where it was cut.
+    /// Seconds of the all-reduce; `None` where it timed out.
     seconds: Option<f64>,
     lost_packets: u64,
     queue_bytes_peak: u64,

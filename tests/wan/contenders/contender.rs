@@ -25,7 +25,7 @@ pub enum Contender {
     Quinn {
         window: Option<u64>,
     },
-    /// So many flows of `iperf3` with CUBIC, one way.
+    /// Flows of `iperf3` with CUBIC, one way.
     Iperf {
         flows: u32,
     },
@@ -83,7 +83,7 @@ impl Contender {
         }
     }
 
-    /// What it is measured with.
+    /// The sizes it is measured with.
     pub fn sizes(self, row: &Row) -> &'static [u64] {
         if self == Self::Landbridge { row.sizes } else { &[COMMON] }
     }
@@ -183,7 +183,7 @@ impl Contender {
         Ok(vec![cell])
     }
 
-    /// Of whoever measures its own processor time.
+    /// The cell of a contender that measures its own processor time.
     fn of_common(self, lab: &Lab, row: &Row, told: RunTimes) -> Result<Cell, LabError> {
         let cpu_seconds_per_gb = told.cpu_seconds_per_gb(COMMON);
         Ok(Cell { cpu_seconds_per_gb, ..self.cell(lab, row, COMMON, told.seconds)? })

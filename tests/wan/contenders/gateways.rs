@@ -58,7 +58,7 @@ pub fn bench(lab: &Lab, bytes: u64, iterations: u32) -> Result<Vec<f64>, LabErro
     Ok(ranks.told(lab, "bench", Begins::WithoutAWord)?.seconds)
 }
 
-/// What the lanes of both gateways have lost so far.
+/// Packets that the lanes of both gateways have lost so far.
 pub fn lost_packets(lab: &Lab) -> Option<u64> {
     std::thread::sleep(simulated::COUNTED_WITHIN);
     let of_site = |site: &&str| {
@@ -75,7 +75,8 @@ pub fn parsed(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_default()
 }
 
-/// netem loses what is handed over at once as one packet.
+/// The region file of a site. Segmentation offload is off for netem, which would drop a whole
+/// buffer as one packet.
 fn region(site: &str, number: u8, ground: Ground) -> String {
     let at_once = ground != Ground::Netem;
     format!(

@@ -85,5 +85,5 @@ pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
     ranks.told(lab, "mpi", Begins::WithALine)
 }
 
-/// Of ours and of our peers, up to the common size; controls run once.
+/// 3 runs of Landbridge and its peers, up to the common size; controls run once.
 pub const RUNS: u32 = 3;

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 
 const ALL_REDUCE: &str = include_str!("all_reduce.c");
 
-/// Whatever can be had.
+/// Installs the peers that are available.
 pub fn make(landbridge: &Path, folder: &Path) -> Tools {
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let _ = fs::create_dir_all(&folder);
     Tools { python: python(&folder), mpi: mpi(&folder), ..own(landbridge) }
 }
 
-/// What they say of themselves, as far as they are here.
+/// The versions of the installed peers.
 pub fn versions(tools: &Tools) -> Vec<String> {
     let first_line = |program: &Path, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
@@ -28,7 +28,7 @@ pub fn versions(tools: &Tools) -> Vec<String> {
     [torch, mpi, iperf].into_iter().flatten().collect()
 }
 
-/// What is built with this program.
+/// The tools that are built with this program.
 pub fn own(landbridge: &Path) -> Tools {
     let quinn = std::env::current_exe().unwrap_or_default().with_file_name("bare-quinn");
     Tools { landbridge: landbridge.to_owned(), quinn, python: None, mpi: None }

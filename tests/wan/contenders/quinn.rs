@@ -12,7 +12,7 @@ use units::ByteCount;
 /// Ports of the first connection: the sites' addresses may be on one machine.
 const PORT: u16 = 7_600;
 
-/// What is exchanged, and how.
+/// The settings of an exchange.
 pub struct Setting {
     pub bytes: u64,
     pub iterations: u32,

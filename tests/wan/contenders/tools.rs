@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where programs and peers are.
+/// The paths of programs and peers.
 #[derive(Debug)]
 pub struct Tools {
     pub landbridge: PathBuf,

@@ -13,7 +13,7 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 impl AllowedAlgorithms {
-    /// Where the kernel has them.
+    /// Allows all algorithms that the kernel has.
     ///
     /// # Errors
     /// The kernel's settings are not ours to change.

@@ -6,10 +6,10 @@ use std::process::Output;
 /// Why a lab is not up.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// It cannot be on this machine.
+    /// This machine cannot run the lab.
     #[error("{0}")]
     Unavailable(String),
-    /// It should have been.
+    /// The lab or a program failed.
     #[error("{0}")]
     Failed(String),
     /// The system said no.
@@ -30,5 +30,5 @@ pub(super) fn check(output: &Output) -> Result<(), LabError> {
     }
 }
 
-/// What a command says that this machine cannot do.
+/// 77: the exit code for what this machine cannot do.
 pub const UNAVAILABLE: u8 = 77;

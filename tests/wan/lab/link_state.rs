@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What the lab has seen.
+/// The state of the link during a run.
 #[derive(Debug, PartialEq)]
 pub struct LinkState {
     pub queue_bytes_peak: Option<u64>,

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 pub enum Begins {
     /// The first of them prints a line then.
     WithALine,
-    /// They print nothing until they are done, and may take as long as any to set up.
+    /// They print nothing until they are done; their setup counts as part of the runs.
     WithoutAWord,
 }
 
 /// Processes that end together.
 pub struct Processes(Vec<Child>);
 
-/// What they printed.
+/// The output of processes.
 pub struct Outputs {
     pub texts: Vec<String>,
     /// Whether all had come to their end.
@@ -50,7 +50,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// What they tell of their runs, none of them where they took longer than a cell may.
+    /// The times of their runs; empty where they took longer than a cell may.
     ///
     /// # Errors
     /// As [`Self::outputs`]; or all are done and tell of nothing.
@@ -63,8 +63,9 @@ impl Processes {
         Ok(told)
     }
 
-    /// What each printed, once all are done or took longer than a cell may. Whoever prints a line
-    /// when it begins, and one after each run, is cut when all its runs together take too long.
+    /// The output of each process, once all are done or took longer than a cell may. Processes that
+    /// print a line at their start and after each run are ended when all runs together take too
+    /// long.
     ///
     /// # Errors
     /// One of them failed, with what it said; or runs were to begin and did not, which says nothing

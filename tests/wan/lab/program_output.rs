@@ -1,13 +1,13 @@
-//! What programs print of their own runs: a line of JSON after each, or after all.
+//! The run times that programs print: a line of JSON after each run, or after all.
 
 use serde::Deserialize;
 
-/// What came of runs that each of several programs had its part in.
+/// The times of runs in which several programs took part.
 #[derive(Debug, Default, PartialEq)]
 pub struct RunTimes {
-    /// Of each run, from the last post to the last result: all programs read one clock.
+    /// Seconds of each run, from the last post to the last result; all programs read one clock.
     pub seconds: Vec<f64>,
-    /// Of all programs together in all runs; `None` where one does not tell.
+    /// Processor seconds of all programs in all runs; `None` where one does not report them.
     pub cpu_seconds: Option<f64>,
 }
 
@@ -20,7 +20,8 @@ struct Line {
 }
 
 impl RunTimes {
-    /// Of the runs that all have told of: whoever was cut may have told of fewer.
+    /// The times of the runs that all programs reported; a program that timed out may have reported
+    /// fewer.
     pub fn of(outputs: &[String]) -> Self {
         let parsed = |text: &String| -> Vec<Line> {
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -48,7 +49,7 @@ impl RunTimes {
     }
 }
 
-/// Of one program in its first `runs`.
+/// Processor seconds of one program in its first `runs`.
 fn cpu_seconds(lines: &[Line], runs: usize) -> Option<f64> {
     let (mut told, mut sum) = (0, 0.0);
     for line in lines.iter().filter(|line| !line.ready_ns.is_empty()) {
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(RunTimes::of(&[at_once.clone(), at_once]).cpu_seconds, Some(8.0));
     }
 
-    /// Whoever posts first waits for the other, which is nobody's time.
+    /// The first poster's wait for the other is no part of the run.
     #[test]
     fn a_run_lasts_from_last_post_to_last_result() {
         let both = RunTimes::of(&[run(10, 16, None), run(13, 15, None)]);

@@ -35,7 +35,7 @@ pub struct Lab {
     pub ground: Ground,
 }
 
-/// What is between the sites.
+/// The kind of path between the sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
     /// Nothing: both are this machine's loopback.
@@ -47,7 +47,7 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Its name in a cell.
+    /// The name in a cell.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -60,7 +60,7 @@ impl Ground {
 /// The sites' device.
 const DEVICE: &str = "wan0";
 
-/// Of IP packets, on every Ethernet.
+/// 1500 bytes: the MTU of Ethernet.
 const MTU: u16 = 1500;
 
 impl Lab {
@@ -186,7 +186,7 @@ impl Lab {
         SITES.iter().map(|site| self.resent_at(site)).sum()
     }
 
-    /// What the link has seen so far; netem tells nothing.
+    /// The state of the link so far; unknown with netem.
     pub fn seen(&self) -> Result<LinkState, LabError> {
         if self.ground != Ground::Lab {
             return Ok(LinkState { queue_bytes_peak: None, void: None });
@@ -238,7 +238,7 @@ impl Drop for Lab {
     }
 }
 
-/// Of a site that netem shapes; several of us may run.
+/// The namespace of a site that netem shapes; unique for each bench process.
 fn namespace(site: &str) -> String {
     format!("lbbench{}-{site}", std::process::id())
 }

@@ -8,7 +8,7 @@ use crate::measured::{Arm, Measured, Took};
 use crate::row::{COMMON, Row};
 use std::cmp::Ordering;
 
-/// Whose each is; `None` where the emulator calls its run void, or there was none.
+/// Figures with their labels; `None` where the emulator calls the run void, or there was none.
 pub(super) type Figures = Vec<(String, Option<f64>)>;
 
 pub(super) const OURS: &str = "landbridge";

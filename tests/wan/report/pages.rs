@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results as Markdown for people and as JSON for programs.
 
 use super::verdict::{Verdict, verdicts};
 use crate::arms::long::Long;
@@ -48,7 +48,7 @@ const WHY: &str = "\
 
 ";
 
-/// What was wanted, then a table for each link.
+/// The verdicts, then a table for each link.
 pub fn markdown(measured: &Measured) -> String {
     let mut text = String::from(
         "| wanted | the worst of what was measured | figures | void | |\n|---|---|---|---|---|\n",
@@ -145,7 +145,7 @@ fn costs(measured: &Measured) -> String {
     text
 }
 
-/// What is to be known of its runs.
+/// Remarks on the runs of a cell.
 fn told(cell: &Cell) -> String {
     if let Some(loss) = &cell.cut_from {
         return format!("not run: cut at {loss} already");

@@ -1,4 +1,4 @@
-//! eta against RTT, a line for each contender.
+//! The plot of efficiency (eta) against RTT, with a line for each contender.
 
 use crate::measured::Measured;
 use crate::row::COMMON;

@@ -93,7 +93,7 @@ impl Deployment {
         }
     }
 
-    /// What happens once, when a fault begins.
+    /// Applies the part of a fault that happens once, when it begins.
     pub async fn strike(&self, fault: &Fault) {
         self.oracle.struck(fault, self.now());
         match (fault.what, fault.place) {
@@ -125,7 +125,7 @@ impl Deployment {
         }
     }
 
-    /// What a gateway's process does on SIGTERM.
+    /// Drains a gateway and ends its process, as on SIGTERM.
     fn drain(&self, id: GatewayId) {
         let Some(gateway) = self.take_gateway(id.0) else { return };
         let index = usize::from(id.0);

@@ -44,7 +44,7 @@ pub(super) fn disordered(spec: LinkSpec) -> LinkSpec {
 /// How many copies and overtaking packets disorder makes.
 const DISORDER_PPM: u32 = 20_000;
 
-/// What the buffer of a stopped relay's socket takes, as Linux has it.
+/// 208 KiB: the socket buffer of a stopped relay, as Linux has it.
 const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
 
 /// Slower than anything that matters, so that nothing comes out of a stopped relay.

@@ -1,4 +1,4 @@
-//! Where the ranks of a job agree on what to do next, as a launcher's rendezvous lets them.
+//! The rendezvous at which the ranks of a job agree on the next attempt, as a launcher's lets them.
 
 use crate::faults::timeline::Timeline;
 use hier_collectives::ids::Epoch;
@@ -15,7 +15,7 @@ pub struct Attempt {
     pub epoch: Epoch,
 }
 
-/// What a rank is to do.
+/// The next action of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Wait for the others.
@@ -33,7 +33,7 @@ pub struct Over {
     pub good: bool,
     /// When it began.
     pub begun: TimeNs,
-    /// It was the first good one after the last fault, which was over for so long.
+    /// The time since the last fault ended, where this was the first good attempt after it.
     pub recovered: Option<Span>,
 }
 
@@ -46,13 +46,13 @@ enum Phase {
     Held,
     /// The next attempt is the last, and must be good.
     Probe,
-    /// It is under way.
+    /// The last attempt is in progress.
     Probing,
-    /// It is over.
+    /// The last attempt is over.
     Ended,
 }
 
-/// See the module.
+/// The rendezvous of one job.
 #[derive(Debug)]
 pub struct Meeting {
     job: usize,
@@ -72,14 +72,14 @@ struct State {
     healed: Option<TimeNs>,
     /// Since then an attempt was good.
     recovered: bool,
-    /// Who is here, and the epoch that each believes in.
+    /// The waiting ranks, and the epoch that each believes in.
     here: BTreeMap<u32, Epoch>,
     attempt: Option<Attempt>,
     /// When it began.
     begun: TimeNs,
     /// The epoch of the attempt is over: nobody may begin it any more.
     void: bool,
-    /// Who has begun the attempt, and whether it was good for whoever has ended it.
+    /// The ranks that have begun the attempt, and whether it was good for those that have ended it.
     part: BTreeMap<u32, Option<bool>>,
 }
 
@@ -222,7 +222,7 @@ impl Meeting {
         !matches!(self.lock().phase, Phase::Rounds)
     }
 
-    /// Who is here and who is not, in words.
+    /// The state in words, for a report.
     pub fn standing(&self) -> String {
         let state = self.lock();
         format!(

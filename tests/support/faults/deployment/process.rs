@@ -12,12 +12,12 @@ pub(super) struct Process {
     pub(super) life: u64,
 }
 
-/// What a process is to be.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Running,
     Stopped,
-    /// It goes on, and ends by itself; only what is wanted.
+    /// The process drains and ends by itself; only a target, never a current state.
     Draining,
     Dead,
 }
@@ -35,7 +35,7 @@ impl Process {
     }
 }
 
-/// What the process at a place is to be under these faults.
+/// The state that the process at a place must have under these faults.
 pub(super) fn wanted(active: &[Fault], place: Place) -> State {
     let here = || active.iter().filter(|fault| fault.place == place);
     if here().any(|fault| fault.what == What::Kill) {

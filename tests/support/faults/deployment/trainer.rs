@@ -27,9 +27,9 @@ pub(in crate::faults) struct Trainer {
 
 /// How long a trainer waits for the gateways to meet before it attaches anew.
 const PATIENCE: Span = Span::from_secs(60);
-/// Pauses between attempts to attach: from this, doubling,
+/// The first pause between attempts to attach; it doubles each time.
 const BACKOFF_MIN: Span = Span::from_ms(50);
-/// to this.
+/// The longest pause between attempts to attach.
 const BACKOFF_MAX: Span = Span::from_secs(2);
 /// How often a waiting trainer asks what to do.
 const ASK_EVERY: Span = Span::from_ms(100);
@@ -225,7 +225,7 @@ impl Outcome {
     }
 }
 
-/// What a rank posted and waits for; whether all that has ended was good.
+/// The collectives that a rank waits for, and whether all that have ended were good.
 struct UnderWay {
     waiting: Vec<BoxFuture<bool>>,
     good: bool,

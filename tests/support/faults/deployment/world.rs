@@ -54,10 +54,10 @@ pub(super) struct Running {
     pub(super) _status: StatusDoor,
 }
 
-/// A gateway that drains ends within this, whatever its ranks and peers do,
+/// The longest time of a drain, whatever its ranks and peers do.
 pub(super) const DRAINED_WITHIN: Span = Span::from_secs(25);
 
-/// and what it then says to peers and trainers takes no more than this.
+/// The longest time of a shutdown after a drain, for its last messages to peers and trainers.
 const SHUT_DOWN_WITHIN: Span = Span::from_secs(1);
 
 impl World {

@@ -1,5 +1,5 @@
-//! What the ranks give in each collective, and what they must get: computed here, by nothing
-//! that the gateways use.
+//! The contributions of ranks to each collective, and the expected results. All are computed here,
+//! independently of the gateways' code.
 
 use crate::collectives::data::Dice;
 use crate::faults::spec::scenario::{Load, Scenario};
@@ -20,10 +20,10 @@ pub struct Tag {
     pub index: u32,
 }
 
-/// What a collective is.
+/// The kind and size of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Who gives and who gets.
+    /// The pattern: the ranks that contribute and those that get results.
     pub pattern: Pattern,
     /// The operation.
     pub op: ReduceOp,
@@ -48,7 +48,7 @@ impl Collectives {
         Self { seed: scenario.seed, load: scenario.load, ranks }
     }
 
-    /// What a collective is.
+    /// The kind and size of a collective.
     pub fn shape(&self, tag: Tag) -> Shape {
         let mut dice = Dice(self.seed ^ number(tag));
         let root = RankId((dice.roll() % u64::from(self.ranks)) as u32);
@@ -83,7 +83,7 @@ impl Collectives {
         Shape { pattern, op, dtype, elements }
     }
 
-    /// What a rank counts in an average; the first never counts nothing.
+    /// The weight of a rank in an average; never 0 for the first rank.
     pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
         let mut dice = Dice(self.seed ^ number(tag) ^ !u64::from(rank));
         match (rank, dice.roll() % 5) {
@@ -92,7 +92,7 @@ impl Collectives {
         }
     }
 
-    /// What a rank gives, or has where it gives nothing.
+    /// The contribution of a rank, or its buffer where it contributes nothing.
     pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
         encode(self.shape(tag).dtype, self.values(tag, rank))
     }
@@ -202,7 +202,7 @@ impl Collectives {
 }
 
 impl Shape {
-    /// What it is, for counts: `reduce, max, f16`.
+    /// The kind, for counts: `reduce max f16`.
     pub fn kind(&self) -> String {
         match self.pattern {
             Pattern::Barrier => self.pattern.name().to_owned(),

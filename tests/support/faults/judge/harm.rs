@@ -1,4 +1,4 @@
-//! Which fault may do what to whom, and until when.
+//! The harm that each fault may do to each rank, and until when.
 
 use crate::faults::spec::fault::{Direction, Fault, Place, What};
 use crate::faults::spec::limits::Limits;
@@ -9,7 +9,7 @@ use units::{Span, TimeNs};
 /// A fault that has begun.
 #[derive(Debug, Clone, Copy)]
 pub struct Strike {
-    /// What and where.
+    /// The fault.
     pub fault: Fault,
     /// When it began.
     pub begin: TimeNs,
@@ -26,14 +26,14 @@ pub struct Who {
     pub job: usize,
     /// The rank.
     pub rank: u32,
-    /// Its gateway.
+    /// The gateway of the rank.
     pub gateway: GatewayId,
 }
 
-/// What somebody waits for.
+/// A wait of a rank for a result or for its slots.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
-    /// Who.
+    /// The rank that waits.
     pub who: Who,
     /// Since when.
     pub since: TimeNs,
@@ -48,7 +48,7 @@ pub struct Wait {
     pub expiry: TimeNs,
     /// When its own time is up.
     pub own_expiry: TimeNs,
-    /// It has its result, and waits for its slots: the end of the epoch gives them back too.
+    /// Whether it has its result and waits for its slots; the end of the epoch frees them too.
     pub for_slots: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Wait {
 #[derive(Debug)]
 pub struct Harm {
     limits: Limits,
-    /// What all bytes that may be under way take on the link.
+    /// The time that all bytes in flight may take on the link.
     link_time: Span,
     /// How long posters wait.
     timeout: Span,
@@ -113,7 +113,7 @@ impl Harm {
         self.strikes.iter().filter(lately).filter(move |strike| self.may(strike, who, code))
     }
 
-    /// By when somebody who heard this must have heard it at the latest.
+    /// The latest time at which a rank may get this outcome.
     pub fn deadline(&self, wait: &Wait, heard: Option<FailureCode>, now: TimeNs) -> TimeNs {
         let Wait { who, since, complete, .. } = wait;
         let frozen = self.latest_end(wait, now, |strike| freezes(strike, who));
@@ -174,7 +174,7 @@ impl Harm {
         }
     }
 
-    /// By when a wait must have ended, however, because some gateway died.
+    /// The latest end of a wait, with any outcome, after a gateway died.
     pub fn must_end(&self, wait: &Wait, now: TimeNs) -> Option<TimeNs> {
         let Wait { who, since, .. } = wait;
         // What the dead have sent may be under way for as long.
@@ -207,7 +207,7 @@ impl Harm {
         self.latest_end(wait, now, |strike| strike.end <= now && which(strike))
     }
 
-    /// By how much a question and its answer were late during a wait.
+    /// The added delay of a request and its response during a wait.
     fn lateness(&self, wait: &Wait, now: TimeNs) -> Span {
         let during = self.strikes.iter().filter(|s| s.begin <= now && s.end >= wait.since);
         during.map(added_round_trip).max().unwrap_or(Span::ZERO)
@@ -303,7 +303,7 @@ fn freezes(strike: &Strike, who: &Who) -> bool {
     here && matches!(strike.fault.what, What::Stop | What::Drain)
 }
 
-/// By how much it makes round trips longer.
+/// The time that a strike adds to round trips.
 fn added_round_trip(strike: &Strike) -> Span {
     match (strike.fault.what, strike.fault.place) {
         (What::Delay(by), Place::Link(Direction::Both)) => by + by,

@@ -1,4 +1,4 @@
-//! What must hold whatever goes wrong, and what came of each collective.
+//! The promises that hold under every fault, checked against the outcome of each collective.
 
 use crate::faults::judge::collective::{Collectives, Shape, Tag};
 use crate::faults::judge::harm::{Harm, Wait, Who};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
-/// See the module.
+/// The judge of one run.
 #[derive(Debug)]
 pub struct Oracle {
     collectives: Collectives,
@@ -29,24 +29,23 @@ pub struct Oracle {
 struct State {
     harm: Harm,
     collectives: BTreeMap<Tag, Collective>,
-    /// What was posted and has no outcome yet.
+    /// Posted collectives without an outcome yet, each with its rank.
     under_way: BTreeSet<(Tag, u32)>,
     /// Attempts of which some rank was told that every region has all results.
     committed: BTreeSet<(usize, u64)>,
-    /// By job: the last step that some rank was told is complete everywhere.
+    /// The last step of each job that some rank was told is complete everywhere.
     confirmed: BTreeMap<usize, u64>,
-    /// By job: the epoch last heard of, and which step each of its members was told to be the
-    /// last one.
+    /// The latest epoch of each job, and the last complete step that its members were told of.
     known: BTreeMap<usize, (Epoch, Option<u64>)>,
     told: Told,
 }
 
 #[derive(Debug, Default)]
 struct Collective {
-    /// What every rank must get.
+    /// The result that every rank must get.
     known: Option<Arc<Vec<u8>>>,
     posts: BTreeMap<u32, TimeNs>,
-    /// What each rank heard: a failure, or that all is good.
+    /// The outcome of each rank: a failure, or `None` for a result.
     heard: BTreeMap<u32, Option<FailureCode>>,
     /// A failure that some rank heard from its gateway.
     failed: Option<Failure>,
@@ -76,17 +75,17 @@ impl Oracle {
         }
     }
 
-    /// What a collective is.
+    /// The kind and size of a collective.
     pub fn shape(&self, tag: Tag) -> Shape {
         self.collectives.shape(tag)
     }
 
-    /// What a rank counts in an average.
+    /// The weight of a rank in an average.
     pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
         self.collectives.weight(tag, rank)
     }
 
-    /// What a rank gives.
+    /// The contribution of a rank.
     pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
         self.collectives.contribution(tag, rank)
     }
@@ -224,7 +223,7 @@ impl Oracle {
         }
     }
 
-    /// What a rank was told as an epoch began: the last step that is complete in every region.
+    /// Notes the last step complete in every region that a rank was told as an epoch began.
     pub fn knows(&self, (job, rank): (usize, u32), epoch: Epoch, step: Option<u64>) {
         let mut state = self.lock();
         let (of, known) = *state.known.entry(job).or_insert((epoch, step));
@@ -353,7 +352,7 @@ impl Oracle {
         self.keeps(state, &format!("{tag}: rank {rank} got {what}"), &wait, code, now);
     }
 
-    /// What somebody waits for comes in time.
+    /// Checks that a wait ended in time.
     fn keeps(
         &self,
         state: &mut State,
@@ -440,5 +439,5 @@ impl State {
     }
 }
 
-/// What a rank has back at last.
+/// The name of slots in reports.
 const SLOTS: &str = "its slots";

@@ -1,10 +1,10 @@
-//! What came of all collectives of a run, or of many.
+//! The outcomes of all collectives of a run, or of many runs.
 
 use crate::faults::spec::fault::Fault;
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// See the module.
+/// The summary of one or more runs.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
     /// Outcomes of single ranks: `completed`, or the failure's code; those of commits begin with
@@ -16,12 +16,11 @@ pub struct Told {
     pub waits: BTreeMap<String, Waits>,
     /// The longest time after the last fault until a job worked again.
     pub recovery: Span,
-    /// Of the memory that was mapped for a job at any time, the most against what may be: both in
-    /// bytes.
+    /// The most memory that was ever mapped for a job, and its limit, both in bytes.
     pub fullest: Option<(u64, u64)>,
     /// Faults that struck, by kind.
     pub faults: BTreeMap<String, Struck>,
-    /// What must not be, in words. Empty is good.
+    /// Violated promises in words; empty is good.
     pub wrong: Vec<String>,
 }
 

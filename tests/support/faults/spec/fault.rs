@@ -9,9 +9,9 @@ use units::Span;
 /// One fault. Times count from when the ranks begin to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What happens.
+    /// The kind of fault.
     pub what: What,
-    /// Where.
+    /// The process, lane or link that it strikes.
     pub place: Place,
     /// When it begins.
     pub at: Span,
@@ -20,7 +20,7 @@ pub struct Fault {
     pub lasting: Span,
 }
 
-/// What happens.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A process ends without a word, a lane's connection is closed, a link loses what is
@@ -40,7 +40,7 @@ pub enum What {
     Disorder,
 }
 
-/// Where it happens.
+/// The process, lane or link that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A trainer: its job, by number, and its rank.
@@ -80,7 +80,7 @@ pub(in crate::faults) struct RawFault {
 }
 
 impl Fault {
-    /// What happens to what, for counts: `kill gateway`.
+    /// The kinds of fault and place, for counts: `kill gateway`.
     pub fn kind(&self) -> String {
         let first = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
         let place = match self.place {

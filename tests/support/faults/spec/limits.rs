@@ -1,16 +1,16 @@
-//! How long what may take: read from the page that promises it, so that the page and the oracle
-//! cannot say different things.
+//! The longest times that are promised, read from the page that promises them. So the page and the
+//! oracle cannot differ.
 
 use hier_collectives::post::FailureCode;
 use std::collections::BTreeMap;
 use units::Span;
 
-/// See the module.
+/// The longest times of `docs/failures.md`.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// A result or a commit's confirmation, and slots, when nothing is in the way.
     pub result: Span,
-    /// What one side knows is known to the other, when nothing is in the way any more.
+    /// The time until both sides know what one knows, without obstacles.
     pub news: Span,
     /// Silence that must do no harm.
     pub harmless: Span,

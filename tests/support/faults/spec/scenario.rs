@@ -1,4 +1,4 @@
-//! What is deployed, what it is asked to do, and what happens to it.
+//! Scenarios: the deployment, its load, and the faults that strike it.
 
 use crate::collectives::data::Dice;
 use crate::faults::spec::fault::{Direction, Fault, Place, RawFault, What};
@@ -11,15 +11,15 @@ use units::{BitRate, ByteCount, Span};
 /// One run: everything in it follows from these.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Its name, or `random`.
+    /// The name, or `random`.
     pub name: String,
     /// Everything random.
     pub seed: u64,
     /// Regions, link, jobs.
     pub shape: Shape,
-    /// What the ranks do.
+    /// The collectives that the ranks run.
     pub load: Load,
-    /// What goes wrong.
+    /// The faults, in order.
     pub faults: Vec<Fault>,
     /// Whether every collective must succeed all the same.
     pub unharmed: bool,
@@ -30,7 +30,7 @@ pub struct Scenario {
 pub struct Named {
     /// The name.
     pub name: String,
-    /// What goes wrong.
+    /// The faults, in order.
     pub faults: Vec<Fault>,
     /// Whether every collective must succeed all the same.
     pub unharmed: bool,
@@ -38,9 +38,8 @@ pub struct Named {
     pub processes: bool,
 }
 
-/// What the ranks of each job do: rounds of collectives, several under way at once. Each
-/// round begins when all ranks have the last one behind them, and is repeated until all of
-/// them have its results.
+/// The load of each job: rounds of collectives, several in flight at once. A round begins when all
+/// ranks have ended the last one. It is repeated until all of them have its results.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Rounds.
@@ -162,8 +161,8 @@ impl Scenario {
         self.faults.iter().map(Fault::end).max().unwrap_or(Span::ZERO)
     }
 
-    /// What the collectives of all jobs that may be under way at once take on the link: their
-    /// bytes at its rate, and a round trip for each segment where memory lets no more pass.
+    /// The time that all collectives in flight may take on the link: their bytes at its rate, and a
+    /// round trip for each segment where memory admits no more.
     pub fn link_time(&self) -> Span {
         let (shape, load) = (&self.shape, &self.load);
         let segments = u64::from(load.in_flight) * load.segments_max;
