@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Processes start, meet and finish this many all-reduces within [`PATIENCE`].
 const WARM: u64 = 2;
-/// For what is not the point: starting and meeting.
+/// For what is not the point: starting and rendezvous.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Beyond this a blow would miss the collective.

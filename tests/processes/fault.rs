@@ -1,7 +1,7 @@
 //! The faults: the process that each strikes, and the time within which ranks must notice.
 
 use hier_collectives::post::FailureCode;
-use scenarios::faults::{Direction, Fault, Limits, Place, What, named};
+use scenarios::faults::{Direction, Fault, FaultKind, FaultPlace, Limits, named};
 use std::time::Duration;
 
 /// A process of the deployment.
@@ -102,23 +102,25 @@ impl Case {
 
 fn blow(faults: &[Fault]) -> Option<Blow> {
     let (first, rest) = faults.split_first()?;
-    let disorder = matches!(rest, [Fault { what: What::Disorder, .. }]);
+    let disorder = matches!(rest, [Fault { what: FaultKind::Disorder, .. }]);
     let lasting = first.lasting.duration();
     match (first.what, first.place) {
-        (What::Cut, Place::Link(way)) if disorder || rest.is_empty() => {
+        (FaultKind::Cut, FaultPlace::Link(way)) if disorder || rest.is_empty() => {
             Some(Blow::Cut { way, lasting, disorder })
         }
-        (What::Kill, place) if rest.is_empty() => Some(Blow::Kill(victim(place)?)),
-        (What::Stop, place) if rest.is_empty() => Some(Blow::Stop(victim(place)?, lasting)),
+        (FaultKind::Kill, place) if rest.is_empty() => Some(Blow::Kill(victim(place)?)),
+        (FaultKind::Stop, place) if rest.is_empty() => Some(Blow::Stop(victim(place)?, lasting)),
         _ => None,
     }
 }
 
-fn victim(place: Place) -> Option<Victim> {
+fn victim(place: FaultPlace) -> Option<Victim> {
     match place {
-        Place::Rank(0, rank) => Some(Victim::Rank(rank as usize)).filter(|_| rank < RANKS as u32),
-        Place::Gateway(id) => Some(Victim::Gateway(usize::from(id.0))),
-        Place::Link(Direction::Both) => Some(Victim::Relay),
-        Place::Rank(..) | Place::Lane(_) | Place::Link(_) => None,
+        FaultPlace::Rank(0, rank) => {
+            Some(Victim::Rank(rank as usize)).filter(|_| rank < RANKS as u32)
+        }
+        FaultPlace::Gateway(id) => Some(Victim::Gateway(usize::from(id.0))),
+        FaultPlace::Link(Direction::Both) => Some(Victim::Relay),
+        FaultPlace::Rank(..) | FaultPlace::Lane(_) | FaultPlace::Link(_) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask bench shape`: what the hierarchy saves on the long haul, as a page.
 
 use scenarios::collectives::baselines::{
-    Taken, WAN_RATE, WAN_RTT, WAYS, Way, all_reduce, wrong_sums,
+    ALGORITHMS, Algorithm, Cost, WAN_RATE, WAN_RTT, all_reduce, wrong_sums,
 };
 use std::process::ExitCode;
 use units::ByteCount;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     );
     let mut good = true;
     for sites in SHAPES {
-        for way in WAYS {
+        for way in ALGORITHMS {
             let wrong = wrong_sums(way, sites, 1);
             match wrong.and_then(|wrong| Ok((wrong, all_reduce(way, sites, SIZE, 1)?))) {
                 Ok((wrong, taken)) => {
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether the hierarchy sent no more than it should.
-fn row(sites: &[u32], way: Way, taken: &Taken) -> bool {
+fn row(sites: &[u32], way: Algorithm, taken: &Cost) -> bool {
     let regions = sites.len() as f64;
     let least = 2.0 * (regions - 1.0) / regions;
     let most = taken.out.iter().copied().fold(0.0, f64::max);
@@ -73,7 +73,7 @@ fn row(sites: &[u32], way: Way, taken: &Taken) -> bool {
         taken.queue_peak,
         taken.senders
     );
-    let good = way != Way::Hierarchy || most <= MORE * least;
+    let good = way != Algorithm::Hierarchy || most <= MORE * least;
     if !good {
         eprintln!("{sites:?}: {most:.3} of the buffer left a site, {least:.3} is enough");
     }

@@ -4,7 +4,7 @@ use clap::Parser;
 use hier_collectives::mutant::Mutant;
 use indicatif::{ProgressBar, ProgressStyle};
 use scenarios::faults::{
-    IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, RANDOM, Scenario, Told, named, replay, sweep, threads,
+    IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
 };
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
@@ -138,12 +138,12 @@ impl Command {
         exit(&total)
     }
 
-    fn run(&self, seeds: Range<u64>) -> (Told, Vec<(u64, Told)>, usize) {
+    fn run(&self, seeds: Range<u64>) -> (RunSummary, Vec<(u64, RunSummary)>, usize) {
         let bar = progress(seeds.end - seeds.start);
         // A terminal has the bar, a log has lines.
         let line_every = (bar.length().unwrap_or(0) / LINES).max(LINE_SEEDS_MIN);
         let lines = !std::io::stderr().is_terminal();
-        let (mut total, mut wrong) = (Told::default(), Vec::new());
+        let (mut total, mut wrong) = (RunSummary::default(), Vec::new());
         let scenarios = seeds.map(|seed| self.scenario(seed));
         let runs = sweep(scenarios, self.jobs.unwrap_or_else(threads), |scenario, told| {
             total.add(told);
@@ -169,8 +169,8 @@ impl Command {
     fn report(
         &self,
         runs: usize,
-        total: &Told,
-        wrong: &[(u64, Told)],
+        total: &RunSummary,
+        wrong: &[(u64, RunSummary)],
         seconds: f64,
     ) -> serde_json::Value {
         let wrong = wrong.iter().map(|(seed, told)| {
@@ -206,7 +206,7 @@ const LINE_SEEDS_MIN: u64 = 50;
 /// Wrong things shown of each seed.
 const SHOWN: usize = 5;
 
-fn exit(told: &Told) -> ExitCode {
+fn exit(told: &RunSummary) -> ExitCode {
     if told.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -215,7 +215,7 @@ fn progress(seeds: u64) -> ProgressBar {
     ProgressBar::new(seeds).with_style(style.expect("a template"))
 }
 
-fn table(told: &Told) -> String {
+fn table(told: &RunSummary) -> String {
     let outcomes = told.outcomes.iter();
     let mut rows: Vec<_> =
         outcomes.map(|(name, count)| (name.clone(), count.to_string())).collect();

@@ -8,4 +8,4 @@ pub mod observe;
 pub use gateway::simulate::{address, lan_address};
 pub use lab::jobs::{JOB, TOKEN};
 pub use lab::running::{Lab, simulate};
-pub use lab::shape::{Shape, carrier_address, ppm};
+pub use lab::shape::{EAST, Shape, WEST, carrier_address, mbit, ppm};

@@ -7,8 +7,8 @@ use hier_collectives::ids::{GatewayId, RankId};
 use scenarios::collectives::batch::{Case, outcomes, post_all, weight};
 use scenarios::lab::expected::expected;
 use scenarios::lab::mesh::{EXPRESS_SEGMENTS, Mesh, MeshGateway};
-use scenarios::{Lab, ppm, simulate};
-use units::{BitRate, ByteCount, Span};
+use scenarios::{Lab, mbit, ppm, simulate};
+use units::{ByteCount, Span};
 
 /// Posts all cases at once; each must give every rank the expected bits.
 async fn check(mesh: &Mesh, clients: &[Client], cases: &[Case]) {
@@ -110,10 +110,6 @@ fn ports_that_carry_more_one_way_change_no_bit() {
     let mesh = small_segments(mesh);
     assert!(mesh.plan().has_separate_trees(), "{}", mesh.plan().reason);
     run(&mesh, 7, &every_op());
-}
-
-const fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
 }
 
 #[test]

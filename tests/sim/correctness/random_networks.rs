@@ -2,7 +2,7 @@
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, succeeds};
-use scenarios::collectives::data::Dice;
+use scenarios::collectives::data::SplitMix64;
 use scenarios::{Lab, Shape, ppm, simulate};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ const SEED_VARIABLE: &str = "LANDBRIDGE_SEED";
 
 /// Distance, loss, jitter and ranks all follow from the seed.
 fn shape(seed: u64) -> Shape {
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix64(seed);
     let mut pick = |choices: u64| dice.roll() % choices;
     let ranks = ([1, 1, 2, 3][pick(4) as usize], [1, 1, 2, 3][pick(4) as usize]);
     let rtt = if pick(3) == 0 { 80 } else { 5 + pick(146) };

@@ -6,11 +6,8 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
 use hier_collectives::session::Discard;
 use scenarios::collectives::batch::{Case, Values, post_with, succeeds};
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, simulate};
 use units::Span;
-
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 
 fn case(mebibytes: u64) -> Case {
     let values = Values::Ordinary;

@@ -5,13 +5,10 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
-use scenarios::{Lab, Shape, address, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, address, simulate};
 use std::net::SocketAddr;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
-
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 
 /// East dials and west answers: each takes up credentials that nobody believes, and good ones again.
 #[test]

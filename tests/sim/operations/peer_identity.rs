@@ -8,11 +8,8 @@ use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
 use scenarios::observe::log_capture::Log;
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, simulate};
 use units::Span;
-
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 
 /// Nobody is in an epoch, and no trainer is kept believing so.
 async fn nobody_met(lab: &Lab) {

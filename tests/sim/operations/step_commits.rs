@@ -5,7 +5,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, Step};
 use hier_collectives::post::{Failure, FailureCode};
 use scenarios::collectives::batch::{Case, outcomes, post, post_all, succeeds};
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{EAST, Lab, Shape, simulate};
 use units::Span;
 
 const CASE: Case = Case {
@@ -15,8 +15,6 @@ const CASE: Case = Case {
     seed: 3,
     values: scenarios::collectives::batch::Values::Any,
 };
-
-const EAST: GatewayId = GatewayId(0);
 
 /// All ranks commit a step at once.
 async fn commit_all(clients: &[Client], step: u64) -> Vec<Result<(), Failure>> {

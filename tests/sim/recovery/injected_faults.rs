@@ -1,7 +1,9 @@
 //! Under any fault: no wrong sum, no wait past its deadline, memory within its budget, and full
 //! recovery afterwards. These are a fixed share of the seeds; `cargo xtask simulate` runs more.
 
-use scenarios::faults::{IN_FLIGHT_MIN, RANDOM, Scenario, Told, named, replay, sweep, threads};
+use scenarios::faults::{
+    IN_FLIGHT_MIN, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
+};
 
 /// Random ones.
 const SEEDS: u64 = 100;
@@ -9,8 +11,8 @@ const SEEDS: u64 = 100;
 const SEEDS_EACH: u64 = 3;
 
 /// Fails with the command that repeats it and all that happened.
-fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> Told {
-    let (mut wrong, mut total) = (Vec::new(), Told::default());
+fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> RunSummary {
+    let (mut wrong, mut total) = (Vec::new(), RunSummary::default());
     sweep(scenarios, threads(), |scenario, told| {
         total.add(told);
         if !told.wrong.is_empty() {

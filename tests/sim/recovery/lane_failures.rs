@@ -8,13 +8,10 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
-use scenarios::{Lab, Shape, carrier_address, ppm, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, carrier_address, ppm, simulate};
 use std::net::SocketAddr;
 use units::{BitRate, ByteCount, Span};
 use wan_sim::LinkSpec;
-
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 
 fn case(mebibytes: u64) -> Case {
     let values = Values::Ordinary;

@@ -5,13 +5,11 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
 use scenarios::observe::flow::Flow;
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, simulate};
 use units::{BitRate, Span};
 
 const CASE: Case =
     Case { op: ReduceOp::Sum, dtype: Dtype::F32, elements: 4 << 20, seed: 5, values: Values::Any };
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 
 const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
 

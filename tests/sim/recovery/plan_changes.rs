@@ -6,17 +6,13 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::mesh::Mesh;
-use scenarios::{Lab, address, simulate};
+use scenarios::{Lab, address, mbit, simulate};
 use std::collections::{BTreeMap, BTreeSet};
-use units::{BitRate, ByteCount, Fraction, Span};
+use units::{ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec};
 
 const RTT: Span = Span::from_ms(60);
 const ONE_WAY: Span = Span::from_ms(30);
-
-const fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
 
 /// Regions with so many ranks and links that are narrower than ports, so that the plan depends on
 /// them.

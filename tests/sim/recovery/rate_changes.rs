@@ -9,12 +9,10 @@ use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::observe::flow::Flow;
 use scenarios::observe::log_capture::Log;
-use scenarios::{Lab, Shape, address, ppm, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, address, mbit, ppm, simulate};
 use units::{BitRate, Span, TimeNs};
 use wan_sim::LinkSpec;
 
-const EAST: GatewayId = GatewayId(0);
-const WEST: GatewayId = GatewayId(1);
 const RTT: Span = Span::from_ms(80);
 /// 64 MiB: half a second at 1 Gbit/s, and long enough to measure in.
 const CASE: Case = Case {
@@ -24,10 +22,6 @@ const CASE: Case = Case {
     seed: 9,
     values: Values::Ordinary,
 };
-
-fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
 
 async fn hold(lab: &Lab, at: GatewayId, rate: Option<BitRate>) -> Result<(), RateError> {
     let change = RateChange { link: "east-west".to_owned(), rate };

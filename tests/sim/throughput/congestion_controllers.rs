@@ -3,12 +3,8 @@
 use gateway::wan::link::policy::{ControllerKind, LinkPolicy, Schedule};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};
-use scenarios::{Lab, Shape, ppm, simulate};
-use units::{BitRate, Span};
-
-fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
+use scenarios::{Lab, Shape, mbit, ppm, simulate};
+use units::Span;
 
 /// Seconds for 16 MiB with a controller, under 0.1 % of random loss.
 fn seconds(controller: ControllerKind, mtu: u16) -> f64 {

@@ -6,16 +6,12 @@ use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
 use hier_collectives::topology::{Fabric, GatewaySpec, Link, LinkSpec, RegionSpec, WanPort};
-use scenarios::collectives::baselines::{self, Way};
+use scenarios::collectives::baselines::{self, Algorithm};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::expected::expected;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
-use scenarios::simulate;
-use units::{BitRate, ByteCount, Fraction, Span};
-
-fn mbit(rate: u64) -> BitRate {
-    BitRate::from_bits_per_second(rate * 1_000_000)
-}
+use scenarios::{mbit, simulate};
+use units::{ByteCount, Fraction, Span};
 
 /// A mesh of regions with these ports, each pair `pair` Mbit/s wide, at RTT 60 ms.
 fn mesh(ports: &[u64], pair: u64) -> Fabric {
@@ -193,13 +189,13 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
         let regions = sites.len() as f64;
         let ranks = sites.iter().sum::<u32>() as f64;
         let least = 2.0 * (regions - 1.0) / regions;
-        let hierarchy = out(Way::Hierarchy, sites);
+        let hierarchy = out(Algorithm::Hierarchy, sites);
         assert!(hierarchy <= 1.02 * least, "{sites:?}: {hierarchy}");
-        let ring = out(Way::Ring, sites);
+        let ring = out(Algorithm::Ring, sites);
         let of_ring = 2.0 * (ranks - 1.0) / ranks;
         assert!((ring / of_ring - 1.0).abs() < 0.02, "{sites:?}: {ring}, not {of_ring}");
     }
-    let halving = out(Way::HalvingDoubling, &[3, 3]);
+    let halving = out(Algorithm::HalvingDoubling, &[3, 3]);
     assert!(halving > 1.5, "{halving}");
 }
 
@@ -207,7 +203,7 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
 #[test]
 fn a_hierarchy_and_flat_algorithms_give_right_sums() {
     for sites in [&[3, 2][..], &[2, 1, 3]] {
-        for way in [Way::Hierarchy, Way::Ring, Way::HalvingDoubling] {
+        for way in [Algorithm::Hierarchy, Algorithm::Ring, Algorithm::HalvingDoubling] {
             let wrong = baselines::wrong_sums(way, sites, 1).expect("results");
             assert!(wrong.is_empty(), "{sites:?} {}: {wrong:?}", way.name());
         }
@@ -219,7 +215,8 @@ fn a_mesh_of_four_beats_a_one_way_ring() {
     // Twenty BDP of a link.
     let size = ByteCount::new(30_000_000);
     let seconds = |way| baselines::all_reduce(way, &[1; 4], size, 1).expect("a result").seconds;
-    let [hierarchy, one_way, both_ways] = [Way::Hierarchy, Way::OneWayRing, Way::Ring].map(seconds);
+    let [hierarchy, one_way, both_ways] =
+        [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring].map(seconds);
     let told = format!("{hierarchy:.3} s, a ring {one_way:.3} s, one both ways {both_ways:.3} s");
     println!("{told}");
     assert!(one_way >= 2.5 * hierarchy, "{told}");

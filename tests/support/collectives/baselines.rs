@@ -15,7 +15,7 @@ use units::{BitRate, ByteCount, Fraction, Span};
 
 /// How the ranks of all sites all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Algorithm {
     /// A gateway for each site, by the plan of the fabric.
     Hierarchy,
     /// A ring over all ranks, partials and results the same way round, as collectives inside a
@@ -28,11 +28,12 @@ pub enum Way {
 }
 
 /// All ways.
-pub const WAYS: [Way; 4] = [Way::Hierarchy, Way::OneWayRing, Way::Ring, Way::HalvingDoubling];
+pub const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring, Algorithm::HalvingDoubling];
 
 /// The cost of one algorithm.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Taken {
+pub struct Cost {
     /// From the last post to the last result.
     pub seconds: f64,
     /// Payload out of each site over the long haul, in units of the buffer, as the links counted
@@ -44,7 +45,7 @@ pub struct Taken {
     pub senders: usize,
 }
 
-impl Way {
+impl Algorithm {
     /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,16 +63,16 @@ impl Way {
 /// # Errors
 /// [`SimulateError`].
 pub fn all_reduce(
-    way: Way,
+    way: Algorithm,
     sites: &[u32],
     size: ByteCount,
     seed: u64,
-) -> Result<Taken, SimulateError> {
+) -> Result<Cost, SimulateError> {
     let (deployment, site_of) = deployment(way, sites)?;
     // Trees of a plan go up and down the same edges. A ring that goes one way puts on its one
     // direction of a link what one that goes both ways puts on each with twice the buffer; between
     // two sites alone both meet on one link.
-    let both_ways = way != Way::OneWayRing || sites.len() < 3;
+    let both_ways = way != Algorithm::OneWayRing || sites.len() < 3;
     let carried = ByteCount::new(size.get() * if both_ways { 1 } else { 2 });
     let fabric = deployment.fabric.clone();
     let share = hier_collectives::bound::payload_share(fabric.mtu());
@@ -100,7 +101,7 @@ pub fn all_reduce(
                 queue_peak = queue_peak.max(peak);
             }
         }
-        Ok(Taken { seconds: done[0].as_secs_f64(), out, queue_peak, senders: senders.get() })
+        Ok(Cost { seconds: done[0].as_secs_f64(), out, queue_peak, senders: senders.get() })
     })?
 }
 
@@ -109,7 +110,7 @@ pub fn all_reduce(
 ///
 /// # Errors
 /// [`SimulateError`].
-pub fn wrong_sums(way: Way, sites: &[u32], seed: u64) -> Result<Vec<String>, SimulateError> {
+pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String>, SimulateError> {
     let (deployment, _) = deployment(way, sites)?;
     let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
     let ranks = fabric.world_size();
@@ -140,16 +141,16 @@ pub fn wrong_sums(way: Way, sites: &[u32], seed: u64) -> Result<Vec<String>, Sim
 }
 
 /// The gateways of a way, and the site of each.
-fn deployment(way: Way, sites: &[u32]) -> Result<(Deployment, Vec<usize>), SimulateError> {
+fn deployment(way: Algorithm, sites: &[u32]) -> Result<(Deployment, Vec<usize>), SimulateError> {
     match way {
-        Way::Hierarchy => {
+        Algorithm::Hierarchy => {
             let fabric = hierarchy(sites);
             let plan = plan::plan(&fabric).expect("few regions");
             let site_of = (0..sites.len()).collect();
             Ok((Deployment::of(fabric, plan)?, site_of))
         }
-        Way::OneWayRing | Way::Ring => flat(sites, baseline::ring),
-        Way::HalvingDoubling => flat(sites, baseline::halving_doubling),
+        Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring),
+        Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling),
     }
 }
 

@@ -5,9 +5,9 @@ use hier_collectives::reduce::reduce_slices;
 
 /// A random stream by splitmix64.
 #[derive(Debug, Clone)]
-pub struct Dice(pub u64);
+pub struct SplitMix64(pub u64);
 
-impl Dice {
+impl SplitMix64 {
     /// The next number.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -43,7 +43,7 @@ fn fill(
     seed: u64,
     bits: impl Fn(u64, u64) -> u64,
 ) -> Vec<u8> {
-    let mut dice = Dice(seed ^ (u64::from(rank) << 32) ^ elements);
+    let mut dice = SplitMix64(seed ^ (u64::from(rank) << 32) ^ elements);
     let size = dtype.size() as usize;
     let mut bytes = Vec::with_capacity(elements as usize * size);
     for index in 0..elements {

@@ -10,9 +10,9 @@ mod spec;
 mod sweep;
 mod timeline;
 
-pub use judge::outcomes::{Struck, Told, Waits};
+pub use judge::outcomes::{RunSummary, Struck, Waits};
 pub use run::{replay, run};
-pub use spec::fault::{Direction, Fault, GATEWAYS, Place, What};
+pub use spec::fault::{Direction, Fault, FaultKind, FaultPlace, GATEWAYS};
 pub use spec::limits::Limits;
 pub use spec::scenario::{JOBS, Load, Named, RANDOM, Scenario, named};
 pub use sweep::{IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, sweep, threads};

@@ -1,9 +1,9 @@
 //! One scenario from beginning to end.
 
 use crate::faults::deployment::control::Deployment;
-use crate::faults::deployment::meeting::Meeting;
+use crate::faults::deployment::rendezvous::Rendezvous;
 use crate::faults::deployment::world::World;
-use crate::faults::judge::outcomes::Told;
+use crate::faults::judge::outcomes::RunSummary;
 use crate::faults::spec::fault::Fault;
 use crate::faults::spec::limits::Limits;
 use crate::faults::spec::scenario::Scenario;
@@ -21,12 +21,12 @@ const QUIET: Span = Span::from_secs(120);
 const BEGUN_WITHIN: Span = Span::from_secs(1);
 
 /// Runs a scenario; says what came of it.
-pub fn run(scenario: &Scenario) -> Told {
+pub fn run(scenario: &Scenario) -> RunSummary {
     guarded(scenario, false).0
 }
 
 /// Runs a scenario; says what came of it, and tells all that happened.
-pub fn replay(scenario: &Scenario) -> (Told, String) {
+pub fn replay(scenario: &Scenario) -> (RunSummary, String) {
     guarded(scenario, true)
 }
 
@@ -35,7 +35,7 @@ thread_local! {
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-fn guarded(scenario: &Scenario, recording: bool) -> (Told, String) {
+fn guarded(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -57,32 +57,33 @@ fn guarded(scenario: &Scenario, recording: bool) -> (Told, String) {
 /// Name of threads on which panics are kept for the verdict instead of shown.
 pub(in crate::faults) const THREAD: &str = "simulation";
 
-async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
+async fn play(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
     let timeline = if recording { Timeline::on() } else { Timeline::off() };
     let _logs = recording.then(|| timeline.listen());
     let world = Deployment::start(scenario, timeline.clone()).await;
     world.start_ranks();
-    let all = |which: fn(&Meeting) -> bool| move |world: &World| world.meetings.iter().all(which);
+    let all =
+        |which: fn(&Rendezvous) -> bool| move |world: &World| world.rendezvous.iter().all(which);
     // A fault before anybody works is a late start.
-    wait_until(&world, all(Meeting::has_begun), world.now() + QUIET).await;
+    wait_until(&world, all(Rendezvous::has_begun), world.now() + QUIET).await;
     let begin = world.now();
     go_wrong(&world, &scenario.faults, begin).await;
     let recovered_by = begin + scenario.healed() + Limits::of_the_page().recovery;
     world.heal(recovered_by);
-    wait_until(&world, all(Meeting::has_recovered), recovered_by).await;
-    blame(&world, Meeting::has_recovered, "does not work again");
-    wait_until(&world, all(Meeting::has_done_its_rounds), recovered_by + QUIET).await;
-    blame(&world, Meeting::has_done_its_rounds, "makes no headway");
+    wait_until(&world, all(Rendezvous::has_recovered), recovered_by).await;
+    blame(&world, Rendezvous::has_recovered, "does not work again");
+    wait_until(&world, all(Rendezvous::has_done_its_rounds), recovered_by + QUIET).await;
+    blame(&world, Rendezvous::has_done_its_rounds, "makes no headway");
     world.sleep_until(recovered_by).await;
-    world.meetings.iter().for_each(Meeting::probe);
-    if all(Meeting::has_done_its_rounds)(&world) {
-        wait_until(&world, all(Meeting::is_probing), world.now() + BEGUN_WITHIN).await;
-        blame(&world, Meeting::is_probing, "has not met again");
+    world.rendezvous.iter().for_each(Rendezvous::probe);
+    if all(Rendezvous::has_done_its_rounds)(&world) {
+        wait_until(&world, all(Rendezvous::is_probing), world.now() + BEGUN_WITHIN).await;
+        blame(&world, Rendezvous::is_probing, "has not met again");
     }
     let horizon = world.now() + scenario.load.timeout + QUIET;
-    wait_until(&world, all(Meeting::is_over), horizon).await;
-    blame(&world, Meeting::is_over, "hangs");
-    if all(Meeting::is_over)(&world) {
+    wait_until(&world, all(Rendezvous::is_over), horizon).await;
+    blame(&world, Rendezvous::is_over, "hangs");
+    if all(Rendezvous::is_over)(&world) {
         world.judge_memory().await;
     }
     timeline.say("END", || "");
@@ -90,9 +91,9 @@ async fn play(scenario: &Scenario, recording: bool) -> (Told, String) {
 }
 
 /// Blames jobs that are not what they must be.
-fn blame(world: &World, must_be: fn(&Meeting) -> bool, what: &str) {
-    for meeting in world.meetings.iter().filter(|meeting| !must_be(meeting)) {
-        world.oracle.wrong(format!("{what}: {}", meeting.standing()));
+fn blame(world: &World, must_be: fn(&Rendezvous) -> bool, what: &str) {
+    for rendezvous in world.rendezvous.iter().filter(|rendezvous| !must_be(rendezvous)) {
+        world.oracle.wrong(format!("{what}: {}", rendezvous.standing()));
     }
 }
 
@@ -106,7 +107,7 @@ async fn go_wrong(world: &Deployment, faults: &[Fault], begin: TimeNs) {
     instants.sort_unstable();
     let mut to_come = faults.len();
     if to_come == 0 {
-        world.meetings.iter().for_each(Meeting::struck);
+        world.rendezvous.iter().for_each(Rendezvous::struck);
     }
     let mut active: Vec<usize> = Vec::new();
     for (at, ends, index) in instants {
@@ -125,7 +126,7 @@ async fn go_wrong(world: &Deployment, faults: &[Fault], begin: TimeNs) {
             to_come -= 1;
             world.strike(&fault).await;
             if to_come == 0 {
-                world.meetings.iter().for_each(Meeting::struck);
+                world.rendezvous.iter().for_each(Rendezvous::struck);
             }
         }
         let now: Vec<Fault> = active.iter().map(|index| faults[*index]).collect();

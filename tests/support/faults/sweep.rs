@@ -1,6 +1,6 @@
 //! Many scenarios, spread over threads.
 
-use crate::faults::judge::outcomes::Told;
+use crate::faults::judge::outcomes::RunSummary;
 use crate::faults::run::{THREAD, run};
 use crate::faults::spec::scenario::Scenario;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ pub const IN_FLIGHT_SEEDS: u64 = 100;
 pub fn sweep(
     scenarios: impl Iterator<Item = Scenario> + Send,
     threads: usize,
-    heed: impl FnMut(&Scenario, &Told) -> bool + Send,
+    heed: impl FnMut(&Scenario, &RunSummary) -> bool + Send,
 ) -> usize {
     let (scenarios, heed) = (Mutex::new(scenarios), Mutex::new(heed));
     let (stop, runs) = (AtomicBool::new(false), AtomicUsize::new(0));

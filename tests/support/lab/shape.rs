@@ -105,6 +105,16 @@ pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::new(10, second, high, low).into(), first.port())
 }
 
+/// The gateway of the first region.
+pub const EAST: GatewayId = GatewayId(0);
+/// The gateway of the second region.
+pub const WEST: GatewayId = GatewayId(1);
+
+/// A rate in Mbit/s.
+pub const fn mbit(rate: u64) -> BitRate {
+    BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
 /// A loss ratio in parts per million.
 pub fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("at most one")

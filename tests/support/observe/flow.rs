@@ -23,7 +23,7 @@ struct Passed {
 }
 
 /// From whom, and to whom.
-pub type Way = (GatewayId, GatewayId);
+pub type LinkDirection = (GatewayId, GatewayId);
 
 const MS_NS: u64 = 1_000_000;
 
@@ -38,18 +38,18 @@ impl Flow {
 
     /// Mbit/s that arrived this way on each of the next `count` spans from `begin`, over the
     /// first carrier.
-    pub fn delivered(&self, way: Way, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
+    pub fn delivered(&self, way: LinkDirection, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
         self.rates(way, |passed| &passed.delivered, (begin, span, count))
     }
 
     /// Mbit/s that were offered to the link this way, as [`Flow::delivered`].
-    pub fn offered(&self, way: Way, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
+    pub fn offered(&self, way: LinkDirection, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
         self.rates(way, |passed| &passed.offered, (begin, span, count))
     }
 
     fn rates(
         &self,
-        (from, to): Way,
+        (from, to): LinkDirection,
         which: impl Fn(&Passed) -> &BTreeMap<u64, u64>,
         (begin, span, count): (TimeNs, Span, u64),
     ) -> Vec<f64> {

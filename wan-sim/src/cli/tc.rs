@@ -33,7 +33,7 @@ pub struct TcArgs {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum TcFailure {
     #[error("{0}")]
     File(#[from] FileError),
     #[error("{0}")]
@@ -51,7 +51,7 @@ enum Failure {
     #[error("`{command}` failed: {said}")]
     Command { command: String, said: String },
     #[error("{failed}; then undoing what was done: {undoing}")]
-    Left { failed: Box<Failure>, undoing: Box<Failure> },
+    Left { failed: Box<TcFailure>, undoing: Box<TcFailure> },
 }
 
 /// Prints or runs the commands. Returns the exit code.
@@ -61,20 +61,21 @@ pub(super) fn run(args: &TcArgs) -> u8 {
         Err(error) => {
             eprintln!("wan-sim tc: {error}");
             match error {
-                Failure::File(_) | Failure::Tc(_) | Failure::Site { .. } | Failure::NoDevice(_) => {
-                    EXIT_USAGE
-                }
-                Failure::Unavailable(_) => EXIT_UNAVAILABLE,
-                Failure::Verify(_)
-                | Failure::NotApplied(_)
-                | Failure::Command { .. }
-                | Failure::Left { .. } => EXIT_FAILED,
+                TcFailure::File(_)
+                | TcFailure::Tc(_)
+                | TcFailure::Site { .. }
+                | TcFailure::NoDevice(_) => EXIT_USAGE,
+                TcFailure::Unavailable(_) => EXIT_UNAVAILABLE,
+                TcFailure::Verify(_)
+                | TcFailure::NotApplied(_)
+                | TcFailure::Command { .. }
+                | TcFailure::Left { .. } => EXIT_FAILED,
             }
         }
     }
 }
 
-fn try_run(args: &TcArgs) -> Result<(), Failure> {
+fn try_run(args: &TcArgs) -> Result<(), TcFailure> {
     if let (true, Some(site)) = (args.remove, &args.site) {
         return remove(args, site).map_err(or_unavailable);
     }
@@ -84,7 +85,7 @@ fn try_run(args: &TcArgs) -> Result<(), Failure> {
         let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
         hosts.retain(|host| host.site == *site);
         if hosts.is_empty() {
-            return Err(Failure::Site { site: site.clone(), known: known.join(", ") });
+            return Err(TcFailure::Site { site: site.clone(), known: known.join(", ") });
         }
     }
     for host in &hosts {
@@ -108,7 +109,7 @@ fn print(host: &HostCommands) {
     host.remove.iter().for_each(|command| print_line!("#   {command}"));
 }
 
-fn check(host: &HostCommands) -> Result<(), Failure> {
+fn check(host: &HostCommands) -> Result<(), TcFailure> {
     let device = &host.device;
     let shown = Shown {
         qdiscs: &qdiscs(device)?,
@@ -120,44 +121,46 @@ fn check(host: &HostCommands) -> Result<(), Failure> {
 }
 
 /// All of the commands or none: where one fails, the device is as it was.
-fn apply(host: &HostCommands) -> Result<(), Failure> {
+fn apply(host: &HostCommands) -> Result<(), TcFailure> {
     let before = segments(&link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
         let Err(failed) = execute(command) else { continue };
         // The first makes the root that all others hang below.
         return Err(match if done == 0 { Ok(()) } else { undo(&host.device, before) } {
             Ok(()) => failed,
-            Err(undoing) => Failure::Left { failed: Box::new(failed), undoing: Box::new(undoing) },
+            Err(undoing) => {
+                TcFailure::Left { failed: Box::new(failed), undoing: Box::new(undoing) }
+            }
         });
     }
     Ok(())
 }
 
 /// Takes the root away, and lets TCP make buffers of so many segments.
-fn undo(device: &str, segments: Option<u32>) -> Result<(), Failure> {
+fn undo(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
     let [root, whole] = removal(device, segments.unwrap_or(SEGMENTS_MOST));
     execute(&root).and(execute(&whole)).map(drop)
 }
 
-fn link(device: &str) -> Result<String, Failure> {
+fn link(device: &str) -> Result<String, TcFailure> {
     execute(&format!("ip -d link show dev {device}"))
 }
 
-fn qdiscs(device: &str) -> Result<String, Failure> {
+fn qdiscs(device: &str) -> Result<String, TcFailure> {
     execute(&format!("tc qdisc show dev {device}"))
 }
 
 /// Only what was applied: whatever else shapes the device stays. The links may have changed since
 /// then, or be wrong by now: only the device counts, the file's or else `--device`.
-fn remove(args: &TcArgs, site: &str) -> Result<(), Failure> {
+fn remove(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
     let named = device_of(&args.file, site);
     let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
     devices.dedup();
-    let mut failed = Failure::NoDevice(site.to_owned());
+    let mut failed = TcFailure::NoDevice(site.to_owned());
     for device in devices {
         match qdiscs(&device) {
             Ok(qdiscs) if applied(&qdiscs) => return undo(&device, most_segments(&link(&device)?)),
-            Ok(_) => failed = Failure::NotApplied(device),
+            Ok(_) => failed = TcFailure::NotApplied(device),
             Err(error) => failed = error,
         }
     }
@@ -165,9 +168,9 @@ fn remove(args: &TcArgs, site: &str) -> Result<(), Failure> {
 }
 
 /// Why the kernel has nothing of ours: it may be that it cannot.
-fn or_unavailable(error: Failure) -> Failure {
+fn or_unavailable(error: TcFailure) -> TcFailure {
     match error {
-        Failure::NotApplied(_) | Failure::Verify(VerifyError::NotApplied { .. }) => {
+        TcFailure::NotApplied(_) | TcFailure::Verify(VerifyError::NotApplied { .. }) => {
             probe().err().unwrap_or(error)
         }
         error => error,
@@ -175,9 +178,9 @@ fn or_unavailable(error: Failure) -> Failure {
 }
 
 /// Tries netem in a namespace that nobody uses, before anything is changed.
-fn probe() -> Result<(), Failure> {
+fn probe() -> Result<(), TcFailure> {
     let name = format!("wansim-probe-{}", std::process::id());
-    let unavailable = |error: Failure| Failure::Unavailable(error.to_string());
+    let unavailable = |error: TcFailure| TcFailure::Unavailable(error.to_string());
     execute(&format!("ip netns add {name}")).map_err(unavailable)?;
     let netem = format!("ip netns exec {name} tc qdisc add dev lo root netem delay 1ms");
     let probed = execute(&netem).map_err(unavailable);
@@ -186,15 +189,15 @@ fn probe() -> Result<(), Failure> {
 }
 
 /// Runs a command line of words without quotes; returns what it printed.
-fn execute(command: &str) -> Result<String, Failure> {
-    let failed = |said: String| Failure::Command { command: command.to_owned(), said };
+fn execute(command: &str) -> Result<String, TcFailure> {
+    let failed = |said: String| TcFailure::Command { command: command.to_owned(), said };
     let mut words = command.split(' ');
     let program = words.next().unwrap_or_default();
     let output: io::Result<Output> = Command::new(program).args(words).output();
     let output = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::Unavailable(format!("there is no `{program}` of iproute2 to run `{command}`"))
-        }
+        io::ErrorKind::NotFound => TcFailure::Unavailable(format!(
+            "there is no `{program}` of iproute2 to run `{command}`"
+        )),
         _ => failed(error.to_string()),
     })?;
     if !output.status.success() {

@@ -44,7 +44,7 @@ pub(super) struct Ingress {
     last: TimeNs,
 }
 
-pub(super) struct Pump {
+pub(super) struct SitePump {
     pub(super) site: usize,
     pub(super) clock: RunClock,
     pub(super) tuns: Arc<Vec<Tun>>,
@@ -54,7 +54,7 @@ pub(super) struct Pump {
     pub(super) recorder: Recording,
     /// Readable when the lab ends.
     pub(super) life: UnixStream,
-    pub(super) under_way: BTreeMap<(TimeNs, u64), Outgoing>,
+    pub(super) under_way: BTreeMap<(TimeNs, u64), PendingDelivery>,
     pub(super) hosts: Hosts,
     pub(super) sent: u64,
     pub(super) step: Span,
@@ -62,7 +62,7 @@ pub(super) struct Pump {
     pub(super) spare: Vec<Vec<u8>>,
 }
 
-pub(super) struct Outgoing {
+pub(super) struct PendingDelivery {
     to: usize,
     packets: u64,
     buffer: Vec<u8>,
@@ -105,7 +105,7 @@ impl Numbered {
 
 type Recording = Option<Arc<Mutex<Recorder>>>;
 
-impl Pump {
+impl SitePump {
     pub(super) fn run(mut self) -> io::Result<()> {
         // The default slack of 50 us would delay every packet by as much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
@@ -246,7 +246,7 @@ impl Pump {
     }
 
     /// Offers what has come off its link to the port of its site.
-    fn enter(&mut self, outgoing: &Outgoing) {
+    fn enter(&mut self, outgoing: &PendingDelivery) {
         let ingress = Arc::clone(&self.ingress);
         // Both were so when it was kept.
         let (Some(frame), Some(ingress)) = (Frame::parse(&outgoing.buffer), &ingress[outgoing.to])
@@ -275,7 +275,7 @@ impl Pump {
         let Run { start, end, due, at_port, .. } = run;
         let packets = (end - start) as u64;
         self.sent += 1;
-        self.under_way.insert((due, self.sent), Outgoing { to, packets, buffer, at_port });
+        self.under_way.insert((due, self.sent), PendingDelivery { to, packets, buffer, at_port });
     }
 }
 

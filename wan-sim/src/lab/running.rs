@@ -4,7 +4,7 @@ use super::error::LabError;
 use super::hosts::Hosts;
 use super::links::{Parts, parts};
 use super::namespace::{DEVICE, Namespace, namespace_name};
-use super::pump::{self, Ingress, Pump, SiteState, lock};
+use super::pump::{self, Ingress, SitePump, SiteState, lock};
 use super::status::LinkStatus;
 use super::tun::Tun;
 use crate::clock::RunClock;
@@ -72,7 +72,7 @@ impl Lab {
         };
         for (site, state) in lab.states.iter().enumerate() {
             let (mut life, pump_life) = UnixStream::pair()?;
-            let pump = Pump {
+            let pump = SitePump {
                 site,
                 clock: lab.clock.clone(),
                 tuns: Arc::clone(&lab.tuns),

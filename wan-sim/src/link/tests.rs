@@ -253,7 +253,7 @@ fn jitter_reorders_only_when_told() {
 }
 
 /// The effect of an impairment on each packet; `None` where another has hidden it.
-type Seen = Vec<Option<u64>>;
+type Effects = Vec<Option<u64>>;
 type Impairment = (&'static str, fn(LinkSpec) -> LinkSpec, fn(u64, &Offered) -> Option<u64>);
 
 fn delayed(now: u64, offered: &Offered) -> Option<u64> {
@@ -294,7 +294,7 @@ const IMPAIRMENTS: [Impairment; 5] = [
 #[test]
 fn switching_an_impairment_on_leaves_the_others_alone() {
     let plain = LinkSpec::unlimited(Span::from_ms(40)).unwrap();
-    let seen = |spec, see: fn(u64, &Offered) -> Option<u64>| -> Seen {
+    let seen = |spec, see: fn(u64, &Offered) -> Option<u64>| -> Effects {
         let mut link = Link::new(spec, 3);
         let offered = (0..10_000).map(|i| (i * 100, link.offer(ns(i * 100), Packet::new(1000))));
         offered.map(|(now, offered)| see(now, &offered)).collect()

@@ -1,9 +1,9 @@
 //! The handle of a running relay: it starts the thread, reads counters, and changes the links.
 
 use super::forward::{Forward, RelaySpec};
-use super::pump::Pump;
-use super::shared::{BACKWARD, FORWARD, OwnDrops, RelayCounters, Shared, lock};
-use super::socket::Port;
+use super::pump::RelayPump;
+use super::shared::{BACKWARD, FORWARD, OwnDrops, RelayCounters, RelayState, lock};
+use super::socket::RelaySocket;
 use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::{Change, Fidelity, FidelityLimits, FidelityReport, Link, LinkSpec};
@@ -34,7 +34,7 @@ pub enum RelayError {
 /// A relay at work on its own thread. Dropping it stops it.
 #[derive(Debug)]
 pub struct Relay {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<RelayState>>,
     listening: Vec<Listening>,
     /// Readable when the thread has ended; closing it ends the thread.
     life: UnixStream,
@@ -75,14 +75,14 @@ impl Relay {
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
             let error = |source| RelayError::Listen { address: listen, source };
-            let port = Port::bind(listen).map_err(error)?;
+            let port = RelaySocket::bind(listen).map_err(error)?;
             listening.push(Listening {
                 address: port.local_address().map_err(error)?,
                 receive_buffer_bytes: port.receive_buffer_bytes().map_err(error)?,
             });
             listeners.push((port, target));
         }
-        let shared = Arc::new(Mutex::new(Shared {
+        let shared = Arc::new(Mutex::new(RelayState {
             links: [
                 Link::new(spec.forward, spec.seed),
                 Link::new(spec.backward, spec.seed ^ BACKWARD_SEED),
@@ -95,7 +95,7 @@ impl Relay {
             clock: RunClock::start(),
         }));
         let (mut life, pump_life) = UnixStream::pair()?;
-        let pump = Pump::new(listeners, Arc::clone(&shared), pump_life)?;
+        let pump = RelayPump::new(listeners, Arc::clone(&shared), pump_life)?;
         let thread =
             std::thread::Builder::new().name("wan-sim relay".into()).spawn(move || pump.run())?;
         // Until its thread runs.

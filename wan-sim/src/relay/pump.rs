@@ -1,8 +1,8 @@
 //! The relay's thread: deliver what is due, wait, take what has arrived.
 
 use super::pipe::{FlowId, Pipe, Read};
-use super::shared::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, Shared, lock};
-use super::socket::{Destination, Outgoing, Port};
+use super::shared::{BACKWARD, FLOWS_MAX, FORWARD, LIMITS, RelayState, lock};
+use super::socket::{Datagrams, RelaySocket, Route};
 use crate::clock::{RunClock, thread_cpu};
 use crate::priority;
 use crate::{Delivery, Packet, PacketName};
@@ -19,12 +19,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-pub(super) struct Pump {
+pub(super) struct RelayPump {
     clock: RunClock,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<RelayState>>,
     /// Readable when the relay's handle wants an end; closed when this thread ends.
     life: UnixStream,
-    listeners: Vec<(Port, SocketAddr)>,
+    listeners: Vec<(RelaySocket, SocketAddr)>,
     flows: BTreeMap<FlowId, Flow>,
     /// Readable when some flow is: however many there are, one waits for it.
     flows_ready: OwnedFd,
@@ -42,23 +42,23 @@ pub(super) struct Pump {
 /// One client address at one listener, with a socket of its own towards the target.
 struct Flow {
     listener: usize,
-    client: Destination,
+    client: Route,
     target: SocketAddr,
-    upstream: Port,
+    upstream: RelaySocket,
     used: TimeNs,
     batches_under_way: u32,
 }
 
 #[derive(Clone, Copy)]
-enum Source {
+enum PacketSource {
     Listener(usize),
     Flow(FlowId),
 }
 
-impl Pump {
+impl RelayPump {
     pub(super) fn new(
-        listeners: Vec<(Port, SocketAddr)>,
-        shared: Arc<Mutex<Shared>>,
+        listeners: Vec<(RelaySocket, SocketAddr)>,
+        shared: Arc<Mutex<RelayState>>,
         life: UnixStream,
     ) -> io::Result<Self> {
         let clock = lock(&shared).clock.clone();
@@ -155,7 +155,7 @@ impl Pump {
         while let Some(batch) = self.forward.pop_due(now) {
             if let Some(flow) = self.flows.get_mut(&batch.flow) {
                 flow.batches_under_way -= 1;
-                let target = Destination { address: flow.target, from: None };
+                let target = Route { address: flow.target, from: None };
                 // Those before it took their time.
                 let late = self.clock.now().since(batch.due());
                 sent.push((late, flow.upstream.send(&target, &batch.outgoing())));
@@ -183,7 +183,7 @@ impl Pump {
     }
 
     /// Waits for packets or for the next delivery; `None` when the relay shall end.
-    fn wait(&self) -> io::Result<Option<Vec<Source>>> {
+    fn wait(&self) -> io::Result<Option<Vec<PacketSource>>> {
         let mut fds = vec![
             PollFd::new(&self.life, PollFlags::IN),
             PollFd::new(&self.flows_ready, PollFlags::IN),
@@ -201,18 +201,19 @@ impl Pump {
             return Ok(None);
         }
         let listeners = fds[2..].iter().enumerate().filter(|(_, fd)| ready(fd));
-        let mut sources: Vec<_> = listeners.map(|(index, _)| Source::Listener(index)).collect();
+        let mut sources: Vec<_> =
+            listeners.map(|(index, _)| PacketSource::Listener(index)).collect();
         if ready(&fds[1]) {
             let mut events = [const { MaybeUninit::uninit() }; FLOWS_READY_MAX];
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             let (events, _) = epoll::wait(&self.flows_ready, &mut events, Some(&at_once))?;
-            sources.extend(events.iter().map(|event| Source::Flow(FlowId(event.data.u64()))));
+            sources.extend(events.iter().map(|event| PacketSource::Flow(FlowId(event.data.u64()))));
         }
         Ok(Some(sources))
     }
 
     /// Takes what has arrived at `source`, but not so much that deliveries would be late.
-    fn receive(&mut self, source: Source) {
+    fn receive(&mut self, source: PacketSource) {
         let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
         let mut buffers: Vec<_> = reads
@@ -223,8 +224,8 @@ impl Pump {
             })
             .collect();
         let port = match source {
-            Source::Listener(index) => &self.listeners[index].0,
-            Source::Flow(id) => &self.flows[&id].upstream,
+            PacketSource::Listener(index) => &self.listeners[index].0,
+            PacketSource::Flow(id) => &self.flows[&id].upstream,
         };
         // An error belongs to a packet sent earlier, and is gone when read.
         let taken = port.receive(&mut buffers, &mut metas).unwrap_or(0);
@@ -237,15 +238,15 @@ impl Pump {
     }
 
     /// Offers each datagram of `read` to the link, and keeps those that will arrive.
-    fn accept(&mut self, now: TimeNs, source: Source, meta: &RecvMeta, read: &mut Read) {
+    fn accept(&mut self, now: TimeNs, source: PacketSource, meta: &RecvMeta, read: &mut Read) {
         let datagrams = read.len.div_ceil(read.segment_bytes).max(1);
         let id = match source {
-            Source::Flow(id) if self.flows[&id].target == meta.addr => id,
-            Source::Flow(_) => {
+            PacketSource::Flow(id) if self.flows[&id].target == meta.addr => id,
+            PacketSource::Flow(_) => {
                 lock(&self.shared).own.foreign += datagrams as u64;
                 return;
             }
-            Source::Listener(index) => match self.flow(index, meta) {
+            PacketSource::Listener(index) => match self.flow(index, meta) {
                 Some(id) => id,
                 None => {
                     let mut shared = lock(&self.shared);
@@ -260,8 +261,8 @@ impl Pump {
         };
         flow.used = now;
         let (direction, pipe) = match source {
-            Source::Listener(_) => (FORWARD, &mut self.forward),
-            Source::Flow(_) => (BACKWARD, &mut self.backward),
+            PacketSource::Listener(_) => (FORWARD, &mut self.forward),
+            PacketSource::Flow(_) => (BACKWARD, &mut self.backward),
         };
         let headers = if meta.addr.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         let (len, segment_bytes) = (read.len, read.segment_bytes);
@@ -302,7 +303,7 @@ impl Pump {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let upstream = Port::bind(any).ok()?;
+        let upstream = RelaySocket::bind(any).ok()?;
         let id = FlowId(self.flows_made);
         let data = epoll::EventData::new_u64(id.0);
         epoll::add(&self.flows_ready, &upstream, data, epoll::EventFlags::IN).ok()?;
@@ -312,7 +313,7 @@ impl Pump {
             id,
             Flow {
                 listener,
-                client: Destination { address: meta.addr, from: meta.dst_ip },
+                client: Route { address: meta.addr, from: meta.dst_ip },
                 target,
                 upstream,
                 used: TimeNs::default(),
@@ -336,8 +337,8 @@ impl Pump {
 }
 
 impl super::pipe::Batch {
-    fn outgoing(&self) -> Outgoing<'_> {
-        Outgoing { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
+    fn outgoing(&self) -> Datagrams<'_> {
+        Datagrams { data: &self.data, segment_bytes: self.segment_bytes, ecn: self.ecn }
     }
 }
 

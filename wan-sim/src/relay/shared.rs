@@ -32,7 +32,7 @@ pub struct OwnDrops {
 
 /// The state that the relay's thread and its handle share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RelayState {
     pub(super) links: [Link; 2],
     /// The least round trip that the links ever had.
     pub(super) shortest_round_trip: Span,
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) clock: RunClock,
 }
 
-impl Shared {
+impl RelayState {
     pub(super) fn offer(&mut self, direction: usize, now: TimeNs, packet: Packet) -> Offered {
         let offered = self.links[direction].offer(now, packet);
         if let Some(recorder) = &mut self.recorder {
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+pub(super) fn lock(shared: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
     // A panic elsewhere leaves no half-made change: each is one step.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

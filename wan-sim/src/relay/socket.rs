@@ -9,12 +9,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct RelaySocket {
     socket: Socket,
     state: UdpSocketState,
 }
 
-impl Port {
+impl RelaySocket {
     pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         // Beyond the kernel's limit only a privileged process gets what it asks for; the
@@ -54,7 +54,7 @@ impl Port {
 
     /// Sends `data`, cut into datagrams of `segment_bytes`. Returns how many the kernel
     /// did not take.
-    pub(super) fn send(&self, to: &Destination, outgoing: &Outgoing<'_>) -> u64 {
+    pub(super) fn send(&self, to: &Route, outgoing: &Datagrams<'_>) -> u64 {
         let segment_bytes = outgoing.segment_bytes.max(1);
         if outgoing.data.len() <= segment_bytes {
             return u64::from(self.send_some(to, outgoing, outgoing.data).is_err());
@@ -73,7 +73,7 @@ impl Port {
         refused
     }
 
-    fn send_some(&self, to: &Destination, outgoing: &Outgoing<'_>, data: &[u8]) -> io::Result<()> {
+    fn send_some(&self, to: &Route, outgoing: &Datagrams<'_>, data: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: to.address,
             ecn: outgoing.ecn,
@@ -96,20 +96,20 @@ impl Port {
 
 /// The destination of a packet, and the own address it leaves from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Destination {
+pub(super) struct Route {
     pub(super) address: SocketAddr,
     pub(super) from: Option<IpAddr>,
 }
 
 /// Datagrams of one size, the last one perhaps shorter, back to back.
 #[derive(Debug)]
-pub(super) struct Outgoing<'a> {
+pub(super) struct Datagrams<'a> {
     pub(super) data: &'a [u8],
     pub(super) segment_bytes: usize,
     pub(super) ecn: Option<EcnCodepoint>,
 }
 
-impl AsFd for Port {
+impl AsFd for RelaySocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

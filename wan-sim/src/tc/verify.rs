@@ -255,10 +255,10 @@ fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The words of a netem, each with its values.
-type Told<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+type NetemValues<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-fn told(words: &str) -> Told<'_> {
-    let mut told = Told::new();
+fn told(words: &str) -> NetemValues<'_> {
+    let mut told = NetemValues::new();
     let mut last = "";
     let mut words = words.split_whitespace();
     while let Some(word) = words.next() {
@@ -287,7 +287,7 @@ fn told(words: &str) -> Told<'_> {
     told
 }
 
-fn alike(wanted: &Told<'_>, found: &Told<'_>) -> bool {
+fn alike(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> bool {
     wanted.len() == found.len()
         && wanted.iter().zip(found).all(|((word, wanted), (other, found))| {
             let mut values = wanted.iter().zip(found);

@@ -1,6 +1,6 @@
 //! The medium between all sockets: the network's state, and the clock that it lives by.
 
-use super::clock::Clock;
+use super::net_clock::NetClock;
 use super::state::{Datagram, State};
 use bytes::Bytes;
 use quinn::udp::Transmit;
@@ -11,13 +11,13 @@ use units::TimeNs;
 /// The state and the clock of a network; clones share both.
 #[derive(Debug, Clone)]
 pub(super) struct Medium {
-    pub(super) clock: Clock,
+    pub(super) clock: NetClock,
     state: Arc<Mutex<State>>,
 }
 
 impl Medium {
     /// An empty network in the time of `clock`.
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(super) fn new(clock: NetClock) -> Self {
         Self { clock, state: Arc::default() }
     }
 

@@ -5,10 +5,10 @@
 //! Under tokio's clock, paused and on a current-thread runtime, a waiting reader wakes up to 1 ms
 //! late, for tokio rounds timers up to whole milliseconds.
 
-mod clock;
 mod error;
 mod medium;
 mod net;
+mod net_clock;
 #[cfg(feature = "topology")]
 mod sites;
 mod socket;

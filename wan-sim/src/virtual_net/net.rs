@@ -1,10 +1,10 @@
 //! The handle to the network: it connects and changes links, and binds sockets.
 
-use super::clock::Clock;
 use super::error::{BindError, NoLink, Undelivered};
 use super::medium::Medium;
+use super::net_clock::NetClock;
 use super::socket::Socket;
-use super::state::{Inbox, Port};
+use super::state::{HostPort, Inbox};
 use crate::{Counters, Link, LinkSpec, TraceRecord, VirtualTime};
 use quinn::AsyncUdpSocket;
 use std::net::{IpAddr, SocketAddr};
@@ -26,12 +26,12 @@ impl VirtualNet {
     /// An empty network whose time starts now, by tokio's clock.
     #[expect(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> Self {
-        Self { medium: Medium::new(Clock::tokio()) }
+        Self { medium: Medium::new(NetClock::tokio()) }
     }
 
     /// An empty network in the time of `time`, to the nanosecond.
     pub fn under(time: &VirtualTime) -> Self {
-        Self { medium: Medium::new(Clock::Own(time.clone())) }
+        Self { medium: Medium::new(NetClock::Own(time.clone())) }
     }
 
     /// A socket at `address`; port 0 takes a free one. Dropping it frees the address.
@@ -71,7 +71,7 @@ impl VirtualNet {
     /// queue in bytes or time, as there is no distance.
     pub fn set_port(&self, ip: IpAddr, egress: LinkSpec, ingress: LinkSpec, seed: u64) {
         let (egress, ingress) = (Link::new(egress, seed), Link::new(ingress, seed ^ BACKWARD));
-        let port = Port { egress: Some(egress), ingress: Some(ingress) };
+        let port = HostPort { egress: Some(egress), ingress: Some(ingress) };
         self.medium.lock().ports.insert(ip, port);
     }
 

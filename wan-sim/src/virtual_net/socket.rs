@@ -1,7 +1,7 @@
 //! One socket of the virtual network, as quinn wants it.
 
-use super::clock::Timer;
 use super::medium::Medium;
+use super::net_clock::Timer;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use std::io::{self, IoSliceMut};

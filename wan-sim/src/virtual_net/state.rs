@@ -13,7 +13,7 @@ use units::{Span, TimeNs};
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
-    pub(super) ports: BTreeMap<IpAddr, Port>,
+    pub(super) ports: BTreeMap<IpAddr, HostPort>,
     /// The longest IP packets of those addresses that know theirs.
     pub(super) interface_mtus: BTreeMap<IpAddr, u16>,
     pub(super) inboxes: BTreeMap<SocketAddr, Inbox>,
@@ -58,7 +58,7 @@ impl fmt::Debug for Trace {
 
 /// The port that all links of one address share.
 #[derive(Debug, Default)]
-pub(super) struct Port {
+pub(super) struct HostPort {
     pub(super) egress: Option<Link>,
     pub(super) ingress: Option<Link>,
 }

@@ -21,7 +21,7 @@ use units::TimeNs;
 /// channels and locks do.
 #[derive(Clone)]
 pub struct VirtualTime {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ExecutorState>,
 }
 
 /// Nothing is left that could ever happen, and the future is not done.
@@ -32,7 +32,7 @@ pub struct Stalled {
     pub at_ns: u64,
 }
 
-pub(super) struct Shared {
+pub(super) struct ExecutorState {
     pub(super) clock: Arc<Clock>,
     /// Tasks made so far, which also number them from 1.
     tasks_made: AtomicU64,
@@ -69,7 +69,7 @@ impl VirtualTime {
     #[expect(clippy::new_without_default, reason = "each has a time of its own")]
     pub fn new() -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ExecutorState {
                 clock: Arc::new(Clock::new()),
                 tasks_made: AtomicU64::new(0),
                 tasks: Mutex::default(),

@@ -2,14 +2,14 @@
 
 use super::gate;
 use super::link::{self, ips, ways};
-use super::meeting::Meeting;
-use super::process::{Process, State, wanted};
+use super::process::{Process, ProcessState, wanted};
+use super::rendezvous::Rendezvous;
 use super::trainer::Trainer;
 use super::world::{DRAINED_WITHIN, GatewaySlot, Running, World, lock};
 use crate::address;
-use crate::collectives::data::Dice;
+use crate::collectives::data::SplitMix64;
 use crate::faults::judge::oracle::Oracle;
-use crate::faults::spec::fault::{Direction, Fault, GATEWAYS, Place, What};
+use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, GATEWAYS};
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
@@ -51,11 +51,11 @@ impl Deployment {
         let [east, west] = ips();
         net.connect(east, west, shape.link(), shape.link(), seed);
         let ranks = shape.ranks.0 + shape.ranks.1;
-        let meeting = |job| Meeting::new(job, ranks, scenario.load.rounds, timeline.clone());
+        let rendezvous = |job| Rendezvous::new(job, ranks, scenario.load.rounds, timeline.clone());
         let world = Arc::new(World {
             scenario: scenario.clone(),
             oracle: Oracle::new(scenario, timeline.clone()),
-            meetings: (0..shape.jobs.len()).map(meeting).collect(),
+            rendezvous: (0..shape.jobs.len()).map(rendezvous).collect(),
             timeline,
             net,
             clock,
@@ -84,11 +84,11 @@ impl Deployment {
         self.timeline.say("FAULT", || text);
         self.shape_link(active);
         for id in self.fabric.gateway_ids() {
-            self.bring_gateway(id, wanted(active, Place::Gateway(id))).await;
+            self.bring_gateway(id, wanted(active, FaultPlace::Gateway(id))).await;
         }
         for ((job, rank), gate) in &self.gates {
-            let wanted = wanted(active, Place::Rank(*job, *rank));
-            gate.shut(wanted == State::Stopped);
+            let wanted = wanted(active, FaultPlace::Rank(*job, *rank));
+            gate.shut(wanted == ProcessState::Stopped);
             self.bring_rank(*job, *rank, wanted);
         }
     }
@@ -97,7 +97,7 @@ impl Deployment {
     pub async fn strike(&self, fault: &Fault) {
         self.oracle.struck(fault, self.now());
         match (fault.what, fault.place) {
-            (What::Kill, Place::Lane(lane)) => {
+            (FaultKind::Kill, FaultPlace::Lane(lane)) => {
                 let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
                 let gateway = self.take_gateway(side);
                 if let Some(gateway) = gateway {
@@ -115,12 +115,12 @@ impl Deployment {
                     }
                 }
             }
-            (What::Kill, Place::Link(direction)) => {
+            (FaultKind::Kill, FaultPlace::Link(direction)) => {
                 for (from, to, _) in ways(direction, ips()) {
                     self.net.drop_under_way(from, to);
                 }
             }
-            (What::Drain, Place::Gateway(id)) => self.drain(id),
+            (FaultKind::Drain, FaultPlace::Gateway(id)) => self.drain(id),
             _ => {}
         }
     }
@@ -191,16 +191,16 @@ impl Deployment {
     fn shape_link(&self, active: &[Fault]) {
         for (from, to, way) in ways(Direction::Both, ips()) {
             let here = |fault: &&Fault| match fault.place {
-                Place::Link(direction) => direction == Direction::Both || direction == way,
+                FaultPlace::Link(direction) => direction == Direction::Both || direction == way,
                 _ => false,
             };
             let mut spec = self.scenario.shape.link();
             let (mut cut, mut stopped) = (false, false);
             for fault in active.iter().filter(here) {
                 match fault.what {
-                    What::Delay(by) => spec = link::delayed(spec, by),
-                    What::Disorder => spec = link::disordered(spec),
-                    What::Stop => stopped = true,
+                    FaultKind::Delay(by) => spec = link::delayed(spec, by),
+                    FaultKind::Disorder => spec = link::disordered(spec),
+                    FaultKind::Stop => stopped = true,
                     _ => cut = true,
                 }
             }
@@ -209,27 +209,29 @@ impl Deployment {
             self.net.set_blackhole(from, to, cut).expect("a link");
         }
         for lane in 0..plan::lanes(&self.fabric) {
-            let silent = |f: &Fault| f.what == What::Cut && f.place == Place::Lane(lane);
+            let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
             let first = address(GatewayId(0));
             let socket = SocketAddr::new(first.ip(), first.port() + lane);
             self.net.set_muted(socket, active.iter().any(silent));
         }
     }
 
-    async fn bring_gateway(&self, id: GatewayId, wanted: State) {
+    async fn bring_gateway(&self, id: GatewayId, wanted: ProcessState) {
         let (running_before, was) = {
             let mut gateways = lock(&self.gateways);
             let running = &mut gateways[usize::from(id.0)].running;
             let running_before = running.is_some();
             // Its time to drain is over.
-            if wanted == State::Running && running.as_ref().is_some_and(|r| r.gateway.is_none()) {
+            if wanted == ProcessState::Running
+                && running.as_ref().is_some_and(|r| r.gateway.is_none())
+            {
                 running.take().into_iter().for_each(|running| running.process.host.kill());
             }
-            let was = running.as_ref().map_or(State::Dead, |running| running.process.state);
+            let was = running.as_ref().map_or(ProcessState::Dead, |running| running.process.state);
             if let Some(running) = running {
                 running.process.bring(wanted);
             }
-            if wanted == State::Dead {
+            if wanted == ProcessState::Dead {
                 *running = None;
             }
             (running_before, was)
@@ -237,9 +239,11 @@ impl Deployment {
         if running_before && lock(&self.gateways)[usize::from(id.0)].running.is_none() {
             self.epoch_over();
         }
-        if was == State::Dead && !matches!(wanted, State::Dead | State::Draining) {
+        if was == ProcessState::Dead
+            && !matches!(wanted, ProcessState::Dead | ProcessState::Draining)
+        {
             self.start_gateway(id).await;
-            if wanted == State::Stopped
+            if wanted == ProcessState::Stopped
                 && let Some(running) = &mut lock(&self.gateways)[usize::from(id.0)].running
             {
                 running.process.bring(wanted);
@@ -247,7 +251,7 @@ impl Deployment {
         }
     }
 
-    fn bring_rank(&self, job: usize, rank: u32, wanted: State) {
+    fn bring_rank(&self, job: usize, rank: u32, wanted: ProcessState) {
         let was = {
             let mut ranks = lock(&self.ranks);
             let process = ranks.get_mut(&(job, rank)).expect("it was started");
@@ -255,11 +259,11 @@ impl Deployment {
             process.bring(wanted);
             was
         };
-        if was != State::Dead && wanted == State::Dead {
-            self.meetings[job].lost(rank);
+        if was != ProcessState::Dead && wanted == ProcessState::Dead {
+            self.rendezvous[job].lost(rank);
             self.oracle.died(job, rank);
         }
-        if was == State::Dead && wanted != State::Dead {
+        if was == ProcessState::Dead && wanted != ProcessState::Dead {
             self.start_rank(job, rank);
             let mut ranks = lock(&self.ranks);
             ranks.get_mut(&(job, rank)).expect("it was started").bring(wanted);
@@ -299,7 +303,7 @@ impl Deployment {
         let life = lock(&self.ranks).get(&(job, rank)).map_or(0, |process| process.life) + 1;
         let number = 200 + 100 * job as u64 + u64::from(rank);
         let process = self.process(format!("rank {rank} job {job}"), number, life);
-        let dice = Dice(self.scenario.seed ^ (number << 20) ^ life);
+        let dice = SplitMix64(self.scenario.seed ^ (number << 20) ^ life);
         let (world, host) = (Arc::clone(&self.world), Arc::clone(&process.host));
         let heard_of = Epoch(0);
         let trainer = Trainer { world, host: Arc::clone(&host), job, rank, dice, heard_of };
@@ -309,9 +313,9 @@ impl Deployment {
     }
 
     fn process(&self, name: String, number: u64, life: u64) -> Process {
-        let seed = Dice(self.scenario.seed ^ (number << 32) ^ life).roll();
+        let seed = SplitMix64(self.scenario.seed ^ (number << 32) ^ life).roll();
         let host = Arc::new(self.clock.beside(&name, seed));
-        Process { host, state: State::Running, life }
+        Process { host, state: ProcessState::Running, life }
     }
 }
 

@@ -3,7 +3,7 @@
 pub(super) mod control;
 mod gate;
 mod link;
-pub(super) mod meeting;
 mod process;
+pub(super) mod rendezvous;
 mod trainer;
 pub(super) mod world;

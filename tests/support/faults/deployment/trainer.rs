@@ -2,10 +2,10 @@
 //! its gateway is gone.
 
 use crate::TOKEN;
-use crate::collectives::data::Dice;
-use crate::faults::deployment::meeting::{Attempt, Order};
+use crate::collectives::data::SplitMix64;
+use crate::faults::deployment::rendezvous::{Attempt, NextAction};
 use crate::faults::deployment::world::World;
-use crate::faults::judge::collective::Tag;
+use crate::faults::judge::collective::CollectiveId;
 use gateway::client::{Attach, Client, Operation, PostError, Way};
 use gateway::host::{BoxFuture, Host, VirtualHost};
 use hier_collectives::ids::{Epoch, Step};
@@ -20,7 +20,7 @@ pub(in crate::faults) struct Trainer {
     pub host: Arc<VirtualHost>,
     pub job: usize,
     pub rank: u32,
-    pub dice: Dice,
+    pub dice: SplitMix64,
     /// The last epoch in which it took part since it attached.
     pub heard_of: Epoch,
 }
@@ -38,7 +38,7 @@ impl Trainer {
     /// Runs until all is done.
     pub async fn run(mut self) {
         let mut pause = BACKOFF_MIN;
-        while !self.meeting().is_over() {
+        while !self.rendezvous().is_over() {
             match self.attach().await {
                 Ok(client) => {
                     pause = BACKOFF_MIN;
@@ -78,10 +78,10 @@ impl Trainer {
                 self.world.oracle.detached((self.job, self.rank), &why, self.host.now());
                 return self.say(|| why);
             }
-            match self.meeting().ask(self.rank, client.epoch(), self.host.now()) {
-                Order::End => return,
-                Order::Wait => self.sleep(ASK_EVERY).await,
-                Order::Go(attempt) => {
+            match self.rendezvous().ask(self.rank, client.epoch(), self.host.now()) {
+                NextAction::End => return,
+                NextAction::Wait => self.sleep(ASK_EVERY).await,
+                NextAction::Go(attempt) => {
                     let good = self.attempt(client, attempt).await;
                     self.world.ended((self.job, self.rank), attempt, good);
                 }
@@ -98,7 +98,7 @@ impl Trainer {
         }
         let mut under_way = UnderWay { waiting: vec![], good: true };
         for index in 0..self.world.scenario.load.in_flight {
-            let tag = Tag { job: self.job, attempt: attempt.number, index };
+            let tag = CollectiveId { job: self.job, attempt: attempt.number, index };
             let pause = self.pause();
             under_way.during(self.sleep(pause)).await;
             // Numbers begin anew in another epoch, where this round is made again.
@@ -147,7 +147,11 @@ impl Trainer {
         }
     }
 
-    async fn post(&self, client: &Client, tag: Tag) -> Result<(Operation, Vec<u8>), PostError> {
+    async fn post(
+        &self,
+        client: &Client,
+        tag: CollectiveId,
+    ) -> Result<(Operation, Vec<u8>), PostError> {
         let oracle = &self.world.oracle;
         let shape = oracle.shape(tag);
         let tensor = client.allocate(shape.dtype, shape.elements);
@@ -171,8 +175,8 @@ impl Trainer {
         }
     }
 
-    fn meeting(&self) -> &crate::faults::deployment::meeting::Meeting {
-        &self.world.meetings[self.job]
+    fn rendezvous(&self) -> &crate::faults::deployment::rendezvous::Rendezvous {
+        &self.world.rendezvous[self.job]
     }
 
     fn sleep(&self, span: Span) -> BoxFuture<()> {
@@ -191,7 +195,7 @@ impl Trainer {
 struct Outcome {
     world: Arc<World>,
     rank: u32,
-    tag: Tag,
+    tag: CollectiveId,
     contribution: Vec<u8>,
 }
 

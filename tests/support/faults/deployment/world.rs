@@ -1,8 +1,8 @@
 //! The world of a run, as its trainers see it: time, rendezvous, oracle, and the processes.
 
 use super::gate::Gate;
-use super::meeting::{Attempt, Meeting};
 use super::process::Process;
+use super::rendezvous::{Attempt, Rendezvous};
 use crate::faults::judge::oracle::Oracle;
 use crate::faults::spec::fault::GATEWAYS;
 use crate::faults::spec::scenario::Scenario;
@@ -24,7 +24,7 @@ use wan_sim::VirtualNet;
 pub struct World {
     pub(in crate::faults) scenario: Scenario,
     pub(in crate::faults) oracle: Oracle,
-    pub(in crate::faults) meetings: Vec<Meeting>,
+    pub(in crate::faults) rendezvous: Vec<Rendezvous>,
     pub(super) timeline: Timeline,
     pub(super) net: VirtualNet,
     pub(super) clock: VirtualHost,
@@ -74,7 +74,7 @@ impl World {
     /// The last fault is over; from `calm_from` on every attempt that begins must be good.
     pub fn heal(&self, calm_from: TimeNs) {
         self.calm_from.store(calm_from.ns(), Ordering::Relaxed);
-        self.meetings.iter().for_each(|meeting| meeting.healed(self.now()));
+        self.rendezvous.iter().for_each(|rendezvous| rendezvous.healed(self.now()));
     }
 
     pub(super) fn take_gateway(&self, index: u16) -> Option<Gateway> {
@@ -95,14 +95,14 @@ impl World {
     }
 
     pub(super) fn epoch_over(&self) {
-        self.meetings.iter().for_each(Meeting::epoch_over);
+        self.rendezvous.iter().for_each(Rendezvous::epoch_over);
         self.oracle.epoch_over();
     }
 
     /// A rank has ended its part of an attempt.
     pub(in crate::faults) fn ended(&self, (job, rank): (usize, u32), attempt: Attempt, good: bool) {
         let now = self.now();
-        let Some(over) = self.meetings[job].ended(rank, attempt, good, now) else { return };
+        let Some(over) = self.rendezvous[job].ended(rank, attempt, good, now) else { return };
         self.oracle.forget(job, attempt.number + 1);
         if let Some(after) = over.recovered {
             self.oracle.recovered(after);

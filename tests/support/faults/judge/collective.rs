@@ -1,7 +1,7 @@
 //! The contributions of ranks to each collective, and the expected results. All are computed here,
 //! independently of the gateways' code.
 
-use crate::collectives::data::Dice;
+use crate::collectives::data::SplitMix64;
 use crate::faults::spec::scenario::{Load, Scenario};
 use half::{bf16, f16};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Names a collective of a run: its job, the attempt at a round, its place in the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tag {
+pub struct CollectiveId {
     /// The job, by number.
     pub job: usize,
     /// The attempt.
@@ -22,7 +22,7 @@ pub struct Tag {
 
 /// The kind and size of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct CollectiveShape {
     /// The pattern: the ranks that contribute and those that get results.
     pub pattern: Pattern,
     /// The operation.
@@ -49,8 +49,8 @@ impl Collectives {
     }
 
     /// The kind and size of a collective.
-    pub fn shape(&self, tag: Tag) -> Shape {
-        let mut dice = Dice(self.seed ^ number(tag));
+    pub fn shape(&self, tag: CollectiveId) -> CollectiveShape {
+        let mut dice = SplitMix64(self.seed ^ number(tag));
         let root = RankId((dice.roll() % u64::from(self.ranks)) as u32);
         let pattern = match dice.roll() % 10 {
             0..=5 => Pattern::AllReduce,
@@ -59,7 +59,7 @@ impl Collectives {
             _ => Pattern::Barrier,
         };
         if pattern == Pattern::Barrier {
-            return Shape { pattern, op: ReduceOp::Sum, dtype: Dtype::U8, elements: 0 };
+            return CollectiveShape { pattern, op: ReduceOp::Sum, dtype: Dtype::U8, elements: 0 };
         }
         let dtype = Dtype::ALL[(dice.roll() % Dtype::ALL.len() as u64) as usize];
         let op = match (pattern, ReduceOp::ALL[(dice.roll() % ReduceOp::ALL.len() as u64) as usize])
@@ -80,12 +80,12 @@ impl Collectives {
             }
             _ => 1 + dice.roll() % longest,
         };
-        Shape { pattern, op, dtype, elements }
+        CollectiveShape { pattern, op, dtype, elements }
     }
 
     /// The weight of a rank in an average; never 0 for the first rank.
-    pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
-        let mut dice = Dice(self.seed ^ number(tag) ^ !u64::from(rank));
+    pub fn weight(&self, tag: CollectiveId, rank: u32) -> f64 {
+        let mut dice = SplitMix64(self.seed ^ number(tag) ^ !u64::from(rank));
         match (rank, dice.roll() % 5) {
             (1.., 0) => 0.0,
             (_, pick) => [1.0, 0.5, 1.0, 2.0, 3.0][pick as usize],
@@ -93,12 +93,12 @@ impl Collectives {
     }
 
     /// The contribution of a rank, or its buffer where it contributes nothing.
-    pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
+    pub fn contribution(&self, tag: CollectiveId, rank: u32) -> Vec<u8> {
         encode(self.shape(tag).dtype, self.values(tag, rank))
     }
 
     /// Whether a rank gets a result.
-    pub fn gets(&self, tag: Tag, rank: u32) -> bool {
+    pub fn gets(&self, tag: CollectiveId, rank: u32) -> bool {
         match self.shape(tag).pattern {
             Pattern::Reduce { to } => to.0 == rank,
             _ => true,
@@ -106,7 +106,7 @@ impl Collectives {
     }
 
     /// The ranks without whose posts another rank cannot have what it waits for.
-    pub fn needs(&self, tag: Tag, rank: u32) -> Vec<u32> {
+    pub fn needs(&self, tag: CollectiveId, rank: u32) -> Vec<u32> {
         match self.shape(tag).pattern {
             Pattern::Broadcast { from } => vec![from.0],
             Pattern::Reduce { to } if to.0 != rank => vec![rank],
@@ -117,7 +117,7 @@ impl Collectives {
     /// Says what is wrong with a result. `known` is what other ranks got, if any did.
     pub fn judge(
         &self,
-        tag: Tag,
+        tag: CollectiveId,
         known: &mut Option<Arc<Vec<u8>>>,
         result: &[u8],
     ) -> Result<(), String> {
@@ -133,9 +133,10 @@ impl Collectives {
     }
 
     /// Numbers so small that any order of additions or multiplications is exact in the dtype.
-    fn values(&self, tag: Tag, rank: u32) -> impl Iterator<Item = i64> {
+    fn values(&self, tag: CollectiveId, rank: u32) -> impl Iterator<Item = i64> {
         let shape = self.shape(tag);
-        let mut dice = Dice(self.seed ^ number(tag) ^ (u64::from(rank) + 1).wrapping_mul(ODD));
+        let mut dice =
+            SplitMix64(self.seed ^ number(tag) ^ (u64::from(rank) + 1).wrapping_mul(ODD));
         let four = std::iter::repeat_with(move || dice.roll().to_le_bytes());
         let pair = |bytes: [u8; 2]| i64::from(i16::from_le_bytes(bytes));
         four.flat_map(move |b| [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]], [b[6], b[7]]].map(pair))
@@ -150,7 +151,7 @@ impl Collectives {
             .take(shape.elements as usize)
     }
 
-    fn expected(&self, tag: Tag) -> Vec<u8> {
+    fn expected(&self, tag: CollectiveId) -> Vec<u8> {
         let shape = self.shape(tag);
         let (first, others) = match shape.pattern {
             Pattern::Broadcast { from } => (from.0, 0..0),
@@ -171,7 +172,7 @@ impl Collectives {
     }
 
     /// A weighted mean may be rounded twice: once in each region, once over all.
-    fn judge_average(&self, tag: Tag, result: &[u8]) -> Result<(), String> {
+    fn judge_average(&self, tag: CollectiveId, result: &[u8]) -> Result<(), String> {
         let shape = self.shape(tag);
         let weights: Vec<f64> = (0..self.ranks).map(|rank| self.weight(tag, rank)).collect();
         let total: f64 = weights.iter().sum();
@@ -201,7 +202,7 @@ impl Collectives {
     }
 }
 
-impl Shape {
+impl CollectiveShape {
     /// The kind, for counts: `reduce max f16`.
     pub fn kind(&self) -> String {
         match self.pattern {
@@ -212,14 +213,14 @@ impl Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for CollectiveShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pattern, bytes) = (self.pattern, self.elements * self.dtype.size());
         write!(f, "{pattern} {} {} of {bytes} bytes", self.op, self.dtype)
     }
 }
 
-impl fmt::Display for Tag {
+impl fmt::Display for CollectiveId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job {}, attempt {}, number {} of it", self.job, self.attempt, self.index)
     }
@@ -241,8 +242,9 @@ fn encode(dtype: Dtype, values: impl Iterator<Item = i64>) -> Vec<u8> {
     bytes
 }
 
-fn number(tag: Tag) -> u64 {
-    let mut dice = Dice(tag.attempt ^ (u64::from(tag.index) << 40) ^ ((tag.job as u64) << 56));
+fn number(tag: CollectiveId) -> u64 {
+    let mut dice =
+        SplitMix64(tag.attempt ^ (u64::from(tag.index) << 40) ^ ((tag.job as u64) << 56));
     dice.roll()
 }
 

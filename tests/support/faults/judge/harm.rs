@@ -1,6 +1,6 @@
 //! The harm that each fault may do to each rank, and until when.
 
-use crate::faults::spec::fault::{Direction, Fault, Place, What};
+use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace};
 use crate::faults::spec::limits::Limits;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
@@ -21,7 +21,7 @@ pub struct Strike {
 
 /// Somebody who waits.
 #[derive(Debug, Clone, Copy)]
-pub struct Who {
+pub struct Waiter {
     /// The job, by number.
     pub job: usize,
     /// The rank.
@@ -34,7 +34,7 @@ pub struct Who {
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     /// The rank that waits.
-    pub who: Who,
+    pub who: Waiter,
     /// Since when.
     pub since: TimeNs,
     /// When all was there that it takes.
@@ -72,7 +72,7 @@ impl Harm {
     /// A fault begins.
     pub fn begins(&mut self, fault: Fault, now: TimeNs) {
         // What is late comes after it.
-        let late = if let What::Delay(by) = fault.what { by } else { Span::ZERO };
+        let late = if let FaultKind::Delay(by) = fault.what { by } else { Span::ZERO };
         let (begin, end) = (now, now + fault.lasting + late);
         self.strikes.push(Strike { fault, begin, end, cuts_off: false });
     }
@@ -86,7 +86,7 @@ impl Harm {
     /// Whether a fault that was in force since then can have made a job's attempt fail.
     pub fn reaches(&self, job: usize, since: TimeNs, now: TimeNs) -> bool {
         FailureCode::ALL.into_iter().any(|code| {
-            let whos = [0, 1].map(|id| Who { job, rank: u32::MAX, gateway: GatewayId(id) });
+            let whos = [0, 1].map(|id| Waiter { job, rank: u32::MAX, gateway: GatewayId(id) });
             whos.iter().any(|who| self.causes(who, code, since, now).next().is_some())
         })
     }
@@ -94,15 +94,16 @@ impl Harm {
     /// Whether a gateway's process was stopped since then.
     pub fn stops(&self, gateway: usize, since: TimeNs) -> bool {
         self.strikes.iter().any(|Strike { fault, end, .. }| {
-            let here = matches!(fault.place, Place::Gateway(id) if usize::from(id.0) == gateway);
-            here && fault.what == What::Stop && *end >= since
+            let here =
+                matches!(fault.place, FaultPlace::Gateway(id) if usize::from(id.0) == gateway);
+            here && fault.what == FaultKind::Stop && *end >= since
         })
     }
 
     /// The faults since then that can have brought somebody this failure.
     pub fn causes<'a>(
         &'a self,
-        who: &'a Who,
+        who: &'a Waiter,
         code: FailureCode,
         since: TimeNs,
         now: TimeNs,
@@ -153,11 +154,11 @@ impl Harm {
                 }
                 if code == FailureCode::RegionLost {
                     // A gateway that drains dies at the end of it.
-                    let dies = |strike: &Strike| strike.fault.what == What::Drain;
+                    let dies = |strike: &Strike| strike.fault.what == FaultKind::Drain;
                     // A gateway that was stopped counts silence from when it goes on.
                     let stood = |strike: &Strike| {
-                        let own = strike.fault.place == Place::Gateway(who.gateway);
-                        own && strike.fault.what == What::Stop
+                        let own = strike.fault.place == FaultPlace::Gateway(who.gateway);
+                        own && strike.fault.what == FaultKind::Stop
                     };
                     let held = |s: &Strike| holds_back(s) || dies(s) || stood(s);
                     from = from.max(self.latest_over(wait, now, held));
@@ -181,7 +182,7 @@ impl Harm {
         let deceives = |strike: &Strike| freezes(strike, who) || holds_back(strike);
         let frozen = self.latest_end(wait, now, deceives);
         let deaths = self.strikes.iter().filter_map(|strike| match strike.fault {
-            Fault { what: What::Kill, place: Place::Gateway(id), .. } => {
+            Fault { what: FaultKind::Kill, place: FaultPlace::Gateway(id), .. } => {
                 (strike.begin <= now && strike.end > *since).then_some((id, strike.begin))
             }
             _ => None,
@@ -213,28 +214,30 @@ impl Harm {
         during.map(added_round_trip).max().unwrap_or(Span::ZERO)
     }
 
-    fn may(&self, strike: &Strike, who: &Who, code: FailureCode) -> bool {
+    fn may(&self, strike: &Strike, who: &Waiter, code: FailureCode) -> bool {
         use FailureCode::*;
         let broken = matches!(code, RegionLost | EpochEnded | Stalled | TimedOut);
         match (strike.fault.what, strike.fault.place) {
             // Another job's ranks are nothing to this one.
-            (_, Place::Rank(job, _)) if job != who.job => false,
-            (What::Kill, Place::Rank(..)) => matches!(code, RankLost | EpochEnded | TimedOut),
+            (_, FaultPlace::Rank(job, _)) if job != who.job => false,
+            (FaultKind::Kill, FaultPlace::Rank(..)) => {
+                matches!(code, RankLost | EpochEnded | TimedOut)
+            }
             // One region may have the result by then.
-            (_, Place::Rank(..)) => {
+            (_, FaultPlace::Rank(..)) => {
                 let long = strike.fault.lasting + self.limits.harmless >= self.timeout;
                 long && matches!(code, TimedOut | EpochEnded)
             }
-            (What::Stop, Place::Gateway(_)) => broken && self.is_long(strike),
-            (what, Place::Gateway(id)) => {
-                let drains = what == What::Drain && code == ShuttingDown;
+            (FaultKind::Stop, FaultPlace::Gateway(_)) => broken && self.is_long(strike),
+            (what, FaultPlace::Gateway(id)) => {
+                let drains = what == FaultKind::Drain && code == ShuttingDown;
                 broken || drains || code == GatewayLost && id == who.gateway
             }
             // Others carry what it carried, if there are any.
-            (_, Place::Lane(_)) => strike.cuts_off && broken,
-            (what, Place::Link(_)) => {
+            (_, FaultPlace::Lane(_)) => strike.cuts_off && broken,
+            (what, FaultPlace::Link(_)) => {
                 // What takes several round trips may take longer than callers wait.
-                let outwaits = matches!(what, What::Delay(_))
+                let outwaits = matches!(what, FaultKind::Delay(_))
                     && strike.fault.lasting + self.limits.harmless >= self.timeout;
                 let long = broken && is_quiet(strike) && self.is_long(strike);
                 long || outwaits && matches!(code, TimedOut | EpochEnded)
@@ -247,9 +250,9 @@ impl Harm {
     fn moves_until(&self, strike: &Strike) -> Option<TimeNs> {
         let given_up = strike.begin + self.limits.of(FailureCode::RegionLost);
         match (strike.fault.what, strike.fault.place) {
-            (What::Delay(_), _) => Some(strike.end),
-            (What::Disorder, _) | (_, Place::Link(Direction::Both)) => None,
-            (_, Place::Link(_)) => Some(strike.end.min(given_up)),
+            (FaultKind::Delay(_), _) => Some(strike.end),
+            (FaultKind::Disorder, _) | (_, FaultPlace::Link(Direction::Both)) => None,
+            (_, FaultPlace::Link(_)) => Some(strike.end.min(given_up)),
             _ => None,
         }
     }
@@ -271,7 +274,7 @@ impl Harm {
         let mut holds = false;
         for next in &self.strikes {
             let until = match next.fault.place {
-                Place::Lane(_) => self.known_lost(next),
+                FaultPlace::Lane(_) => self.known_lost(next),
                 _ if is_quiet(next) => silent_until(next),
                 _ => continue,
             };
@@ -290,40 +293,40 @@ impl Harm {
 
 /// Whether it can hold up a job's collectives.
 fn touches(strike: &Strike, job: usize) -> bool {
-    !matches!(strike.fault.place, Place::Rank(other, _) if other != job)
+    !matches!(strike.fault.place, FaultPlace::Rank(other, _) if other != job)
 }
 
 /// Whether somebody could hear nothing meanwhile.
-fn freezes(strike: &Strike, who: &Who) -> bool {
+fn freezes(strike: &Strike, who: &Waiter) -> bool {
     let here = match strike.fault.place {
-        Place::Rank(job, rank) => (job, rank) == (who.job, who.rank),
-        Place::Gateway(id) => id == who.gateway,
-        Place::Lane(_) | Place::Link(_) => false,
+        FaultPlace::Rank(job, rank) => (job, rank) == (who.job, who.rank),
+        FaultPlace::Gateway(id) => id == who.gateway,
+        FaultPlace::Lane(_) | FaultPlace::Link(_) => false,
     };
-    here && matches!(strike.fault.what, What::Stop | What::Drain)
+    here && matches!(strike.fault.what, FaultKind::Stop | FaultKind::Drain)
 }
 
 /// The time that a strike adds to round trips.
 fn added_round_trip(strike: &Strike) -> Span {
     match (strike.fault.what, strike.fault.place) {
-        (What::Delay(by), Place::Link(Direction::Both)) => by + by,
-        (What::Delay(by), _) => by,
+        (FaultKind::Delay(by), FaultPlace::Link(Direction::Both)) => by + by,
+        (FaultKind::Delay(by), _) => by,
         _ => Span::ZERO,
     }
 }
 
 /// Whether packets come from it that were sent long before.
 fn holds_back(strike: &Strike) -> bool {
-    let on_the_link = matches!(strike.fault.place, Place::Link(_));
-    on_the_link && matches!(strike.fault.what, What::Delay(_) | What::Stop)
+    let on_the_link = matches!(strike.fault.place, FaultPlace::Link(_));
+    on_the_link && matches!(strike.fault.what, FaultKind::Delay(_) | FaultKind::Stop)
 }
 
 /// Whether a gateway, or the link, may be silent for a while.
 fn is_quiet(strike: &Strike) -> bool {
     match (strike.fault.what, strike.fault.place) {
-        (What::Stop, Place::Gateway(_)) => true,
-        (What::Disorder, _) => false,
-        (_, Place::Link(_)) => true,
+        (FaultKind::Stop, FaultPlace::Gateway(_)) => true,
+        (FaultKind::Disorder, _) => false,
+        (_, FaultPlace::Link(_)) => true,
         _ => false,
     }
 }
@@ -331,7 +334,7 @@ fn is_quiet(strike: &Strike) -> bool {
 /// Until when: nothing overtakes what is late.
 fn silent_until(strike: &Strike) -> TimeNs {
     match strike.fault.what {
-        What::Delay(_) => strike.begin + added_round_trip(strike),
+        FaultKind::Delay(_) => strike.begin + added_round_trip(strike),
         _ => strike.end,
     }
 }

@@ -1,9 +1,9 @@
 //! The promises that hold under every fault, checked against the outcome of each collective.
 
-use crate::faults::judge::collective::{Collectives, Shape, Tag};
-use crate::faults::judge::harm::{Harm, Wait, Who};
-use crate::faults::judge::outcomes::Told;
-use crate::faults::spec::fault::{Fault, Place, What};
+use crate::faults::judge::collective::{CollectiveId, CollectiveShape, Collectives};
+use crate::faults::judge::harm::{Harm, Wait, Waiter};
+use crate::faults::judge::outcomes::RunSummary;
+use crate::faults::spec::fault::{Fault, FaultKind, FaultPlace};
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use hier_collectives::ids::{Epoch, GatewayId};
@@ -22,22 +22,22 @@ pub struct Oracle {
     faults: Vec<Fault>,
     unharmed: bool,
     timeline: Timeline,
-    state: Mutex<State>,
+    state: Mutex<OracleState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct OracleState {
     harm: Harm,
-    collectives: BTreeMap<Tag, Collective>,
+    collectives: BTreeMap<CollectiveId, Collective>,
     /// Posted collectives without an outcome yet, each with its rank.
-    under_way: BTreeSet<(Tag, u32)>,
+    under_way: BTreeSet<(CollectiveId, u32)>,
     /// Attempts of which some rank was told that every region has all results.
     committed: BTreeSet<(usize, u64)>,
     /// The last step of each job that some rank was told is complete everywhere.
     confirmed: BTreeMap<usize, u64>,
     /// The latest epoch of each job, and the last complete step that its members were told of.
     known: BTreeMap<usize, (Epoch, Option<u64>)>,
-    told: Told,
+    told: RunSummary,
 }
 
 #[derive(Debug, Default)]
@@ -54,14 +54,14 @@ struct Collective {
 impl Oracle {
     /// For a run.
     pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
-        let state = State {
+        let state = OracleState {
             harm: Harm::new(scenario.link_time(), scenario.load.timeout),
             collectives: BTreeMap::new(),
             under_way: BTreeSet::new(),
             committed: BTreeSet::new(),
             confirmed: BTreeMap::new(),
             known: BTreeMap::new(),
-            told: Told::default(),
+            told: RunSummary::default(),
         };
         Self {
             collectives: Collectives::of(scenario),
@@ -76,17 +76,17 @@ impl Oracle {
     }
 
     /// The kind and size of a collective.
-    pub fn shape(&self, tag: Tag) -> Shape {
+    pub fn shape(&self, tag: CollectiveId) -> CollectiveShape {
         self.collectives.shape(tag)
     }
 
     /// The weight of a rank in an average.
-    pub fn weight(&self, tag: Tag, rank: u32) -> f64 {
+    pub fn weight(&self, tag: CollectiveId, rank: u32) -> f64 {
         self.collectives.weight(tag, rank)
     }
 
     /// The contribution of a rank.
-    pub fn contribution(&self, tag: Tag, rank: u32) -> Vec<u8> {
+    pub fn contribution(&self, tag: CollectiveId, rank: u32) -> Vec<u8> {
         self.collectives.contribution(tag, rank)
     }
 
@@ -95,7 +95,7 @@ impl Oracle {
         let mut state = self.lock();
         state.harm.begins(*fault, now);
         let hit = state.under_way.iter().any(|(tag, _)| match fault.place {
-            Place::Rank(job, _) => tag.job == job,
+            FaultPlace::Rank(job, _) => tag.job == job,
             _ => true,
         });
         state.told.struck(fault, hit);
@@ -107,7 +107,7 @@ impl Oracle {
     }
 
     /// A rank posts.
-    pub fn posted(&self, tag: Tag, rank: u32, now: TimeNs) {
+    pub fn posted(&self, tag: CollectiveId, rank: u32, now: TimeNs) {
         let mut state = self.lock();
         state.collectives.entry(tag).or_default().posts.insert(rank, now);
         state.under_way.insert((tag, rank));
@@ -119,7 +119,12 @@ impl Oracle {
     }
 
     /// A rank hears what came of it.
-    pub fn heard(&self, (tag, rank): (Tag, u32), outcome: Result<Vec<u8>, &Failure>, now: TimeNs) {
+    pub fn heard(
+        &self,
+        (tag, rank): (CollectiveId, u32),
+        outcome: Result<Vec<u8>, &Failure>,
+        now: TimeNs,
+    ) {
         let mut state = self.lock();
         state.under_way.remove(&(tag, rank));
         let code = outcome.as_ref().err().map(|failure| failure.code);
@@ -143,7 +148,7 @@ impl Oracle {
         }
     }
 
-    fn got(&self, state: &mut State, (tag, rank): (Tag, u32), result: &[u8]) {
+    fn got(&self, state: &mut OracleState, (tag, rank): (CollectiveId, u32), result: &[u8]) {
         let collective = state.collectives.entry(tag).or_default();
         let posts = &collective.posts;
         let missing: Vec<u32> = self
@@ -177,7 +182,7 @@ impl Oracle {
     ) {
         let mut state = self.lock();
         let who = format!("job {job}, attempt {attempt}: rank {rank}");
-        let all = (0..self.in_flight).map(|index| Tag { job, attempt, index });
+        let all = (0..self.in_flight).map(|index| CollectiveId { job, attempt, index });
         let of = all.map(|tag| state.collectives.get(&tag)).collect::<Vec<_>>();
         let everybody = of.iter().all(|collective| {
             collective.is_some_and(|collective| {
@@ -239,8 +244,8 @@ impl Oracle {
         let confirmed = state.confirmed.get(&job).copied();
         // A gateway that is started again has forgotten, and it may be the only one that knew.
         if !self.strikes(|fault| {
-            matches!(fault.what, What::Kill | What::Drain)
-                && matches!(fault.place, Place::Gateway(_))
+            matches!(fault.what, FaultKind::Kill | FaultKind::Drain)
+                && matches!(fault.place, FaultPlace::Gateway(_))
         }) && step < confirmed
         {
             let text = format!(
@@ -257,7 +262,7 @@ impl Oracle {
     }
 
     /// A rank has its slots back.
-    pub fn freed(&self, tag: Tag, rank: u32, intact: bool, now: TimeNs) {
+    pub fn freed(&self, tag: CollectiveId, rank: u32, intact: bool, now: TimeNs) {
         let mut state = self.lock();
         let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
         let code = heard.copied().flatten();
@@ -314,7 +319,7 @@ impl Oracle {
     }
 
     /// Everything so far.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> RunSummary {
         self.lock().told.clone()
     }
 
@@ -327,8 +332,8 @@ impl Oracle {
 
     fn in_time(
         &self,
-        state: &mut State,
-        (tag, rank): (Tag, u32),
+        state: &mut OracleState,
+        (tag, rank): (CollectiveId, u32),
         what: &str,
         code: Option<FailureCode>,
         now: TimeNs,
@@ -355,7 +360,7 @@ impl Oracle {
     /// Checks that a wait ended in time.
     fn keeps(
         &self,
-        state: &mut State,
+        state: &mut OracleState,
         what: &str,
         wait: &Wait,
         code: Option<FailureCode>,
@@ -381,7 +386,7 @@ impl Oracle {
     /// Nobody is blamed for what did not happen, and nobody suffers what concerns others alone.
     fn must_be_possible(
         &self,
-        state: &mut State,
+        state: &mut OracleState,
         (job, rank): (usize, u32),
         failure: &Failure,
         since: TimeNs,
@@ -395,25 +400,25 @@ impl Oracle {
         }
     }
 
-    fn who(&self, job: usize, rank: u32) -> Who {
-        Who { job, rank, gateway: GatewayId(u16::from(rank >= self.ranks.0)) }
+    fn who(&self, job: usize, rank: u32) -> Waiter {
+        Waiter { job, rank, gateway: GatewayId(u16::from(rank >= self.ranks.0)) }
     }
 
     fn strikes(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
         self.faults.iter().any(wanted)
     }
 
-    fn blame(&self, state: &mut State, what: String) {
+    fn blame(&self, state: &mut OracleState, what: String) {
         self.timeline.say("WRONG", || &what);
         state.told.wrong.push(what);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OracleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl OracleState {
     /// When some rank posted last in an attempt.
     fn last_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
@@ -433,7 +438,7 @@ impl State {
     }
 
     fn of_attempt(&self, job: usize, attempt: u64) -> impl Iterator<Item = &Collective> {
-        let all = self.collectives.range(Tag { job, attempt, index: 0 }..);
+        let all = self.collectives.range(CollectiveId { job, attempt, index: 0 }..);
         let all = all.take_while(move |(tag, _)| (tag.job, tag.attempt) == (job, attempt));
         all.map(|(_, collective)| collective)
     }

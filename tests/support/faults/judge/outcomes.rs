@@ -6,7 +6,7 @@ use units::{Span, TimeNs};
 
 /// The summary of one or more runs.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct RunSummary {
     /// Outcomes of single ranks: `completed`, or the failure's code; those of commits begin with
     /// `commit `.
     pub outcomes: BTreeMap<String, u64>,
@@ -42,7 +42,7 @@ pub struct Struck {
     pub in_flight: u64,
 }
 
-impl Told {
+impl RunSummary {
     /// The share of faults that struck while collectives were under way that they could touch.
     pub fn struck_in_flight(&self) -> f64 {
         let times: u64 = self.faults.values().map(|struck| struck.times).sum();

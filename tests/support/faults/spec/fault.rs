@@ -10,9 +10,9 @@ use units::Span;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The kind of fault.
-    pub what: What,
+    pub what: FaultKind,
     /// The process, lane or link that it strikes.
-    pub place: Place,
+    pub place: FaultPlace,
     /// When it begins.
     pub at: Span,
     /// When it ends: what was killed starts again, what was stopped goes on, what was cut is
@@ -22,7 +22,7 @@ pub struct Fault {
 
 /// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum FaultKind {
     /// A process ends without a word, a lane's connection is closed, a link loses what is
     /// under way and everything else until it is back.
     Kill,
@@ -42,7 +42,7 @@ pub enum What {
 
 /// The process, lane or link that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FaultPlace {
     /// A trainer: its job, by number, and its rank.
     Rank(usize, u32),
     /// A gateway.
@@ -84,8 +84,8 @@ impl Fault {
     pub fn kind(&self) -> String {
         let first = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
         let place = match self.place {
-            Place::Link(Direction::Both) => "link, both ways".to_owned(),
-            Place::Link(_) => "link, one way".to_owned(),
+            FaultPlace::Link(Direction::Both) => "link, both ways".to_owned(),
+            FaultPlace::Link(_) => "link, one way".to_owned(),
             place => first(place.to_string()),
         };
         format!("{} {place}", first(self.what.to_string()))
@@ -93,8 +93,8 @@ impl Fault {
 
     /// Whether it can happen there.
     pub fn is_possible(&self) -> bool {
-        use Place::{Gateway, Lane, Link, Rank};
-        use What::{Cut, Delay, Disorder, Drain, Kill, Stop};
+        use FaultKind::{Cut, Delay, Disorder, Drain, Kill, Stop};
+        use FaultPlace::{Gateway, Lane, Link, Rank};
         matches!(
             (self.what, self.place),
             (Kill | Stop, Rank(..))
@@ -122,7 +122,7 @@ impl TryFrom<RawFault> for Fault {
     }
 }
 
-impl FromStr for What {
+impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -138,7 +138,7 @@ impl FromStr for What {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for FaultPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -166,7 +166,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill => f.write_str("kill"),
@@ -179,7 +179,7 @@ impl fmt::Display for What {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FaultPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rank(job, rank) => write!(f, "rank {rank} of job {job}"),
@@ -205,17 +205,19 @@ mod tests {
 
     #[test]
     fn a_displayed_fault_parses_back() {
-        use What::{Cut, Delay, Disorder, Drain, Kill, Stop};
+        use FaultKind::{Cut, Delay, Disorder, Drain, Kill, Stop};
         for what in [Kill, Stop, Drain, Cut, Delay(Span::from_ms(2)), Disorder] {
             assert_eq!(what.to_string().parse(), Ok(what));
         }
-        let links = [Direction::Both, Direction::EastWest, Direction::WestEast].map(Place::Link);
-        let places = [Place::Rank(1, 3), Place::Gateway(GatewayId(1)), Place::Lane(2)];
+        let links =
+            [Direction::Both, Direction::EastWest, Direction::WestEast].map(FaultPlace::Link);
+        let places =
+            [FaultPlace::Rank(1, 3), FaultPlace::Gateway(GatewayId(1)), FaultPlace::Lane(2)];
         for place in places.into_iter().chain(links) {
             assert_eq!(place.to_string().parse(), Ok(place));
         }
-        assert!("rank 1".parse::<Place>().is_err());
-        assert!("gateway north-0".parse::<Place>().is_err());
-        assert!("delay much".parse::<What>().is_err());
+        assert!("rank 1".parse::<FaultPlace>().is_err());
+        assert!("gateway north-0".parse::<FaultPlace>().is_err());
+        assert!("delay much".parse::<FaultKind>().is_err());
     }
 }

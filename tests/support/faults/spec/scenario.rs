@@ -1,7 +1,7 @@
 //! Scenarios: the deployment, its load, and the faults that strike it.
 
-use crate::collectives::data::Dice;
-use crate::faults::spec::fault::{Direction, Fault, Place, RawFault, What};
+use crate::collectives::data::SplitMix64;
+use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, RawFault};
 use crate::{Shape, ppm};
 use hier_collectives::ids::GatewayId;
 use serde::Deserialize;
@@ -110,8 +110,8 @@ impl Load {
 impl Scenario {
     /// Deployment, load and faults drawn from the seed.
     pub fn random(seed: u64) -> Self {
-        let mut dice = Dice(seed);
-        let pick = |dice: &mut Dice| 1 + (dice.roll() % RANKS_MAX) as u32;
+        let mut dice = SplitMix64(seed);
+        let pick = |dice: &mut SplitMix64| 1 + (dice.roll() % RANKS_MAX) as u32;
         let ranks = (pick(&mut dice), pick(&mut dice));
         let mut scenario = Self::with(RANDOM, seed, ranks, &mut dice);
         let count = (dice.roll() % (FAULTS_MAX * 3 + 1)).div_ceil(3);
@@ -127,11 +127,11 @@ impl Scenario {
         }
         let Named { faults, unharmed, .. } =
             named().into_iter().find(|known| known.name == name)?;
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64(seed);
         Some(Self { faults, unharmed, ..Self::with(name, seed, (2, 2), &mut dice) })
     }
 
-    fn with(name: &str, seed: u64, ranks: (u32, u32), dice: &mut Dice) -> Self {
+    fn with(name: &str, seed: u64, ranks: (u32, u32), dice: &mut SplitMix64) -> Self {
         let mut pick = |choices: &[u64]| choices[(dice.roll() % choices.len() as u64) as usize];
         let rtt = Span::from_ms(pick(&[2, 10, 30, 80, 150]));
         let shape = Shape {
@@ -183,26 +183,26 @@ impl Scenario {
     }
 }
 
-fn fault(dice: &mut Dice, ranks: (u32, u32), within: Span) -> Fault {
+fn fault(dice: &mut SplitMix64, ranks: (u32, u32), within: Span) -> Fault {
     let mut pick = |choices: u64| dice.roll() % choices;
     let at = Span::from_ms(pick(within.ns() / 1_000_000));
     let lasting = [50, 400, 2_000, 6_000, 9_000, 20_000][pick(6) as usize];
     let lasting = Span::from_ms(lasting + pick(lasting / 4));
     let world = u64::from(ranks.0 + ranks.1);
     let direction = [Direction::Both, Direction::EastWest, Direction::WestEast][pick(3) as usize];
-    let delay = What::Delay(Span::from_ms([100, 500, 3_000, 9_000][pick(4) as usize]));
-    let to_link = [What::Kill, What::Stop, What::Cut, delay, What::Disorder];
-    let (place, whats): (Place, &[What]) = match pick(8) {
+    let delay = FaultKind::Delay(Span::from_ms([100, 500, 3_000, 9_000][pick(4) as usize]));
+    let to_link = [FaultKind::Kill, FaultKind::Stop, FaultKind::Cut, delay, FaultKind::Disorder];
+    let (place, whats): (FaultPlace, &[FaultKind]) = match pick(8) {
         0 | 1 => {
-            let place = Place::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32);
-            (place, &[What::Kill, What::Stop])
+            let place = FaultPlace::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32);
+            (place, &[FaultKind::Kill, FaultKind::Stop])
         }
         2 | 3 => {
-            let place = Place::Gateway(GatewayId(pick(2) as u16));
-            (place, &[What::Kill, What::Stop, What::Drain])
+            let place = FaultPlace::Gateway(GatewayId(pick(2) as u16));
+            (place, &[FaultKind::Kill, FaultKind::Stop, FaultKind::Drain])
         }
-        4 | 5 => (Place::Lane(pick(LANES) as u16), &[What::Kill, What::Cut]),
-        _ => (Place::Link(direction), &to_link),
+        4 | 5 => (FaultPlace::Lane(pick(LANES) as u16), &[FaultKind::Kill, FaultKind::Cut]),
+        _ => (FaultPlace::Link(direction), &to_link),
     };
     let what = whats[pick(whats.len() as u64) as usize];
     Fault { what, place, at, lasting }

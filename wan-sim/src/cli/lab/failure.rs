@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Why a command on a lab failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum LabFailure {
     #[error("{0}")]
     File(#[from] FileError),
     #[error("{0}")]
@@ -29,7 +29,7 @@ pub(super) enum Failure {
     Io(io::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for LabFailure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied(error),
@@ -38,7 +38,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl Failure {
+impl LabFailure {
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::File(_) | Self::Record { .. } | Self::Site { .. } => EXIT_USAGE,

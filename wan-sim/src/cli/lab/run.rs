@@ -1,7 +1,7 @@
 //! The execution of lab commands.
 
 use super::args::LabCommand;
-use super::failure::Failure;
+use super::failure::LabFailure;
 use super::home::Home;
 use super::up;
 use crate::cli::exit::EXIT_GOOD;
@@ -28,15 +28,15 @@ pub(in crate::cli) fn run(command: &LabCommand) -> u8 {
     })
 }
 
-fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
+fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, LabFailure> {
     let topology = Topology::load(file)?;
     if !topology.sites.iter().any(|known| known == site) {
         let known = topology.sites.join(", ");
-        return Err(Failure::Site { site: site.to_owned(), known });
+        return Err(LabFailure::Site { site: site.to_owned(), known });
     }
     let home = Home::of(file)?;
     if !home.is_up() {
-        return Err(Failure::Down);
+        return Err(LabFailure::Down);
     }
     let namespace = namespace_name(home.prefix(), site);
     may_enter(&namespace)?;
@@ -48,16 +48,16 @@ fn exec(file: &Path, site: &str, command: &[OsString]) -> Result<u8, Failure> {
     }
 }
 
-fn status(file: &Path) -> Result<u8, Failure> {
+fn status(file: &Path) -> Result<u8, LabFailure> {
     let home = Home::of(file)?;
     if !home.is_up() {
-        return Err(Failure::Down);
+        return Err(LabFailure::Down);
     }
     print_line!("{}", home.status()?.trim_end());
     Ok(EXIT_GOOD)
 }
 
-fn down(file: &Path, json: bool) -> Result<u8, Failure> {
+fn down(file: &Path, json: bool) -> Result<u8, LabFailure> {
     let home = Home::of(file)?;
     let was_up = home.is_up();
     if was_up {
@@ -87,6 +87,6 @@ fn down(file: &Path, json: bool) -> Result<u8, Failure> {
     if was_up || !orphans.is_empty() || file.exists() {
         Ok(EXIT_GOOD)
     } else {
-        Err(Failure::NoFile(file.to_owned()))
+        Err(LabFailure::NoFile(file.to_owned()))
     }
 }

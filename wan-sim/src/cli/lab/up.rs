@@ -1,7 +1,7 @@
 //! `wan-sim lab up`.
 
 use super::args::UpArgs;
-use super::failure::Failure;
+use super::failure::LabFailure;
 use super::home::Home;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
 use crate::cli::progress::{self, Progress, Seen};
@@ -18,10 +18,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Starts this command again in the background, and waits until the lab is up.
-pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
+pub(super) fn background(args: &UpArgs) -> Result<u8, LabFailure> {
     Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    let lock = home.lock()?.ok_or(Failure::Up)?;
+    let lock = home.lock()?.ok_or(LabFailure::Up)?;
     let starting = home.starting()?;
     let mut child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
@@ -47,10 +47,10 @@ pub(super) fn background(args: &UpArgs) -> Result<u8, Failure> {
 }
 
 /// Runs the lab until interrupted.
-pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
+pub(super) fn foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     let topology = Topology::load(&args.file)?;
     let home = Home::of(&args.file)?;
-    let lock = home.lock()?.ok_or(Failure::Up)?;
+    let lock = home.lock()?.ok_or(LabFailure::Up)?;
     lock.become_stdin()?;
     // Before anything is made, so that an early signal removes it again.
     let (interrupted, signal) = UnixStream::pair()?;
@@ -60,7 +60,7 @@ pub(super) fn foreground(args: &UpArgs) -> Result<u8, Failure> {
         None => None,
         Some(path) => {
             let file = File::create(path)
-                .map_err(|source| Failure::Record { path: path.clone(), source })?;
+                .map_err(|source| LabFailure::Record { path: path.clone(), source })?;
             Some(Recorder::new(Box::new(BufWriter::new(file))))
         }
     };

@@ -23,18 +23,18 @@ pub(in crate::cli) fn run(args: &RelayArgs) -> u8 {
         Err(error) => {
             eprintln!("wan-sim relay: {error}");
             match error {
-                Failure::Spec(_)
-                | Failure::Seeds
-                | Failure::Record { .. }
-                | Failure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
-                Failure::Relay(RelayError::System(_)) | Failure::Io(_) => EXIT_FAILED,
+                RelayFailure::Spec(_)
+                | RelayFailure::Seeds
+                | RelayFailure::Record { .. }
+                | RelayFailure::Relay(RelayError::Listen { .. }) => EXIT_USAGE,
+                RelayFailure::Relay(RelayError::System(_)) | RelayFailure::Io(_) => EXIT_FAILED,
             }
         }
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum RelayFailure {
     #[error("{0}")]
     Spec(#[from] SpecError),
     #[error("give one seed: by --seed, or in --netem")]
@@ -47,7 +47,7 @@ enum Failure {
     Io(#[from] io::Error),
 }
 
-fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
+fn try_run(args: &RelayArgs) -> Result<u8, RelayFailure> {
     // Each flow has a socket. As many as may be; the relay counts what it then cannot serve.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
@@ -63,7 +63,7 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
         None => Relay::start(&spec)?,
         Some(path) => {
             let file = File::create(path)
-                .map_err(|source| Failure::Record { path: path.clone(), source })?;
+                .map_err(|source| RelayFailure::Record { path: path.clone(), source })?;
             Relay::start_recording(&spec, Recorder::new(Box::new(BufWriter::new(file))))?
         }
     };
@@ -78,13 +78,13 @@ fn try_run(args: &RelayArgs) -> Result<u8, Failure> {
 }
 
 /// The one seed, wherever it stands.
-fn seed(args: &RelayArgs) -> Result<u64, Failure> {
+fn seed(args: &RelayArgs) -> Result<u64, RelayFailure> {
     let there = args.netem.and_then(|words| words.seed);
     let back = args.netem_back.and_then(|words| words.seed);
     match (args.seed, there, back) {
         (None, None, None) => Ok(SEED_DEFAULT),
         (Some(seed), None, None) | (None, Some(seed), None) => Ok(seed),
-        _ => Err(Failure::Seeds),
+        _ => Err(RelayFailure::Seeds),
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use units::TimeNs;
 
 #[derive(Debug, Clone)]
-pub(super) enum Clock {
+pub(super) enum NetClock {
     /// The clock of tokio, which a test pauses.
     Tokio { origin: Instant },
     /// The virtual clock of this crate.
@@ -22,7 +22,7 @@ pub(super) enum Timer {
     Own(Sleep),
 }
 
-impl Clock {
+impl NetClock {
     /// The clock of tokio, with now as zero.
     pub(super) fn tokio() -> Self {
         Self::Tokio { origin: Instant::now() }

@@ -17,7 +17,7 @@ pub struct Attempt {
 
 /// The next action of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum NextAction {
     /// Wait for the others.
     Wait,
     /// Take part.
@@ -54,16 +54,16 @@ enum Phase {
 
 /// The rendezvous of one job.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct Rendezvous {
     job: usize,
     ranks: u32,
     rounds: u32,
     timeline: Timeline,
-    state: Mutex<State>,
+    state: Mutex<RendezvousState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RendezvousState {
     phase: Phase,
     rounds_done: u32,
     /// All faults have begun: until then there is something for them to strike.
@@ -83,10 +83,10 @@ struct State {
     part: BTreeMap<u32, Option<bool>>,
 }
 
-impl Meeting {
+impl Rendezvous {
     /// For the ranks of a job, which make so many rounds.
     pub fn new(job: usize, ranks: u32, rounds: u32, timeline: Timeline) -> Self {
-        let state = State {
+        let state = RendezvousState {
             phase: Phase::Rounds,
             rounds_done: 0,
             struck: false,
@@ -102,10 +102,10 @@ impl Meeting {
     }
 
     /// A rank asks what to do; ask again after a while when it is to wait.
-    pub fn ask(&self, rank: u32, epoch: Epoch, now: TimeNs) -> Order {
+    pub fn ask(&self, rank: u32, epoch: Epoch, now: TimeNs) -> NextAction {
         let mut state = self.lock();
         if state.phase == Phase::Ended {
-            return Order::End;
+            return NextAction::End;
         }
         if let Some(order) = state.join(rank, epoch) {
             return order;
@@ -127,7 +127,7 @@ impl Meeting {
                 format!("attempt {number} begins in epoch {epoch}")
             });
         }
-        state.join(rank, epoch).unwrap_or(Order::Wait)
+        state.join(rank, epoch).unwrap_or(NextAction::Wait)
     }
 
     /// A rank has ended its part of an attempt; says more when it was the last one.
@@ -231,20 +231,20 @@ impl Meeting {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RendezvousState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RendezvousState {
     /// The attempt under way, for a rank that has not begun it, in the same epoch.
-    fn join(&mut self, rank: u32, epoch: Epoch) -> Option<Order> {
+    fn join(&mut self, rank: u32, epoch: Epoch) -> Option<NextAction> {
         let attempt = self.attempt.filter(|attempt| attempt.epoch == epoch && !self.void)?;
         if self.part.contains_key(&rank) {
             return None;
         }
         self.part.insert(rank, None);
         self.here.remove(&rank);
-        Some(Order::Go(attempt))
+        Some(NextAction::Go(attempt))
     }
 }
