@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One lane, in this thread; tells when each exchange began and ended.
+/// Runs one lane in this thread; returns the times when each exchange began and ended.
 fn run(command: &Command, lane: u16, warm: &Barrier, told: &Sender<[u64; 2]>) {
     let outcome = tokio::runtime::Builder::new_current_thread()
         .enable_all()

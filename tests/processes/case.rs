@@ -101,7 +101,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Kills the victim; once all others have heard, starts it anew.
+    /// Kills the victim, and starts it again once all others have got an outcome.
     fn kill(&mut self, victim: Victim, report: &mut Report) -> Result<(), String> {
         let before = self.ranks.each_ref().map(|rank| rank.outcomes);
         self.deployment.kill(victim).map_err(system)?;
@@ -127,7 +127,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Every gateway's log says who was awaited.
+    /// Checks that every gateway's log names the awaited rank.
     fn was_named(&self, rank: usize) -> Result<(), String> {
         let words = format!("has awaited ranks {rank} for");
         let silent = ["east", "west"].into_iter().find(|name| !self.deployment.said(name, &words));
@@ -183,7 +183,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Takes in what ranks say for a while, or until one has said something.
+    /// Reads the ranks' lines for a while, or until one has printed a line.
     fn listen_for(&mut self, span: Duration, report: &mut Report) {
         let deadline = Instant::now() + span;
         loop {

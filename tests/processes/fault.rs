@@ -18,7 +18,7 @@ pub enum Victim {
 /// The fault that strikes a process.
 #[derive(Debug, Clone, Copy)]
 pub enum Blow {
-    /// SIGKILL, and a new process once everybody else has heard.
+    /// SIGKILL, and a new process once all others have got an outcome.
     Kill(Victim),
     /// SIGSTOP, and SIGCONT so much later.
     Stop(Victim, Duration),
@@ -41,7 +41,7 @@ pub const RANKS: usize = 3;
 /// Beside the limits of docs/failures.md: a busy machine, and the all-reduce that was under way.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Within this every survivor has heard of a fault, whatever it was.
+/// The time within which every survivor gets an outcome after any fault.
 pub fn verdict_within() -> Duration {
     let limits = Limits::of_the_page();
     let longest = FailureCode::ALL.into_iter().map(|code| limits.of(code).duration()).max();
@@ -54,7 +54,7 @@ pub fn recovery_within() -> Duration {
 }
 
 impl Case {
-    /// Every one of `tests/scenarios.toml`; why not, where one asks for what nobody can do.
+    /// All cases of `tests/scenarios.toml`; an error where processes cannot play one.
     pub fn all() -> Result<Vec<Self>, String> {
         let wanted = named().into_iter().filter(|scenario| scenario.processes);
         wanted
@@ -65,7 +65,7 @@ impl Case {
             .collect()
     }
 
-    /// Slow is not dead: what is late or silent for a while costs time, and nothing else.
+    /// Whether the fault only delays collectives, and fails none.
     pub fn fails_nothing(&self) -> bool {
         matches!(self.blow, Blow::Stop(Victim::Rank(_), _) | Blow::Cut { .. })
     }
@@ -83,8 +83,8 @@ impl Case {
         0.05 + 0.89 * (f64::from(point) + drawn) / f64::from(points)
     }
 
-    /// The longest that a rank may wait for a result, or for news of a failure of this kind.
-    /// Nobody but its own gateway tells a rank anything, so a stopped one is waited for.
+    /// The longest time that a rank may wait for a result or for a failure of this kind. Only its
+    /// own gateway can report to a rank, so the time of a stopped gateway counts.
     pub fn longest_wait(&self, rank: usize, failed: Option<FailureCode>) -> Duration {
         let own = |gateway| (gateway == 0) == (rank < EAST_RANKS);
         let stopped = match self.blow {

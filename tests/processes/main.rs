@@ -1,5 +1,5 @@
-//! Faults on real processes: two gateways, a relay and three ranks on loopback; one of them is
-//! killed or stopped in the middle of an all-reduce, and everybody else is watched.
+//! Faults on real processes: two gateways, a relay and three ranks on loopback. One of them is
+//! killed or stopped in the middle of an all-reduce, and all others are checked.
 
 mod case;
 mod deployment;

@@ -19,13 +19,13 @@ pub struct Checked {
     pub segments: u64,
     /// Bytes of retransmitted segments, none of which the peer had acknowledged.
     pub bytes_again: u64,
-    /// The most that was ever under way beyond grants.
+    /// The most bytes that were ever in flight beyond grants.
     pub early_bytes_max: u64,
-    /// The most that was ever in flight on one lane.
+    /// The most bytes that were ever in flight on one lane.
     pub in_flight_max: u64,
 }
 
-/// One traced event: its words and its numbers.
+/// One traced event: its texts and its numbers.
 #[derive(Debug, Default)]
 struct Line {
     what: String,
@@ -72,8 +72,9 @@ impl Trace {
         listen(|| Dispatch::new(self.clone()))
     }
 
-    /// Holds every packet to its lane's window, to within the packet itself and a probe, and
-    /// every segment to its grant or to the early room; none is sent again that was acknowledged.
+    /// Checks every packet against its lane's congestion window, within one packet and a probe.
+    /// Checks every segment against its grant or the unsolicited window. No acknowledged segment is
+    /// retransmitted.
     ///
     /// # Panics
     /// When one is outside.

@@ -1,4 +1,4 @@
-//! Everybody over every link of a lab, and once more what came out void.
+//! All contenders over every link of a lab, and repetitions of void cells.
 
 use crate::cell::Cell;
 use crate::contenders::contender::Contender;
@@ -38,10 +38,9 @@ pub struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// All of `present` over all of `rows`, one after the other, so that a busy spell meets all.
-    /// Then, while there is time, what the emulator called void, whoever it is of: what a bound is
-    /// about until it is good, and only then the rest, each time in another lab. What stays void is
-    /// shown as it was last.
+    /// Measures all of `present` over all of `rows`, one after the other, so that a busy spell
+    /// affects all. Then repeats void cells while there is time: bounded ones first, until they are
+    /// good, then the rest, each in a new lab. A cell that stays void is shown as it was last.
     pub fn measure(&self, rows: &[Row], present: &[Contender], measured: &mut Measured) {
         let mut cells = Cells::new();
         let void = self.round(tasks(rows, present), 1, &mut cells, measured);

@@ -15,7 +15,7 @@ pub struct Row {
     pub sizes: &'static [u64],
 }
 
-/// The size that everybody is measured with.
+/// 64 MiB: the size that all contenders are measured with.
 pub const COMMON: u64 = 64 << 20;
 
 const SIZES: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20];

@@ -69,7 +69,7 @@ const WAKE_UP: Span = Span::from_ms(1);
 pub struct FidelityReport {
     /// Deliveries made.
     pub deliveries: u64,
-    /// Half of them were later than the link said by at most this.
+    /// The median lateness of deliveries against the link's decision.
     pub lateness_p50: Span,
     /// All but one in a thousand.
     pub lateness_p999: Span,
@@ -106,7 +106,7 @@ impl Default for Fidelity {
 }
 
 impl Fidelity {
-    /// A delivery, so much later than the link said.
+    /// Notes a delivery with its lateness against the link's decision.
     pub fn delivered(&mut self, late: Span) {
         self.lateness.add(late.ns());
     }

@@ -224,7 +224,7 @@ fn wan_sim(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_wan-sim")).args(arguments).output().unwrap()
 }
 
-/// Brings a lab up in the background; `None`, said aloud, without the privilege.
+/// Brings a lab up in the background; prints a skip and returns `None` without the privilege.
 fn up(file: &str) -> Option<()> {
     let output = wan_sim(&["lab", "up", file]);
     if output.status.code() == Some(77) {
@@ -416,7 +416,7 @@ fn remains_of_a_killed_lab_are_removed() {
     assert!(!Path::new("/etc/netns").join(format!("{prefix}a")).exists());
 }
 
-/// Stops a lab while so many datagrams are sent; what it says at its end.
+/// Stops a lab while datagrams are sent; returns its last report.
 fn starved(packets: usize) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
     let (path, _) = topology(directory.path(), "delay 1ms limit none");

@@ -368,7 +368,7 @@ impl Fakes {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// The exit code, what was said on standard error, and what was called.
+    /// The exit code, standard error, and the commands that were called.
     fn act(&self, arguments: &[&str]) -> (Option<i32>, String, Vec<String>) {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_wan-sim"));

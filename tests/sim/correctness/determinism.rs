@@ -1,4 +1,4 @@
-//! A seed gives the same run: in this process, and in another.
+//! Equal seeds give equal runs, in one process and across processes.
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, succeeds};
@@ -7,7 +7,7 @@ use scenarios::{Lab, Shape, ppm, simulate};
 use std::process::Command;
 use units::Span;
 
-/// Hash over all packets, and how long it took by the simulation's clock.
+/// The hash over all packets, and the duration by the simulation's clock.
 fn run(seed: u64) -> (u64, Span) {
     simulate(async {
         let (loss, jitter) = (ppm(10_000), Span::from_ms(2));

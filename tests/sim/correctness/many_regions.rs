@@ -1,5 +1,5 @@
-//! Three regions and more, pairs without a link, several gateways in a region: results equal the
-//! reference on every rank.
+//! Results equal the reference on every rank with three regions and more, missing links, and
+//! several gateways in a region.
 
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
@@ -245,7 +245,7 @@ fn nobody_passes_a_barrier_alone() {
 const REGIONS: [&[u32]; 10] =
     [&[1], &[2], &[1, 1], &[3], &[2, 1], &[1, 1, 1], &[4], &[2, 2], &[1, 3], &[2, 1, 1]];
 
-/// All ways to choose `regions` of [`REGIONS`], whatever their order.
+/// All choices of `regions` entries of [`REGIONS`], regardless of order.
 fn choices(regions: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for _ in 0..regions {
@@ -258,8 +258,8 @@ fn choices(regions: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Every shape of so many regions. Ports, the order of a region's gateways, the sidecar, a missing
-/// pair, dtype, op and length go round by the shape's number.
+/// Runs every shape of `regions` regions. The shape's number selects ports, the order of gateways,
+/// the sidecar, a missing link, dtype, op and length.
 fn every_shape(regions: usize) {
     let pairs = pairs();
     for (number, choice) in choices(regions).into_iter().enumerate() {
@@ -307,7 +307,7 @@ fn every_shape_of_four_regions() {
     every_shape(4);
 }
 
-/// The lanes of a chain's middle die while messages between its ends pass there.
+/// The lanes of a chain's middle close while messages between its ends pass there.
 #[test]
 fn messages_of_a_lost_lane_are_repeated_through_others() {
     simulate(async {

@@ -1,4 +1,4 @@
-//! Trainers that disagree, and posts that make no sense: every rank is told, and goes on.
+//! Posts that disagree or are invalid fail on every rank, and the next collective works.
 
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -40,7 +40,7 @@ async fn all_fail(
     }
 }
 
-/// Posts each rank's case; those of `late` ranks minutes after the others.
+/// Posts each rank's case; `late` ranks post minutes after the others.
 async fn post_each(lab: &Lab, clients: &[Client], cases: &[Case], late: &[u32]) -> Vec<Operation> {
     let mut operations = Vec::new();
     for turn in [false, true] {
@@ -58,7 +58,7 @@ async fn post_each(lab: &Lab, clients: &[Client], cases: &[Case], late: &[u32]) 
     operations.into_iter().map(|(_, operation)| operation).collect()
 }
 
-/// Ranks 0 and 1 are east's, 2 and 3 west's.
+/// Posts differing cases on `dissenters`. Ranks 0 and 1 are in east, 2 and 3 in west.
 fn ranks_disagree(dissenters: &[u32], late: &[u32]) {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 2), 1).await;

@@ -1,4 +1,4 @@
-//! Many seeds: whatever the network does, the sum is right.
+//! The sum is correct for many seeds, each with its own network.
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, succeeds};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use units::Span;
 
 const SEEDS: u64 = 300;
-/// One seed to run instead of all.
+/// Environment variable with one seed to run instead of all.
 const SEED_VARIABLE: &str = "LANDBRIDGE_SEED";
 
 /// Distance, loss, jitter and ranks all follow from the seed.

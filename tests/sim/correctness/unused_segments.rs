@@ -1,4 +1,4 @@
-//! Segments that arrive and are not used are counted, by reason.
+//! Segments that arrive unused are counted, by reason.
 
 use gateway::client::DEFAULT_TIMEOUT;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -22,7 +22,7 @@ fn dropped(lab: &Lab, at: GatewayId) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Segments are on their way while the collective that they are of fails.
+/// Segments are in flight while their collective fails.
 #[test]
 fn segments_of_a_failed_collective_are_counted() {
     simulate(async {
@@ -45,7 +45,7 @@ fn segments_of_a_failed_collective_are_counted() {
     });
 }
 
-/// A lane dies after segments have come over it, and before their sender has heard so.
+/// A lane closes after segments have arrived over it, and before their sender has the receipts.
 #[test]
 fn segments_that_come_again_are_counted() {
     simulate(async {

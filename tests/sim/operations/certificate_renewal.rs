@@ -1,4 +1,4 @@
-//! Certificates taken up while running; strangers in the midst of a handshake.
+//! Certificates are renewed while gateways run, and unfinished handshakes block no peer.
 
 use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
 
-/// East dials and west answers: each takes up credentials that nobody believes, and good ones again.
+/// East dials and west accepts. Each switches to credentials that no peer trusts, and back to valid
+/// ones.
 #[test]
 fn credentials_count_from_the_next_handshake_on() {
     for renewed in [EAST, WEST] {
@@ -47,7 +48,7 @@ fn credentials_count_from_the_next_handshake_on() {
     }
 }
 
-/// A stranger whose packets arrive and who hears nothing: it begins handshakes without end.
+/// An unauthenticated host sends handshakes without end and receives nothing.
 #[test]
 fn half_open_handshakes_keep_no_peer_out() {
     simulate(async {

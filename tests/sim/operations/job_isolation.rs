@@ -1,4 +1,4 @@
-//! Several jobs on the same gateways: each its own group, none another's concern.
+//! Several jobs on the same gateways do not affect each other.
 
 use gateway::client::{Attach, AttachError, Client, Way};
 use hier_collectives::descriptor::{Dtype, ReduceOp};

@@ -11,7 +11,7 @@ use scenarios::observe::log_capture::Log;
 use scenarios::{EAST, Lab, Shape, WEST, simulate};
 use units::Span;
 
-/// Nobody is in an epoch, and no trainer is kept believing so.
+/// Checks that no gateway is in an epoch, and that trainers are refused.
 async fn nobody_met(lab: &Lab) {
     for (gateway, rank) in [(EAST, 0), (WEST, 1)] {
         let attached = lab.attach(rank, 1 << 20, Span::from_secs(40)).await;
@@ -22,8 +22,8 @@ async fn nobody_met(lab: &Lab) {
     }
 }
 
-/// `bad` shows `credentials`. East dials, so that its log and status tell of a dial that failed,
-/// and west's log of a connection refused; both must give the reason.
+/// Gateway `bad` presents `credentials`. East dials, so its log and status must show a failed dial,
+/// and west's log a refused connection, both with the reason.
 fn refused(bad: GatewayId, credentials: CredentialKind, reason: &str) {
     let log = Log::default();
     let _logging = log.listen();

@@ -1,4 +1,4 @@
-//! Commits of steps, and gateways that shut down in order.
+//! Commits of steps, and gateways that drain before they end.
 
 use gateway::client::Client;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -63,8 +63,8 @@ fn a_commit_takes_a_round_trip_after_the_last_rank() {
     });
 }
 
-/// The epoch ends between posts and commit: what was posted failed, and a commit in the next
-/// epoch must not confirm it for having nothing there.
+/// The epoch ends between posts and commit, so the posts fail. A commit in the next epoch must not
+/// confirm them.
 #[test]
 fn a_commit_confirms_no_posts_of_an_ended_epoch() {
     simulate(async {
@@ -91,8 +91,8 @@ fn a_commit_confirms_no_posts_of_an_ended_epoch() {
     });
 }
 
-/// The link is cut for a minute while commits are under way: those that fail say what is known
-/// of each region, and the next epoch tells everybody the same.
+/// The link is down for a minute during commits. Failed commits name the state of each region, and
+/// the next epoch gives all ranks the same state.
 #[test]
 fn a_cut_during_commits_leaves_no_region_in_doubt() {
     let mut confirmed = Vec::new();
@@ -138,8 +138,8 @@ fn a_cut_during_commits_leaves_no_region_in_doubt() {
     assert!(confirmed.iter().any(|count| [1, 2].contains(count)), "{confirmed:?}");
 }
 
-/// Either gateway drains in the middle of an exchange: it is finished and committed, what
-/// comes after is refused, and the gateway is gone long before its bound.
+/// Either gateway drains in the middle of an exchange. The exchange is finished and committed,
+/// later posts are refused, and the gateway ends long before its limit.
 #[test]
 fn a_gateway_that_drains_finishes_what_is_posted() {
     for who in 0..2 {

@@ -5,12 +5,12 @@ use scenarios::faults::{
     IN_FLIGHT_MIN, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
 };
 
-/// Random ones.
+/// Seeds of random scenarios.
 const SEEDS: u64 = 100;
 /// Seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
-/// Fails with the command that repeats it and all that happened.
+/// Fails with the command that repeats a bad run, and with its events.
 fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> RunSummary {
     let (mut wrong, mut total) = (Vec::new(), RunSummary::default());
     sweep(scenarios, threads(), |scenario, told| {

@@ -1,4 +1,4 @@
-//! Lanes that die or become slow in the middle of a collective, and how much is in flight.
+//! Lanes that close or become slow in the middle of a collective, and the bytes in flight.
 
 use crate::trace::Trace;
 use gateway::client::{Client, Operation};
@@ -42,7 +42,7 @@ async fn seconds(
     took
 }
 
-/// Bytes sent for the first time, and again, by both gateways.
+/// Bytes that both gateways sent for the first time, and retransmitted.
 fn sent(lab: &Lab) -> (u64, u64) {
     let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
     peers.fold((0, 0), |(first, again), peer| {
@@ -81,7 +81,7 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
     }
 }
 
-/// Nobody says that the path is dead: it has to be noticed.
+/// Only missing packets show that the path is dead.
 #[test]
 fn a_lane_with_a_dead_path_closes_alone() {
     simulate(async {

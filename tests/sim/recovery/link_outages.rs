@@ -1,5 +1,4 @@
-//! Links that are cut in the middle of an exchange and joined again: what is under way goes on
-//! soon, and ends right.
+//! Link outages in the middle of an exchange: collectives continue soon, with correct results.
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -13,7 +12,7 @@ const CASE: Case =
 
 const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
 
-/// Which ways are cut.
+/// The directions that are cut.
 const CUTS: [&[GatewayId]; 3] = [&[EAST], &[WEST], &[EAST, WEST]];
 
 /// Bytes that have arrived at east, and at west.
@@ -63,8 +62,8 @@ fn collectives_continue_three_round_trips_after_an_outage() {
     }
 }
 
-/// A heartbeat is one probe, which comes within a round trip and QUIC's patience with
-/// acknowledgements.
+/// The limit allows for one liveness probe, which takes a round trip and QUIC's acknowledgement
+/// delay.
 #[test]
 fn an_idle_link_is_full_soon_after_an_outage() {
     for ways in CUTS {
@@ -81,8 +80,8 @@ fn an_idle_link_is_full_soon_after_an_outage() {
     }
 }
 
-/// All that was in flight is far more than a short link's queue: sent again at once, it would be
-/// lost once more and charged to the rate limit, and nothing new would leave for 100 ms.
+/// The bytes in flight far exceed a short link's queue. Retransmitted at once they would be lost
+/// again and charged to the pacer, which would then send nothing new for 100 ms.
 #[test]
 fn a_short_link_is_nearly_full_right_after_an_outage() {
     // The queue holds 33 packets, or 5.
@@ -100,8 +99,7 @@ fn a_short_link_is_nearly_full_right_after_an_outage() {
     }
 }
 
-/// Most of a flight comes before or after a short one; what one of six quarters loses is seen at
-/// once.
+/// A short outage hits only part of a window; the loss of one quarter in six is detected at once.
 #[test]
 fn a_link_is_full_soon_after_a_round_trips_outage() {
     for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4, 6].map(|of| (ways, of))) {
@@ -116,8 +114,8 @@ fn a_link_is_full_soon_after_a_round_trips_outage() {
     }
 }
 
-/// Cuts an exchange of 64 MiB so long after its posts for so long. Returns what arrives of each
-/// direction in six times `step`, in Mbit/s, from when it is to be full again.
+/// Cuts the link of an exchange of 64 MiB, some time after its posts. Returns the rates of each
+/// direction in six steps, in Mbit/s, from the time when it must be full again.
 fn out_and_back(
     shape: &Shape,
     ways: &[GatewayId],

@@ -1,4 +1,4 @@
-//! Links that change while collectives run: another plan, taken up by all at once.
+//! Links that change while collectives run lead to a new plan, which all gateways adopt at once.
 
 use gateway::events::RateChange;
 use hier_collectives::bound;
@@ -14,8 +14,7 @@ use wan_sim::{Jitter, LinkSpec};
 const RTT: Span = Span::from_ms(60);
 const ONE_WAY: Span = Span::from_ms(30);
 
-/// Regions with so many ranks and links that are narrower than ports, so that the plan depends on
-/// them.
+/// Regions with these ranks. Links are slower than ports, so that the plan depends on them.
 fn mesh(ranks: &[u32]) -> Mesh {
     let mut mesh = Mesh::of_ranks(ranks);
     for link in &mut mesh.links {
@@ -48,7 +47,7 @@ async fn reason(lab: &Lab, at: GatewayId) -> String {
     lab.status(at).await.jobs[0].plan.as_ref().expect("an epoch").reason.clone()
 }
 
-/// Both directions of the link between the first two regions become another.
+/// Changes both directions of the link between the first two regions.
 fn respec(lab: &Lab, spec: LinkSpec) {
     let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
     for (from, to) in [(a, b), (b, a)] {
@@ -67,7 +66,7 @@ struct Run {
 }
 
 impl Run {
-    /// All-reduces one after the other, whose sums must be right.
+    /// Runs all-reduces one after the other, whose sums must be correct.
     async fn go_on(
         &mut self,
         lab: &Lab,
@@ -91,7 +90,7 @@ impl Run {
         }
     }
 
-    /// All plans that there were but the first, and the round after which all gateways had one.
+    /// All plans except the first, and the round after which all gateways had the same one.
     fn changes(&self) -> (BTreeSet<&String>, Option<usize>) {
         let new = self.plans.iter().flatten().filter(|plan| !self.plans[0].contains(*plan));
         let all = self.plans.iter().position(|plans| plans.len() == 1 && *plans != self.plans[0]);
@@ -102,9 +101,9 @@ impl Run {
 const BEFORE: u32 = 4;
 const AFTER: u32 = 11;
 
-/// Halves the link of the first two regions after some rounds; so many new plans within ten more,
-/// and then at least nine tenths of the rate that any plan could reach. Returns who was named
-/// after each round.
+/// Halves the link of the first two regions after some rounds. Checks the number of new plans
+/// within ten more rounds, and at least 90 % of the best plan's rate afterwards. Returns the
+/// stragglers named after each round.
 fn halved(
     ranks: &[u32],
     new_plans: usize,
@@ -152,8 +151,8 @@ fn halved(
     })
 }
 
-/// One end or both name the link within three collectives of its change, and nobody else, and nobody
-/// another: in the third all may have a plan for the link as it is, and then it holds nobody up.
+/// Checks that only the link's ends name stragglers, and only the link, within three collectives of
+/// its change. In the third all may have a plan that fits the link, which then delays nothing.
 fn named_by_its_ends(stragglers: &[BTreeMap<GatewayId, String>]) {
     let link = "link a-b".to_owned();
     let all = stragglers.iter().flat_map(BTreeMap::values);
@@ -163,17 +162,17 @@ fn named_by_its_ends(stragglers: &[BTreeMap<GatewayId, String>]) {
     assert!(by_ends, "{stragglers:?}");
 }
 
-/// A link that carries what an operator holds it to is as it should be.
+/// Checks that a link at its operator's rate is never named.
 fn nobody_is_named(stragglers: &[BTreeMap<GatewayId, String>]) {
     assert!(stragglers.iter().all(BTreeMap::is_empty), "{stragglers:?}");
 }
 
-/// Nobody says so.
+/// Halves the link without notice.
 async fn respec_to_half(lab: &Lab) {
     respec(lab, LinkSpec::new(mbit(50), ONE_WAY).expect("a link"));
 }
 
-/// An operator at the other end says so.
+/// Halves the rate by an operator's request at the other end.
 async fn hold_to_half(lab: &Lab) {
     let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(50)) };
     lab.gateways[1].change_rate(change).await.expect("runs").expect("a link");
@@ -193,7 +192,7 @@ fn a_link_that_an_operator_halves_is_planned_for() {
     nobody_is_named(&halved(&[3, 1, 2, 1], 1, 6, hold_to_half));
 }
 
-/// There is no other way between two regions.
+/// Two regions have no other path.
 #[test]
 fn the_only_link_keeps_its_plan_at_half_rate() {
     named_by_its_ends(&halved(&[2, 1], 0, 7, respec_to_half));

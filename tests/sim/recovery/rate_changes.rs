@@ -1,5 +1,4 @@
-//! Links that are held to another rate while collectives run, and links that change by
-//! themselves.
+//! Links whose rate an operator limits while collectives run, and links whose capacity changes.
 
 use gateway::events::{RateChange, RateError};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -29,7 +28,7 @@ async fn hold(lab: &Lab, at: GatewayId, rate: Option<BitRate>) -> Result<(), Rat
     held.map(drop)
 }
 
-/// Both directions of the link get another spec, keeping their queue.
+/// Changes rate and delay of both directions of the link.
 fn respec(lab: &Lab, rate: BitRate, one_way: Span) {
     let (east, west) = (address(EAST).ip(), address(WEST).ip());
     for (from, to) in [(east, west), (west, east)] {
@@ -38,7 +37,8 @@ fn respec(lab: &Lab, rate: BitRate, one_way: Span) {
     }
 }
 
-/// IP bytes that the link has let in, from east and from west; all that is dropped is full.
+/// IP bytes that the link has accepted, from east and from west; every dropped packet is a full
+/// one.
 fn delivered(lab: &Lab) -> [u64; 2] {
     let (east, west) = (address(EAST).ip(), address(WEST).ip());
     let bytes = |from, to| {
@@ -88,8 +88,8 @@ async fn begin(lab: &Lab) -> (Vec<gateway::client::Client>, Vec<gateway::client:
     (clients, operations)
 }
 
-/// Both directions, on each of the next round trips from `begin`: what was offered to the link
-/// and what arrived run at 90 to 105 % of `mbits`.
+/// Checks that both directions offer and deliver 90 to 105 % of `mbits` in each of the round trips
+/// from `begin`.
 fn all_near(flow: &Flow, begin: TimeNs, rtt: Span, mbits: f64) {
     for way in [(EAST, WEST), (WEST, EAST)] {
         let offered = flow.offered(way, begin, rtt, ROUNDS);
@@ -103,7 +103,7 @@ fn all_near(flow: &Flow, begin: TimeNs, rtt: Span, mbits: f64) {
     }
 }
 
-/// Round trips over which rates are looked at, one by one.
+/// 6 round trips, in each of which rates are checked.
 const ROUNDS: u64 = 6;
 
 #[test]
@@ -123,13 +123,13 @@ fn an_operators_rate_is_met_within_three_round_trips() {
     }
 }
 
-/// Nobody says so: whoever sends finds out. What lanes offer then comes and goes with their queues.
+/// The sender has to find out by itself; offered rates then vary with the queues of lanes.
 #[test]
 fn a_halved_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(1000, RTT);
 }
 
-/// There the few packets before a collective are acknowledged after a round: that is no cut.
+/// The few packets before a collective are acknowledged a round trip later, which is no outage.
 #[test]
 fn a_halved_far_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(250, Span::from_ms(200));
@@ -167,7 +167,7 @@ fn halves_unsaid(rate: u64, rtt: Span) {
     });
 }
 
-/// A segment takes most of a minute then, far longer than nothing may move for.
+/// A segment then takes most of a minute, far longer than a stall may last.
 #[test]
 fn a_link_limited_to_a_ten_thousandth_stays_alive() {
     simulate(async {
@@ -340,7 +340,7 @@ fn carried_of_a_little_less(seed: u64) -> (f64, f64) {
     })
 }
 
-/// The fabric has been told a fifth of the distance there is.
+/// The configured RTT is a fifth of the real one.
 #[test]
 fn windows_follow_a_path_far_longer_than_configured() {
     simulate(async {

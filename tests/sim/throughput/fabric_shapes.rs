@@ -1,4 +1,4 @@
-//! Fabrics of unequal ports and pairs: how close the production session comes to the bound.
+//! Efficiency of the production session on fabrics of unequal ports and links.
 
 use gateway::simulate::{Deployment, LinkSeen, Post, Simulation};
 use hier_collectives::bound;
@@ -19,7 +19,7 @@ fn mesh(ports: &[u64], pair: u64) -> Fabric {
     mesh_of(&regions, pair, None)
 }
 
-/// Regions of gateways with so many ranks and such ports each, one pair of regions without a link.
+/// Regions of gateways with these ranks and ports, and one pair of regions without a link.
 fn mesh_of(regions: &[Vec<(u32, u64)>], pair: u64, missing: Option<(usize, usize)>) -> Fabric {
     let (regions, links) = mesh_specs(regions, pair, missing);
     Fabric::new("shapes", 1500, regions, links).expect("valid")
@@ -55,12 +55,13 @@ fn mesh_specs(
     (regions.iter().enumerate().map(region).collect(), links)
 }
 
-/// One all-reduce: its seconds, and eta. Each link must carry what the plan says.
+/// Runs one all-reduce; returns its seconds and its efficiency. Each link must carry the bytes of
+/// the plan.
 fn all_reduce(fabric: &Fabric, plan: Plan, size: ByteCount, seed: u64) -> (f64, f64) {
     collective(fabric, plan, Pattern::AllReduce, size, seed)
 }
 
-/// One collective alike.
+/// Runs one collective and checks the bytes on each link.
 fn collective(
     fabric: &Fabric,
     plan: Plan,
@@ -86,7 +87,7 @@ fn collective(
     (seconds, eta)
 }
 
-/// One collective over links that carry nothing else: its seconds, and what each link saw.
+/// Runs one collective over idle links; returns its seconds and the counters of each link.
 fn taken(
     fabric: &Fabric,
     plan: Plan,
@@ -102,7 +103,7 @@ fn taken(
     })
 }
 
-/// Twenty times what the smallest port has under way.
+/// 20 bandwidth-delay products of the slowest port.
 fn twenty_bdp(port: u64) -> ByteCount {
     let bdp = mbit(port).bytes_per_second() * 0.060;
     ByteCount::new((20.0 * bdp) as u64 / 64 * 64)
@@ -116,7 +117,7 @@ fn unequal_ports_are_filled() {
     assert!(eta >= 0.93, "eta {eta:.4}");
 }
 
-/// Two regions send at twice the rate at which they take in, two the other way round.
+/// Two regions send at twice their ingress rate, two the reverse.
 #[test]
 fn ports_with_unequal_directions_are_filled() {
     let out = [1000, 500, 1000, 500].map(|port| vec![(1, port)]);
@@ -130,7 +131,7 @@ fn ports_with_unequal_directions_are_filled() {
     assert!(eta >= 0.9, "eta {eta:.4}");
 }
 
-/// Held at another region, a tree for partials alone loads the other direction of an edge.
+/// Rooted at another region, a tree for partials alone loads the other direction of an edge.
 #[test]
 fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
     let out = [1000, 500, 500].map(|port| vec![(1, port)]);
@@ -199,7 +200,7 @@ fn a_hierarchy_sends_each_byte_once_and_flat_algorithms_more() {
     assert!(halving > 1.5, "{halving}");
 }
 
-/// Floats to the bit in the order of the trees; integers whatever the trees are.
+/// Floats match to the bit in the order of the trees, integers in any order.
 #[test]
 fn a_hierarchy_and_flat_algorithms_give_right_sums() {
     for sites in [&[3, 2][..], &[2, 1, 3]] {
@@ -249,8 +250,7 @@ fn gateways_of_a_region_fill_their_ports_together() {
     }
 }
 
-/// With two ranks at each gateway, whose partials take four times the memory that there is for
-/// them.
+/// Each gateway has two ranks, whose partials take four times the memory available for them.
 #[test]
 fn all_owners_ports_are_filled_with_little_memory_for_partials() {
     let mut mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(2, mbit(200))]; 4]);
@@ -283,7 +283,7 @@ fn all_owners_ports_are_filled_with_little_memory_for_partials() {
     assert!(eta >= 0.8, "eta {eta:.4}");
 }
 
-/// The seconds of an all-reduce by the plan, all of it by the express tree or none of it.
+/// Seconds of an all-reduce, by the express tree alone and without it.
 fn by_express_or_not(fabric: &Fabric, plan: &Plan, size: ByteCount) -> [f64; 2] {
     [size, ByteCount::default()].map(|express_bytes| {
         let plan = Plan { express_bytes, ..plan.clone() };

@@ -6,8 +6,8 @@ use units::Span;
 
 const BYTES: u64 = 64 << 20;
 
-/// Mbit/s of QUIC packets, which is what a window counts, through one of so many bytes. One way
-/// only: acknowledgements of quinn wait for the window where there is data to send as well.
+/// Mbit/s of QUIC packets through a window of this size. Data flows one way, since quinn's
+/// acknowledgements wait for the window where there is data too.
 fn mbit(rtt: Span, window: u64) -> f64 {
     let shape = Shape { rtt, ..Shape::new(1, 1) };
     let settings = Settings { mtu: Some(1452), window: Some(window) };

@@ -1,4 +1,4 @@
-//! How collectives share a link, and what losing part of it costs.
+//! Collectives share a link by size and weight, and tolerate loss.
 
 use gateway::client::{Client, Operation};
 use hier_collectives::bound;
@@ -20,7 +20,7 @@ async fn ranks(lab: &Lab, job: &str, bytes: u64) -> Vec<Client> {
     clients
 }
 
-/// Also where both windows are full for a moment, on a short path: acknowledgements leave then too.
+/// On a short path both windows may be full for a moment; acknowledgements leave all the same.
 #[test]
 fn small_operations_take_the_latency_floor() {
     let rtts = [2, 3, 5, 20, 80];
@@ -113,7 +113,7 @@ fn a_job_of_little_weight_is_slow_and_not_dead() {
     });
 }
 
-/// Keeps four collectives under way until `stop`; the bytes completed by then.
+/// Keeps four collectives in flight until `stop`; returns the bytes completed by then.
 async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::TimeNs) -> u64 {
     let mut under_way = std::collections::VecDeque::new();
     let mut completed = 0;
@@ -130,8 +130,8 @@ async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::Ti
     }
 }
 
-/// A tenth of 64 MB at a tenth of 1 Gbit/s: as many times what the link holds. The whole is a
-/// row of `cargo xtask bench wan`.
+/// 6.4 MB at 100 Mbit/s hold as many bandwidth-delay products as the 64 MB at 1 Gbit/s of `cargo
+/// xtask bench wan`.
 #[test]
 fn lone_all_reduces_under_loss_take_nearly_equal_time() {
     let loss = Fraction::from_ppb(100_000).expect("0.01 %");
@@ -143,9 +143,9 @@ fn lone_all_reduces_under_loss_take_nearly_equal_time() {
     assert!(slow <= 1.1 * median, "p99 {slow} s, median {median} s");
 }
 
-/// A tenth of 512 MiB at a tenth of 10 Gbit/s: as many times what the link holds. The whole is a
-/// row of `cargo xtask bench wan`. It was 0.90 to 0.93 while
-/// the parity of the one before took the room of that of the last.
+/// A tenth of 512 MiB at 1 Gbit/s holds as many bandwidth-delay products as the row of `cargo xtask
+/// bench wan`. Efficiency was 0.90 to 0.93 while parity of the previous collective displaced that
+/// of the last.
 #[test]
 fn eight_large_all_reduces_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");

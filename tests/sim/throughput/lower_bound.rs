@@ -1,4 +1,4 @@
-//! How close a collective comes to the bound.
+//! Efficiency of single collectives against the lower bound.
 
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -54,8 +54,8 @@ fn jumbo_frames_pass() {
     assert!(eta >= 0.80, "eta {eta:.4}");
 }
 
-/// Few of what is in flight at 2 ms are lost, and parity of four segments takes about as long as a loss
-/// costs on average. The fabric says four times that loss where there is parity all the same.
+/// At 2 ms few packets in flight are lost, and parity for four segments takes about as long as a
+/// loss costs on average. The fabric states four times that loss to enable parity for comparison.
 #[test]
 fn tail_fec_is_off_where_it_gains_nothing() {
     let [loss, more] = [100_000, 400_000].map(|ppb| Fraction::from_ppb(ppb).expect("below 1"));
@@ -74,7 +74,7 @@ fn tail_fec_is_off_where_it_gains_nothing() {
     assert!(without.1 <= with.1 + 1e-4, "{} s without, {} s with", without.1, with.1);
 }
 
-/// The link loses, but the fabric does not say so: no parity, retransmission alone.
+/// The fabric states no loss on a lossy link to disable parity for comparison.
 #[test]
 fn tail_fec_saves_the_round_trip_of_retransmission() {
     for (parts_per_million, least, without) in [(1_000, 0.97, 0.95), (10_000, 0.93, 0.93)] {

@@ -1,4 +1,4 @@
-//! Packets as large as the fabric says, or as what gets through where it does not.
+//! Packets are as large as the fabric says, or as large as the path admits where it does not say.
 
 use gateway::client::Client;
 use hier_collectives::bound;
@@ -42,13 +42,14 @@ fn pinned_packets_stay_large_through_bursts_of_loss() {
     });
 }
 
-/// Lanes that look for the longest packets, between interfaces that send longer ones.
+/// A shape whose lanes probe for the path's MTU, between interfaces that send longer packets.
 fn looking(path_mtu: u16, interface_mtu: u16) -> Shape {
     let [path_mtu, interface_mtu] = [path_mtu, interface_mtu].map(Some);
     Shape { path_mtu, interface_mtu, ..Shape::new(1, 1) }
 }
 
-/// From 1,228 bytes on, which every path of QUIC takes; its probes are 20 bytes apart at the end.
+/// Probing begins at 1,228 bytes, which every path of QUIC admits, and ends within 20 bytes of the
+/// limit.
 #[test]
 fn lanes_find_the_longest_packets_that_get_through() {
     for (path_mtu, interface_mtu, loss) in [
@@ -84,8 +85,8 @@ fn lanes_find_the_longest_packets_that_get_through() {
     }
 }
 
-/// A packet of 9,000 bytes takes fourteen shards with it. Without tail repair the last of a collective
-/// wait for a round trip more: half of its time.
+/// A lost packet of 9,000 bytes loses fourteen shards. Without tail FEC the end of a collective
+/// waits for one more round trip, half of its time.
 #[test]
 fn tail_fec_works_with_jumbo_packets() {
     for parts in [1000, 10_000] {
@@ -98,7 +99,7 @@ fn tail_fec_works_with_jumbo_packets() {
     }
 }
 
-/// Each length that fails is asked for three times.
+/// Each length that fails is probed three times.
 #[test]
 fn the_longest_packets_are_found_within_five_seconds() {
     for path_mtu in [1500, 9000] {

@@ -9,8 +9,8 @@ use scenarios::{Lab, Shape, address, ppm, simulate};
 use units::Span;
 use wan_sim::{Jitter, LinkSpec, Order};
 
-/// Seconds of an all-reduce of 32 MiB over links that `change` has changed; all sums are right,
-/// and no lane was lost.
+/// Seconds of an all-reduce of 32 MiB over links modified by `change`. Checks all sums, and that no
+/// lane was lost.
 fn seconds(shape: &Shape, change: impl Fn(LinkSpec) -> LinkSpec) -> f64 {
     simulate(async {
         let lab = Lab::start(shape, 1).await;
@@ -36,7 +36,7 @@ fn seconds(shape: &Shape, change: impl Fn(LinkSpec) -> LinkSpec) -> f64 {
     })
 }
 
-/// The link holds 8,600 packets; a tenth of them are gaps, and a tenth of what is sent again.
+/// The link holds 8,600 packets, and loses a tenth of them and of their retransmissions.
 #[test]
 fn a_thousand_gaps_end_no_stream_of_ours() {
     let shape = Shape { rtt: Span::from_ms(100), loss: ppm(100_000), ..Shape::new(1, 1) };
@@ -49,8 +49,8 @@ fn a_thousand_gaps_end_no_stream_of_ours() {
     assert!(took < 2.0, "{took} s");
 }
 
-/// Packets are dropped as duplicates when they come later than 129 others: 1.5 ms of a link of
-/// 1 Gbit/s, and six of a lane's part of it.
+/// QUIC drops packets as duplicates when they arrive after 129 later ones: 1.5 ms at 1 Gbit/s, and
+/// 6 ms at a lane's share.
 #[test]
 fn reordered_packets_close_no_lane() {
     let shape = Shape::new(1, 1);

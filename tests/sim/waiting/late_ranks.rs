@@ -1,4 +1,5 @@
-//! Slow is not dead: late posts, ranks that go away and come back, links that are cut.
+//! Late posts, ranks that detach and return, and link outages delay collectives without failing
+//! them.
 
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -26,7 +27,7 @@ async fn all_right(operations: &mut [Operation], ranks: u32, east: u32) {
     }
 }
 
-/// Every operation failed with the same words; contributions are as they were.
+/// Checks that every operation failed with the same text, and that contributions are intact.
 async fn all_failed(operations: Vec<Operation>) -> Failure {
     let mut failures = Vec::new();
     for mut operation in operations {
@@ -40,7 +41,7 @@ async fn all_failed(operations: Vec<Operation>) -> Failure {
     first
 }
 
-/// Until every rank has heard of an epoch after `before`.
+/// Waits until every rank is in an epoch after `before`.
 async fn next_epoch(lab: &Lab, clients: &[Client], before: u64) {
     let begin = lab.host.now();
     while clients.iter().any(|client| client.epoch().0 <= before) {
@@ -136,8 +137,8 @@ fn a_rank_lost_before_its_post_may_come_back() {
     });
 }
 
-/// Nothing of it is missing yet: as long as it is away the others wait, and once it is back it
-/// posts in the same epoch.
+/// The rank has posted nothing yet. The others wait while it is detached, and it posts in the same
+/// epoch once it is back.
 #[test]
 fn a_rank_without_posts_in_an_epoch_is_awaited() {
     simulate(async {
@@ -198,9 +199,8 @@ fn a_rank_that_attaches_again_ends_what_waits_for_it() {
     });
 }
 
-/// Five regions in a row: what the first broadcasts is at the second at once, and takes thirteen
-/// seconds from there to the third, which adds what follows it. Meanwhile the first sees nothing
-/// move.
+/// Five regions in a chain. The first region's broadcast reaches the second at once and takes
+/// thirteen seconds to the third. Meanwhile the first sees no progress.
 #[test]
 fn progress_behind_a_relay_is_no_stall() {
     simulate(async {
@@ -238,8 +238,8 @@ fn progress_behind_a_relay_is_no_stall() {
     });
 }
 
-/// Cuts the link `after` the posts of a collective of 64 MiB for `cut`. Whatever becomes of
-/// it, every rank knows in time, and once healed the next one works. True when it succeeded.
+/// Cuts the link `after` the posts of a collective of 64 MiB for `cut`. Every rank gets an outcome
+/// in time, and the next collective works. Returns whether this one succeeded.
 fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
     simulate(async {
         let lab = Lab::start(&Shape::new(2, 1), seed).await;

@@ -1,4 +1,4 @@
-//! Gateways hold no more memory of their own than the plan says, whoever is slow.
+//! Gateways hold no more memory than planned, whichever rank, gateway or link is slow.
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -12,7 +12,7 @@ use wan_sim::LinkSpec;
 const RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
 const ONE_WAY: Span = Span::from_ms(20);
 
-/// Regions of gateways with so many ranks each, whose ports are as wide as all links.
+/// Regions of gateways with these ranks, whose ports are as fast as all links.
 fn mesh(regions: &[&[u32]]) -> Mesh {
     let gateways =
         |ranks: &&[u32]| ranks.iter().map(|ranks| MeshGateway::with_port(*ranks, RATE)).collect();
@@ -24,8 +24,8 @@ fn mesh(regions: &[&[u32]]) -> Mesh {
     mesh
 }
 
-/// An all-reduce of so many MiB while a link has a tenth of its rate one way; the most that each
-/// gateway held, and what it may.
+/// Runs an all-reduce of `mib` MiB while one direction of a link has a tenth of its rate. Returns
+/// the most that each gateway held, and its limit.
 fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
     let case = Case::new(ReduceOp::Sum, Dtype::I32, mib << 18, 1);
     let (fabric, plan) = (mesh.fabric(), mesh.plan());
@@ -73,8 +73,8 @@ fn relays_below_a_slow_link_hold_one_window() {
     assert!(may < 32 << 20 && relay > may / 4, "{held:?}");
 }
 
-/// A relay's window is full of a large buffer for seconds; the early room at the end of a link, or
-/// of a LAN; the memory for partials of several ranks.
+/// A large buffer fills for seconds a relay's window, the unsolicited window of a link or LAN, or
+/// the memory for partials.
 #[test]
 fn small_buffers_do_not_wait_for_a_large_one() {
     let near = || {

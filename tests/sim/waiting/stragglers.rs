@@ -13,7 +13,7 @@ use wan_sim::LinkSpec;
 const GATEWAY: MeshGateway =
     MeshGateway { ranks: 1, port: Some(BitRate::from_bits_per_second(1_000_000_000)) };
 
-/// A step: each rank computes for as long as it takes, posts 8 samples, and waits for the result.
+/// Runs a step: each rank computes for its time, posts 8 samples, and waits for the result.
 async fn step(lab: &Lab, clients: &[Client], compute_ms: &[u64]) {
     let begin = lab.host.now();
     let mut order: Vec<(u64, &Client)> = compute_ms.iter().copied().zip(clients).collect();

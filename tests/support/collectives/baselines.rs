@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use units::{BitRate, ByteCount, Fraction, Span};
 
-/// How the ranks of all sites all-reduce.
+/// An all-reduce algorithm over the ranks of all sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// A gateway for each site, by the plan of the fabric.
@@ -27,14 +27,14 @@ pub enum Algorithm {
     HalvingDoubling,
 }
 
-/// All ways.
+/// All algorithms.
 pub const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::Hierarchy, Algorithm::OneWayRing, Algorithm::Ring, Algorithm::HalvingDoubling];
 
 /// The cost of one algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
-    /// From the last post to the last result.
+    /// Seconds from the last post to the last result.
     pub seconds: f64,
     /// Payload out of each site over the long haul, in units of the buffer, as the links counted
     /// their packets.
@@ -57,8 +57,8 @@ impl Algorithm {
     }
 }
 
-/// All-reduces a buffer over sites of so many ranks, by the production session. Its values are of
-/// no account: see [`wrong_sums`].
+/// All-reduces a buffer over sites with these ranks, by the production session. Values are not
+/// checked here; [`wrong_sums`] does that.
 ///
 /// # Errors
 /// [`SimulateError`].
@@ -105,8 +105,8 @@ pub fn all_reduce(
     })?
 }
 
-/// All-reduces values of every kind by the same gateways over the same links, and says who got
-/// another sum than the right one: nobody, if all is well.
+/// All-reduces values of every kind by the same gateways over the same links. Returns the ranks
+/// with wrong sums, normally none.
 ///
 /// # Errors
 /// [`SimulateError`].
@@ -187,7 +187,8 @@ fn mesh(names: Vec<String>, link: impl Fn(usize, usize) -> (BitRate, Span)) -> V
     links
 }
 
-/// Every rank a gateway of its own, all of a site behind one address, and the site of each.
+/// A deployment in which every rank has its own gateway, all of a site behind one address; and the
+/// site of each.
 fn flat(
     sites: &[u32],
     control: fn(&Fabric) -> Plan,
@@ -255,11 +256,11 @@ fn network(sites: &[u32]) -> Result<Network, SimulateError> {
     Ok(Network::with_links(links))
 }
 
-/// Between two sites.
+/// The link between two sites.
 pub const WAN_RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
-/// Between two sites.
+/// The link between two sites.
 pub const WAN_RTT: Span = Span::from_ms(60);
-/// Inside a site: no rate that holds anything up.
+/// 25 Gbit/s or more inside a site, so that the LAN delays nothing.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
 const LAN_RTT: Span = Span::from_ms(1);
 /// 1 % of the rate: the share of a pair that the plan does not use.

@@ -1,4 +1,4 @@
-//! One collective on every rank: what each gives, what each gets.
+//! One collective on every rank: contributions and expected results.
 
 use crate::collectives::data;
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
@@ -27,7 +27,7 @@ pub struct Case {
 pub enum Values {
     /// Numbers of every kind; see [`data::contribution`].
     Any,
-    /// None without a close f64 reference; see [`data::ordinary`].
+    /// Numbers with a close f64 reference; see [`data::ordinary`].
     Ordinary,
 }
 
@@ -107,7 +107,7 @@ pub async fn outcomes(operations: &mut [Operation]) -> Vec<Result<Vec<u8>, Failu
     outcomes
 }
 
-/// One all-reduce over all ranks, whose result must be the expected bits on each.
+/// Runs one all-reduce over all ranks and checks the bits of each result.
 ///
 /// # Panics
 /// When it is not.

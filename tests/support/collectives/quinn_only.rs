@@ -27,7 +27,7 @@ pub struct Settings {
     pub window: Option<u64>,
 }
 
-/// Why there was no exchange.
+/// The reason why there was no exchange.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each is what it holds")]
 pub enum BareError {
@@ -56,7 +56,7 @@ const IP_UDP_BYTES: u64 = 28;
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl Settings {
-    /// For an endpoint that answers.
+    /// The configuration of an endpoint that accepts connections.
     ///
     /// # Errors
     /// CredentialKind that TLS refuses.
@@ -99,7 +99,7 @@ impl Settings {
 /// The outcome of a simulated exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulated {
-    /// `None` where it was cut.
+    /// Seconds of the exchange; `None` where it timed out.
     pub seconds: Option<f64>,
     /// UDP payload sent one way.
     pub sent_bytes: ByteCount,
@@ -107,7 +107,7 @@ pub struct Simulated {
     pub queue_bytes_peak: ByteCount,
 }
 
-/// Sends so many bytes each way over the shape's link in virtual time, by one connection, for `cut`
+/// Sends these bytes each way over the shape's link in virtual time, by one connection, for `cut`
 /// at most.
 ///
 /// # Errors
@@ -162,8 +162,8 @@ pub fn simulated(
     Ok(Simulated { seconds, sent_bytes, queue_bytes_peak })
 }
 
-/// Sends `mine`, and adds what comes to an operand, into a buffer of its own, as who all-reduces has
-/// to while the operand is under way. Both are as long as what the peer sends.
+/// Sends `mine`, and adds the received bytes to an operand, into a separate buffer, as an
+/// all-reduce must while its operand is being sent. Both are as long as the data from the peer.
 ///
 /// # Errors
 /// The connection ended.

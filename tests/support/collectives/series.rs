@@ -1,5 +1,5 @@
-//! Many all-reduces over one link, of times and sizes alone: what the ranks hold is of no account,
-//! and their memory folds back on itself.
+//! Many all-reduces over one link. Only times and sizes count; contents are arbitrary, and the
+//! ranks' memory maps onto few pages.
 
 use crate::{JOB, Lab, Shape, simulate};
 use gateway::client::{Client, Operation};
@@ -13,9 +13,9 @@ use units::{ByteCount, Span};
 pub struct InARow {
     /// The bound for all their bytes, over the time from the first post to the last result.
     pub eta: f64,
-    /// Lanes that are up at the end, of how many.
+    /// Lanes that are up at the end, and their full number.
     pub lanes: (u16, u16),
-    /// Payload that went again because a lane was lost.
+    /// Payload retransmitted because a lane was lost.
     pub resent: ByteCount,
 }
 
@@ -134,7 +134,7 @@ pub async fn seconds(lab: &Lab, operations: &mut [Operation]) -> f64 {
     lab.host.now().since(begin).as_secs_f64()
 }
 
-/// Between all-reduces that are each alone: receipts and acknowledgements are in.
+/// 200 ms between lone all-reduces, so that receipts and acknowledgements have arrived.
 const PAUSE: Span = Span::from_ms(200);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Faults as data, run in virtual time, with an oracle that judges what every rank sees.
+//! Faults as data, run in virtual time, with an oracle that judges the outcome at every rank.
 //!
 //! A run is a [`Scenario`]: deployment, load and a list of [`Fault`]s, drawn from a seed or
 //! named in `tests/scenarios.toml`. `cargo xtask simulate` runs them.

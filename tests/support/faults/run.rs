@@ -14,18 +14,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use units::{Span, TimeNs};
 
-/// Rounds that no fault holds up take at most this long.
+/// 120 s: the longest time of rounds that no fault delays.
 const QUIET: Span = Span::from_secs(120);
 
-/// Ranks that are there and of one epoch begin the last attempt within this.
+/// 1 s: the time within which ranks of one epoch begin the last attempt.
 const BEGUN_WITHIN: Span = Span::from_secs(1);
 
-/// Runs a scenario; says what came of it.
+/// Runs a scenario; returns its summary.
 pub fn run(scenario: &Scenario) -> RunSummary {
     guarded(scenario, false).0
 }
 
-/// Runs a scenario; says what came of it, and tells all that happened.
+/// Runs a scenario; returns its summary and all of its events.
 pub fn replay(scenario: &Scenario) -> (RunSummary, String) {
     guarded(scenario, true)
 }
@@ -90,7 +90,7 @@ async fn play(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
     (world.oracle.told(), timeline.text())
 }
 
-/// Blames jobs that are not what they must be.
+/// Reports the jobs that fail a condition.
 fn blame(world: &World, must_be: fn(&Rendezvous) -> bool, what: &str) {
     for rendezvous in world.rendezvous.iter().filter(|rendezvous| !must_be(rendezvous)) {
         world.oracle.wrong(format!("{what}: {}", rendezvous.standing()));

@@ -12,7 +12,7 @@ pub const IN_FLIGHT_MIN: f64 = 0.8;
 /// Seeds that suffice to measure the share of [`IN_FLIGHT_MIN`].
 pub const IN_FLIGHT_SEEDS: u64 = 100;
 
-/// Runs them all; `heed` hears what came of each, in any order, and says whether to go on.
+/// Runs all scenarios. `heed` gets the summary of each, in any order, and returns whether to go on.
 pub fn sweep(
     scenarios: impl Iterator<Item = Scenario> + Send,
     threads: usize,

@@ -12,7 +12,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 /// The events of a run; clones share them.
 #[derive(Debug, Clone)]
 pub struct Timeline {
-    /// Lines, while they are wanted.
+    /// The lines; `None` where they are not recorded.
     lines: Option<Arc<Mutex<Vec<String>>>>,
     origin: Instant,
 }
@@ -21,17 +21,17 @@ pub struct Timeline {
 const NAME_WIDTH: usize = 15;
 
 impl Timeline {
-    /// One that keeps nothing, which costs nothing.
+    /// A timeline that records nothing, at no cost.
     pub fn off() -> Self {
         Self { lines: None, origin: Instant::now() }
     }
 
-    /// One that begins now.
+    /// A timeline that begins now.
     pub fn on() -> Self {
         Self { lines: Some(Arc::default()), origin: Instant::now() }
     }
 
-    /// Somebody does or hears something now.
+    /// Adds an event of `who` at the current time.
     pub fn say<T: fmt::Display>(&self, who: impl fmt::Display, what: impl FnOnce() -> T) {
         if let Some(lines) = &self.lines {
             let seconds = self.origin.elapsed().as_secs_f64();
@@ -49,7 +49,7 @@ impl Timeline {
         })
     }
 
-    /// Lets what the gateways log on this thread be part of it, until the guards are dropped.
+    /// Adds the gateways' logs of this thread, until the guards are dropped.
     pub fn listen(&self) -> (Dispatch, DefaultGuard) {
         listen(|| Dispatch::new(Logs { timeline: self.clone(), spans: Mutex::default() }))
     }

@@ -16,23 +16,23 @@ pub const KEYS_VARIABLE: &str = "LANDBRIDGE_SIM_KEYS";
 pub enum CredentialKind {
     /// Valid credentials.
     Valid,
-    /// A certificate with its name, of a CA that nobody else knows.
+    /// A certificate with its name, of an unknown CA.
     OtherAuthority,
     /// A certificate that was good until an hour ago.
     Expired,
     /// A good certificate with the other gateway's name.
     OtherName,
-    /// The right certificate, but another idea of the fabric.
+    /// A valid certificate, but another fabric file.
     OtherFabric,
 }
 
 impl CredentialKind {
-    /// Digest of what it takes for the fabric.
+    /// The digest of its fabric file.
     pub fn fabric_identity(self) -> [u8; 32] {
         [if self == Self::OtherFabric { 2 } else { 1 }; 32]
     }
 
-    /// All that it shows.
+    /// The credentials and the fabric's identity.
     pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::Papers {
         let (identity, credentials) = (self.fabric_identity(), self.credentials(fabric, me));
         simulate::Papers { identity, credentials }
@@ -77,8 +77,7 @@ impl CredentialKind {
     }
 }
 
-/// One set of keys for all simulations of this process: making them is slow, and of no
-/// interest to what happens under virtual time.
+/// The folder of keys that all simulations of this process share, since making keys is slow.
 pub fn keys() -> &'static Path {
     static KEYS: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, folder) = KEYS.get_or_init(|| {

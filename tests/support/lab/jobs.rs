@@ -10,10 +10,10 @@ pub const JOB: &str = "sim";
 /// The token of every job.
 pub const TOKEN: [u8; 32] = [7; 32];
 
-/// Memory of a job's arenas that no test comes near.
+/// 16 GiB for a job's arenas, more than any test needs.
 pub(crate) const JOB_MEMORY: ByteCount = ByteCount::new(16 << 30);
 
-/// Jobs by name and weight, each with so much memory.
+/// Jobs by name and weight, each with `memory`.
 pub(crate) fn jobs_of(jobs: &[(&str, u32)], memory: ByteCount) -> Vec<JobSpec> {
     let job = |(name, weight): &(&str, u32)| JobSpec {
         name: (*name).to_owned(),

@@ -21,8 +21,9 @@ pub struct Mesh {
     pub links: Vec<MeshLink>,
     /// Random loss of every link each way.
     pub loss: Fraction,
-    /// Segments of this size instead of the plan's own choice; and the express tree, if there is
-    /// one, for buffers up to [`EXPRESS_SEGMENTS`] of them, so that short buffers take all trees.
+    /// The segment size, where it differs from the plan's choice. The express tree, if there is
+    /// one, then serves buffers up to [`EXPRESS_SEGMENTS`] of them, so that short buffers use all
+    /// trees.
     pub segment: Option<ByteCount>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
@@ -70,8 +71,7 @@ pub const EXPRESS_SEGMENTS: u64 = 4;
 const PORT: BitRate = BitRate::from_bits_per_second(1_000_000_000);
 
 impl Mesh {
-    /// One gateway for each region, with so many ranks; all pairs linked, each at a distance of
-    /// its own.
+    /// Regions of one gateway with these ranks. All pairs are linked, each with its own RTT.
     pub fn of_ranks(ranks: &[u32]) -> Self {
         Self::of_gateways(
             ranks.iter().map(|ranks| vec![MeshGateway::with_port(*ranks, PORT)]).collect(),

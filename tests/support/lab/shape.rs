@@ -21,7 +21,7 @@ pub struct Shape {
     pub rtt: Span,
     /// Random loss each way, as the fabric says.
     pub loss: Fraction,
-    /// Random loss each way in truth, where that is not what the fabric says.
+    /// Real random loss each way, where it differs from the fabric's.
     pub true_loss: Option<Fraction>,
     /// Order-preserving jitter each way.
     pub jitter: Span,
@@ -33,14 +33,14 @@ pub struct Shape {
     pub interface_mtu: Option<u16>,
     /// Memory of each gateway for partials.
     pub memory: ByteCount,
-    /// Segments of this size instead of the plan's.
+    /// The segment size, where it differs from the plan's.
     pub segment: Option<ByteCount>,
     /// Jobs, each with its weight.
     pub jobs: Vec<(&'static str, u32)>,
-    /// How the link is used.
+    /// The policy of the link.
     pub policy: LinkPolicy,
-    /// Addresses of each gateway, with a link between each pair of equal place, each with its
-    /// part of the rate.
+    /// Number of addresses of each gateway. Addresses of equal index are linked, each link with its
+    /// share of the rate.
     pub carriers: u8,
 }
 
@@ -65,7 +65,7 @@ impl Shape {
         }
     }
 
-    /// The fabric it stands for.
+    /// The fabric of this shape.
     pub fn fabric(&self) -> Arc<Fabric> {
         let wan = Some(WanPort { egress: self.rate, ingress: self.rate });
         let region = |name: &str, ranks: u32| RegionSpec {

@@ -22,13 +22,13 @@ struct Passed {
     delivered: BTreeMap<u64, u64>,
 }
 
-/// From whom, and to whom.
+/// Sender and receiver.
 pub type LinkDirection = (GatewayId, GatewayId);
 
 const MS_NS: u64 = 1_000_000;
 
 impl Flow {
-    /// Counts what passes from now on. A network shows its packets to the last one made.
+    /// Counts traffic from now on. A network reports its packets to the last `Flow` made.
     pub fn of(net: &VirtualNet) -> Self {
         let links = Arc::new(Mutex::new(Links::new()));
         let counted = Arc::clone(&links);

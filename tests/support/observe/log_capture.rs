@@ -1,4 +1,4 @@
-//! Hearing what is logged on one thread.
+//! Capture of the log of one thread.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -6,9 +6,9 @@ use tracing::Dispatch;
 use tracing::dispatcher::{DefaultGuard, set_default};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Until both are dropped, this thread's logs go to a listener that was made by the caller.
-/// With one listener alone, whichever thread comes first by a line of code that logs decides for
-/// all whether anybody listens there: so there are two.
+/// Sends this thread's logs to a subscriber made by the caller, until both guards are dropped. With
+/// one subscriber alone, the first thread that passes a log statement would decide for all threads
+/// whether it is enabled; therefore there are two.
 pub fn listen(listener: impl Fn() -> Dispatch) -> (Dispatch, DefaultGuard) {
     let other = listener();
     let guard = set_default(&listener());
@@ -20,13 +20,13 @@ pub fn listen(listener: impl Fn() -> Dispatch) -> (Dispatch, DefaultGuard) {
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Writes down what this thread logs until both are dropped.
+    /// Records the log of this thread until both guards are dropped.
     pub fn listen(&self) -> (Dispatch, DefaultGuard) {
         let text = || tracing_subscriber::fmt().with_writer(self.clone()).with_ansi(false);
         listen(|| Dispatch::new(text().finish()))
     }
 
-    /// All of it so far.
+    /// The log so far.
     ///
     /// # Panics
     /// After a panic while something was logged.

@@ -1,4 +1,4 @@
-//! Peers, made where they are not there yet: a Python with torch, a program for MPI.
+//! Installation of missing peers: a Python with torch, a program for MPI.
 
 use super::tools::{Tools, is_installed};
 use std::fs;

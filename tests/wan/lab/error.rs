@@ -12,7 +12,7 @@ pub enum LabError {
     /// The lab or a program failed.
     #[error("{0}")]
     Failed(String),
-    /// The system said no.
+    /// The system returned an error.
     #[error(transparent)]
     System(#[from] io::Error),
     /// Somebody pressed Ctrl-C.

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// The exit code of who was interrupted.
+/// 130: the exit code after an interrupt.
 pub const INTERRUPTED: u8 = 130;
 
 static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -25,12 +25,12 @@ pub fn listen() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a signal came; whoever asks unwinds then.
+/// Whether a signal came; the caller unwinds then.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// While there is one, a signal waits for whoever asks.
+/// While this exists, signals only set a flag.
 pub struct Deferred;
 
 impl Deferred {

@@ -119,7 +119,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Sites with nothing between them, whose link is told to be as `row` says.
+    /// Sites on loopback, whose fabric file describes the link of `row`.
     pub fn loopback(landbridge: &Path, row: &Row, mtu: u16) -> io::Result<Self> {
         let (folder, landbridge) = (tempfile::tempdir()?, landbridge.to_owned());
         let lab = Self { folder, landbridge, addresses: LOOPBACK, ground: Ground::Loopback };

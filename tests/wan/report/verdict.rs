@@ -66,7 +66,7 @@ fn most(wanted: &str, figures: Figures, bound: f64) -> Option<Verdict> {
     verdict(wanted, figures, |figure| figure - bound)
 }
 
-/// `beyond` says by how much a figure is on the wrong side of its bound.
+/// The verdict on figures; `beyond` returns how far a figure is on the wrong side of its bound.
 fn verdict(wanted: &str, figures: Figures, beyond: impl Fn(f64) -> f64) -> Option<Verdict> {
     let void = figures.iter().filter(|(_, figure)| figure.is_none()).count();
     let held = figures.into_iter().filter_map(|(whose, figure)| Some((whose, figure?)));

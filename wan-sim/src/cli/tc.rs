@@ -177,7 +177,7 @@ fn or_unavailable(error: TcFailure) -> TcFailure {
     }
 }
 
-/// Tries netem in a namespace that nobody uses, before anything is changed.
+/// Tries netem in a temporary namespace, before anything is changed.
 fn probe() -> Result<(), TcFailure> {
     let name = format!("wansim-probe-{}", std::process::id());
     let unavailable = |error: TcFailure| TcFailure::Unavailable(error.to_string());

@@ -172,7 +172,7 @@ impl Link {
         moved
     }
 
-    /// Drops IP packets of more than `bytes` from now on, and tells nobody.
+    /// Silently drops IP packets of more than `bytes` from now on.
     pub fn set_mtu(&mut self, bytes: u32) {
         self.mtu_bytes = bytes;
     }

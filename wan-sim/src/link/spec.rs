@@ -228,8 +228,8 @@ impl LinkSpec {
         self.mark_losses
     }
 
-    /// Whether room for `queue` is less than a packet, though nobody said so in bytes or in time:
-    /// what came while another packet is sent would be lost. [`None`] stands for one BDP.
+    /// Checks that a queue given as a multiple of the BDP holds at least one packet. A smaller one
+    /// would lose every packet that comes while another is sent. [`None`] stands for one BDP.
     ///
     /// # Errors
     /// [`SpecError::QueueBelowPacket`].

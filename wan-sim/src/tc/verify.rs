@@ -1,4 +1,4 @@
-//! Whether a host shapes as it was told.
+//! The comparison of a host's shaping with the file.
 
 use super::commands::{CLASS_RATE, HostCommands};
 use crate::netem;

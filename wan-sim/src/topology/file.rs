@@ -243,7 +243,7 @@ impl Topology {
     }
 }
 
-/// The network device that a lab file names for a site, whatever else the file says by now.
+/// The network device that a lab file names for a site, even where the rest of the file is invalid.
 pub fn device_of(path: &Path, site: &str) -> Option<String> {
     let table: toml::Table = read(path).ok()?.parse().ok()?;
     Some(table.get("site")?.get(site)?.get("device")?.as_str()?.to_owned())

@@ -13,7 +13,7 @@ pub struct Preset {
     pub name: &'static str,
     /// The source of its numbers.
     pub provenance: &'static str,
-    /// The link in either direction; without a rate, which is for whoever uses it.
+    /// The link in either direction; without a rate, which the user of the preset adds.
     pub link: LinkSpec,
 }
 

@@ -1,4 +1,4 @@
-//! The errors of the virtual network's users, and the counts of packets that nobody received.
+//! The errors of the virtual network's users, and the counts of undelivered packets.
 
 use std::net::{IpAddr, SocketAddr};
 

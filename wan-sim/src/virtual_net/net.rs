@@ -127,8 +127,8 @@ impl VirtualNet {
         self.with_link(from, to, |link| link.set_mtu(bytes))
     }
 
-    /// Lets the host at `ip` know that its interface sends IP packets of up to `bytes`. Links may
-    /// let less through, which nobody knows who has not tried.
+    /// Sets the MTU of the interface of the host at `ip`, in bytes. Links may admit less, which
+    /// only probing shows.
     pub fn set_interface_mtu(&self, ip: IpAddr, bytes: u16) {
         self.medium.lock().interface_mtus.insert(ip, bytes);
     }

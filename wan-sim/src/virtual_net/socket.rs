@@ -24,7 +24,7 @@ impl Socket {
         Self { medium, address, timer }
     }
 
-    /// Takes what is due; else says when the next packet is.
+    /// Takes the packets that are due; otherwise returns the time of the next one.
     fn take_due(
         &self,
         cx: &Context<'_>,

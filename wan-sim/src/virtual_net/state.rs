@@ -34,7 +34,7 @@ type Arriving = BTreeMap<(TimeNs, u64), (SocketAddr, Datagram)>;
 
 type TraceSink = Box<dyn FnMut(&TraceRecord) + Send>;
 
-/// Every packet, as a hash and for whoever wants to see it.
+/// The trace of all packets: a hash, and an optional sink.
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) hash: TraceHash,
@@ -190,7 +190,7 @@ impl State {
         others
     }
 
-    /// Changes a link at `now`. Returns whoever waits for what now comes sooner.
+    /// Changes a link at `now`. Returns the tasks whose packets now come sooner.
     pub(super) fn set_spec(
         &mut self,
         now: TimeNs,

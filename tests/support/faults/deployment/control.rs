@@ -143,9 +143,9 @@ impl Deployment {
         }));
     }
 
-    /// Holds the gateways' memory against what they may use: what the fabric file gives for
-    /// partials, and room for what may land before it is added. At the end all is free, and when
-    /// the processes are gone nothing of any of their lives is left.
+    /// Checks the gateways' memory against its limit: the fabric's memory for partials, and room
+    /// for segments that land before they are added. At the end all is free, and nothing stays
+    /// mapped once the processes are gone.
     pub async fn judge_memory(&self) {
         let (shape, load) = (&self.scenario.shape, &self.scenario.load);
         let segment = load.segment.get();

@@ -1,5 +1,5 @@
-//! The trainers' door of a simulated gateway: a way in for each rank, which says and hears
-//! nothing while the rank's process is stopped.
+//! The trainers' listener of a simulated gateway, with a gate for each rank. A gate passes no bytes
+//! while the rank's process is stopped.
 
 use gateway::host::BoxFuture;
 use gateway::local::listener::{
@@ -19,7 +19,7 @@ pub(in crate::faults) struct Gate {
 }
 
 impl Gate {
-    /// Closes it, or opens it.
+    /// Closes or opens the gate.
     pub fn shut(&self, shut: bool) {
         let waiting = {
             let mut state = self.lock();
@@ -43,12 +43,12 @@ impl Gate {
     }
 }
 
-/// A door with a gate before each way in.
+/// A listener with a gate for each rank.
 pub(in crate::faults) struct GatedDoor {
     ways: Vec<(InProcessListener, Arc<Gate>)>,
 }
 
-/// A door with these gates, and the knockers that lead to them.
+/// A listener with these gates, and the connectors that lead to them.
 pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<InProcessConnector>) {
     let (doors, knockers): (Vec<_>, Vec<_>) = gates.iter().map(|_| listener::in_process()).unzip();
     (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)

@@ -12,7 +12,7 @@ pub(super) fn ips() -> [IpAddr; 2] {
     [0, 1].map(|id| address(GatewayId(id)).ip())
 }
 
-/// From, to, and which of the two ways that is.
+/// The chosen directions: sender, receiver and name of each.
 pub(super) fn ways(
     direction: Direction,
     [east, west]: [IpAddr; 2],
@@ -29,7 +29,7 @@ pub(super) fn delayed(spec: LinkSpec, by: Span) -> LinkSpec {
     slow.with_jitter(spec.jitter()).expect("jitter below the delay")
 }
 
-/// The relay takes in what its buffer takes, and passes nothing on.
+/// The link through a stopped relay, which fills its buffer and passes nothing on.
 pub(super) fn stopped(spec: &LinkSpec) -> LinkSpec {
     let stopped = LinkSpec::new(STOPPED_RATE, spec.delay()).expect("a delay below an hour");
     stopped.with_queue(QueueSize::Bytes(STOPPED_BUFFER))
@@ -41,11 +41,11 @@ pub(super) fn disordered(spec: LinkSpec) -> LinkSpec {
     spec.with_duplicate(probability).with_reorder(reorder)
 }
 
-/// How many copies and overtaking packets disorder makes.
+/// 2 %: the share of copies, and of reordered packets, under disorder.
 const DISORDER_PPM: u32 = 20_000;
 
 /// 208 KiB: the socket buffer of a stopped relay, as Linux has it.
 const STOPPED_BUFFER: ByteCount = ByteCount::new(208 << 10);
 
-/// Slower than anything that matters, so that nothing comes out of a stopped relay.
+/// 1 bit/s, so that nothing leaves a stopped relay.
 const STOPPED_RATE: BitRate = BitRate::from_bits_per_second(1);

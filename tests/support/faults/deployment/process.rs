@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(super) struct Process {
     pub(super) host: Arc<VirtualHost>,
     pub(super) state: ProcessState,
-    /// Counts its lives.
+    /// Number of its starts.
     pub(super) life: u64,
 }
 

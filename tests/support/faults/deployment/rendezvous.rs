@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
-/// One try at a round: it is good once every rank has all results of it.
+/// One attempt at a round; it is good once every rank has all results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// Counts the job's attempts.
+    /// Number of the attempt within its job.
     pub number: u64,
     /// The epoch in which it is made.
     pub epoch: Epoch,
@@ -29,15 +29,15 @@ pub enum NextAction {
 /// An attempt that all ranks have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over {
-    /// Every rank has all results.
+    /// Whether every rank has all results.
     pub good: bool,
-    /// When it began.
+    /// The time when the attempt began.
     pub begun: TimeNs,
     /// The time since the last fault ended, where this was the first good attempt after it.
     pub recovered: Option<Span>,
 }
 
-/// How far the job has come.
+/// The progress of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Rounds are made until there are enough.
@@ -66,25 +66,25 @@ pub struct Rendezvous {
 struct RendezvousState {
     phase: Phase,
     rounds_done: u32,
-    /// All faults have begun: until then there is something for them to strike.
+    /// Whether all faults have begun; rounds go on until then.
     struck: bool,
-    /// When the last fault was over.
+    /// The time when the last fault ended.
     healed: Option<TimeNs>,
-    /// Since then an attempt was good.
+    /// Whether an attempt was good after the last fault.
     recovered: bool,
     /// The waiting ranks, and the epoch that each believes in.
     here: BTreeMap<u32, Epoch>,
     attempt: Option<Attempt>,
-    /// When it began.
+    /// The time when the attempt began.
     begun: TimeNs,
-    /// The epoch of the attempt is over: nobody may begin it any more.
+    /// Whether the epoch of the attempt is over, so that no rank may begin it.
     void: bool,
     /// The ranks that have begun the attempt, and whether it was good for those that have ended it.
     part: BTreeMap<u32, Option<bool>>,
 }
 
 impl Rendezvous {
-    /// For the ranks of a job, which make so many rounds.
+    /// A rendezvous for the ranks of a job, which runs `rounds` rounds.
     pub fn new(job: usize, ranks: u32, rounds: u32, timeline: Timeline) -> Self {
         let state = RendezvousState {
             phase: Phase::Rounds,
@@ -130,7 +130,8 @@ impl Rendezvous {
         state.join(rank, epoch).unwrap_or(NextAction::Wait)
     }
 
-    /// A rank has ended its part of an attempt; says more when it was the last one.
+    /// Notes that a rank has ended its part of an attempt. Returns the outcome when it was the last
+    /// rank.
     pub fn ended(&self, rank: u32, attempt: Attempt, good: bool, now: TimeNs) -> Option<Over> {
         let mut state = self.lock();
         if state.attempt != Some(attempt) {
@@ -175,12 +176,12 @@ impl Rendezvous {
         state.here.clear();
     }
 
-    /// All faults have begun.
+    /// Notes that all faults have begun.
     pub fn struck(&self) {
         self.lock().struck = true;
     }
 
-    /// All faults are over: one more attempt must be good.
+    /// Notes that all faults are over, so that one more attempt must be good.
     pub fn healed(&self, now: TimeNs) {
         let mut state = self.lock();
         state.healed = Some(now);

@@ -1,4 +1,4 @@
-//! A trainer: attaches, posts what the rendezvous says, checks what it gets, starts again when
+//! A trainer: it attaches, posts as the rendezvous demands, checks results, and attaches again when
 //! its gateway is gone.
 
 use crate::TOKEN;
@@ -25,13 +25,13 @@ pub(in crate::faults) struct Trainer {
     pub heard_of: Epoch,
 }
 
-/// How long a trainer waits for the gateways to meet before it attaches anew.
+/// 60 s: the time that a trainer waits for an epoch before it attaches again.
 const PATIENCE: Span = Span::from_secs(60);
 /// The first pause between attempts to attach; it doubles each time.
 const BACKOFF_MIN: Span = Span::from_ms(50);
 /// The longest pause between attempts to attach.
 const BACKOFF_MAX: Span = Span::from_secs(2);
-/// How often a waiting trainer asks what to do.
+/// 100 ms between questions of a waiting trainer to the rendezvous.
 const ASK_EVERY: Span = Span::from_ms(100);
 
 impl Trainer {
@@ -129,7 +129,7 @@ impl Trainer {
         under_way.all().await & self.commit(client.clone(), attempt.number).await
     }
 
-    /// Commits an attempt; whether every region has it.
+    /// Commits an attempt. Returns whether every region has it.
     fn commit(&self, client: Client, attempt: u64) -> impl Future<Output = bool> + Send + 'static {
         let (world, host) = (Arc::clone(&self.world), Arc::clone(&self.host));
         let (job, rank) = (self.job, self.rank);
@@ -166,7 +166,7 @@ impl Trainer {
         Ok((operation, contribution))
     }
 
-    /// Ranks are seldom ready at the same time.
+    /// The pause before a post, since ranks are seldom ready at the same time.
     fn pause(&mut self) -> Span {
         match self.dice.roll() % 10 {
             0..=5 => Span::ZERO,
@@ -200,7 +200,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Waits until the slots are the rank's again; whether it got a result.
+    /// Waits until the slots are free again. Returns whether there was a result.
     async fn wait(self, mut operation: Operation) -> bool {
         let Self { world, rank, tag, contribution } = self;
         let sequence = operation.sequence();
@@ -236,7 +236,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Ready once nothing is under way.
+    /// Ready once nothing is in flight.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.waiting.retain_mut(|one| match one.as_mut().poll(context) {
             Poll::Ready(good) => {
@@ -248,7 +248,7 @@ impl UnderWay {
         if self.waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Heeds what ends meanwhile.
+    /// Waits for `pause`, and notes the collectives that end meanwhile.
     async fn during(&mut self, mut pause: BoxFuture<()>) {
         std::future::poll_fn(|context| {
             let _ = self.poll(context);

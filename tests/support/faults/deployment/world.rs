@@ -31,9 +31,9 @@ pub struct World {
     pub(super) fabric: Arc<Fabric>,
     pub(super) gateways: Mutex<Vec<GatewaySlot>>,
     pub(super) ranks: Mutex<BTreeMap<(usize, u32), Process>>,
-    /// Between each rank and its gateway.
+    /// The gates between ranks and their gateways.
     pub(super) gates: BTreeMap<(usize, u32), Arc<Gate>>,
-    /// From then on every attempt that begins must be good.
+    /// The time in nanoseconds from which every attempt that begins must be good.
     pub(super) calm_from: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct GatewaySlot {
 
 pub(super) struct Running {
     pub(super) process: Process,
-    /// Taken away by whoever lets it drain.
+    /// The gateway; `None` while it drains.
     pub(super) gateway: Option<Gateway>,
     pub(super) knockers: BTreeMap<(usize, u32), InProcessConnector>,
     /// Kept alive, since the engine listens for questions.
@@ -66,7 +66,7 @@ impl World {
         self.clock.now()
     }
 
-    /// Lets time pass until then.
+    /// Waits until `at`.
     pub async fn sleep_until(&self, at: TimeNs) {
         self.clock.sleep_until(at).await;
     }
@@ -119,12 +119,12 @@ impl World {
         self.oracle.attempt_failed(job, attempt.number, over.begun, now);
     }
 
-    /// Says something of a rank.
+    /// Adds an event of a rank to the timeline.
     pub(in crate::faults) fn say(&self, (job, rank): (usize, u32), what: impl FnOnce() -> String) {
         self.timeline.say(format_args!("rank {rank} job {job}"), what);
     }
 
-    /// How to reach the gateway of a rank.
+    /// The connector to the gateway of a rank, while it runs.
     pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<InProcessConnector> {
         let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let gateways = lock(&self.gateways);

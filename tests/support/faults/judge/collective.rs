@@ -9,7 +9,8 @@ use hier_collectives::ids::RankId;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names a collective of a run: its job, the attempt at a round, its place in the round.
+/// The identity of a collective of a run: its job, its attempt at a round, its position in the
+/// round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CollectiveId {
     /// The job, by number.
@@ -29,7 +30,7 @@ pub struct CollectiveShape {
     pub op: ReduceOp,
     /// The element type.
     pub dtype: Dtype,
-    /// Elements.
+    /// Number of elements.
     pub elements: u64,
 }
 
@@ -42,7 +43,7 @@ pub struct Collectives {
 }
 
 impl Collectives {
-    /// Those of a run.
+    /// The collectives of a run.
     pub fn of(scenario: &Scenario) -> Self {
         let ranks = scenario.shape.ranks.0 + scenario.shape.ranks.1;
         Self { seed: scenario.seed, load: scenario.load, ranks }
@@ -114,7 +115,8 @@ impl Collectives {
         }
     }
 
-    /// Says what is wrong with a result. `known` is what other ranks got, if any did.
+    /// Checks a result; the error describes the difference. `known` is the result of other ranks,
+    /// if there is one.
     pub fn judge(
         &self,
         tag: CollectiveId,
@@ -132,7 +134,8 @@ impl Collectives {
         if **expected == result { Ok(()) } else { Err(difference(expected, result)) }
     }
 
-    /// Numbers so small that any order of additions or multiplications is exact in the dtype.
+    /// The values of a rank, so small that any order of additions or multiplications is exact in
+    /// the dtype.
     fn values(&self, tag: CollectiveId, rank: u32) -> impl Iterator<Item = i64> {
         let shape = self.shape(tag);
         let mut dice =

@@ -11,15 +11,15 @@ use units::{Span, TimeNs};
 pub struct Strike {
     /// The fault.
     pub fault: Fault,
-    /// When it began.
+    /// The time when it began.
     pub begin: TimeNs,
-    /// When it is over, and what it made late has come.
+    /// The time when it is over and all delayed packets have arrived.
     pub end: TimeNs,
-    /// The lane that it struck was the only one: others were not up yet, or not again.
+    /// Whether the lane that it struck was the only one, since the others were not up.
     pub cuts_off: bool,
 }
 
-/// Somebody who waits.
+/// A rank that waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiter {
     /// The job, by number.
@@ -35,18 +35,18 @@ pub struct Waiter {
 pub struct Wait {
     /// The rank that waits.
     pub who: Waiter,
-    /// Since when.
+    /// The time when the wait began.
     pub since: TimeNs,
-    /// When all was there that it takes.
+    /// The time when all posts that it needs were there.
     pub complete: Option<TimeNs>,
-    /// When something was posted last that may move with it.
+    /// The time of the last post that may share the link with it.
     pub last_post: TimeNs,
-    /// When the time of the attempt's first poster is up: what some have the result of and
-    /// others cannot have ends the epoch, and with it what was posted after it.
+    /// The expiry of the attempt's first poster. A collective that only some ranks have completed
+    /// then ends the epoch, and with it all later posts.
     pub first_expiry: TimeNs,
-    /// When its own first poster's time is up.
+    /// The expiry of the collective's first poster.
     pub expiry: TimeNs,
-    /// When its own time is up.
+    /// The expiry of this rank's post.
     pub own_expiry: TimeNs,
     /// Whether it has its result and waits for its slots; the end of the epoch frees them too.
     pub for_slots: bool,
@@ -58,18 +58,18 @@ pub struct Harm {
     limits: Limits,
     /// The time that all bytes in flight may take on the link.
     link_time: Span,
-    /// How long posters wait.
+    /// The timeout of posts.
     timeout: Span,
     strikes: Vec<Strike>,
 }
 
 impl Harm {
-    /// None yet.
+    /// An empty record of faults.
     pub fn new(link_time: Span, timeout: Span) -> Self {
         Self { limits: Limits::of_the_page(), link_time, timeout, strikes: vec![] }
     }
 
-    /// A fault begins.
+    /// Notes that a fault begins.
     pub fn begins(&mut self, fault: Fault, now: TimeNs) {
         // What is late comes after it.
         let late = if let FaultKind::Delay(by) = fault.what { by } else { Span::ZERO };
@@ -77,7 +77,7 @@ impl Harm {
         self.strikes.push(Strike { fault, begin, end, cuts_off: false });
     }
 
-    /// The lane that a fault has just struck was the only one.
+    /// Notes that the lane that a fault has just struck was the only one.
     pub fn cuts_off(&mut self, fault: &Fault, now: TimeNs) {
         let just = self.strikes.iter_mut().rev().find(|strike| strike.fault == *fault);
         just.into_iter().filter(|strike| strike.begin == now).for_each(|s| s.cuts_off = true);
@@ -100,7 +100,7 @@ impl Harm {
         })
     }
 
-    /// The faults since then that can have brought somebody this failure.
+    /// The faults since then that can have caused this failure of a rank.
     pub fn causes<'a>(
         &'a self,
         who: &'a Waiter,
@@ -196,14 +196,14 @@ impl Harm {
         ends.min()
     }
 
-    /// When the last of these that was in force during a wait was over, now at the latest.
+    /// The end of the last of these strikes that was in force during a wait, at most `now`.
     fn latest_end(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
         let during = |strike: &&Strike| strike.begin <= now && strike.end >= wait.since;
         let ends = self.strikes.iter().filter(during).filter(|strike| which(strike));
         ends.map(|strike| strike.end.min(now)).max().unwrap_or(wait.since)
     }
 
-    /// When the last of these that is over was so.
+    /// The end of the last of these strikes that is over.
     fn latest_over(&self, wait: &Wait, now: TimeNs, which: impl Fn(&Strike) -> bool) -> TimeNs {
         self.latest_end(wait, now, |strike| strike.end <= now && which(strike))
     }
@@ -245,8 +245,8 @@ impl Harm {
         }
     }
 
-    /// Until when something may arrive though it is in force: what was late before, or goes the
-    /// other way until that side gives up.
+    /// The time until which packets may arrive although the strike is in force: late ones, and
+    /// those of the other direction until that side gives up.
     fn moves_until(&self, strike: &Strike) -> Option<TimeNs> {
         let given_up = strike.begin + self.limits.of(FailureCode::RegionLost);
         match (strike.fault.what, strike.fault.place) {
@@ -257,8 +257,8 @@ impl Harm {
         }
     }
 
-    /// When it is known that a lane is lost, and what it carried has come over another: word of
-    /// each is late by what delays packets.
+    /// The time when a lane is known to be lost and its segments have come over another lane,
+    /// including packet delays.
     fn known_lost(&self, lane: &Strike) -> TimeNs {
         let meanwhile = |s: &&Strike| s.begin <= lane.begin && lane.begin <= s.end;
         let late = self.strikes.iter().filter(meanwhile).map(added_round_trip).max();
@@ -296,7 +296,7 @@ fn touches(strike: &Strike, job: usize) -> bool {
     !matches!(strike.fault.place, FaultPlace::Rank(other, _) if other != job)
 }
 
-/// Whether somebody could hear nothing meanwhile.
+/// Whether a rank could receive nothing meanwhile.
 fn freezes(strike: &Strike, who: &Waiter) -> bool {
     let here = match strike.fault.place {
         FaultPlace::Rank(job, rank) => (job, rank) == (who.job, who.rank),
@@ -331,7 +331,7 @@ fn is_quiet(strike: &Strike) -> bool {
     }
 }
 
-/// Until when: nothing overtakes what is late.
+/// The end of the silence, since nothing overtakes delayed packets.
 fn silent_until(strike: &Strike) -> TimeNs {
     match strike.fault.what {
         FaultKind::Delay(_) => strike.begin + added_round_trip(strike),

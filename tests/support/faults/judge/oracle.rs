@@ -31,11 +31,11 @@ struct OracleState {
     collectives: BTreeMap<CollectiveId, Collective>,
     /// Posted collectives without an outcome yet, each with its rank.
     under_way: BTreeSet<(CollectiveId, u32)>,
-    /// Attempts of which some rank was told that every region has all results.
+    /// Attempts that some rank knows to be complete in every region.
     committed: BTreeSet<(usize, u64)>,
-    /// The last step of each job that some rank was told is complete everywhere.
+    /// The last step of each job that some rank knows to be complete everywhere.
     confirmed: BTreeMap<usize, u64>,
-    /// The latest epoch of each job, and the last complete step that its members were told of.
+    /// The latest epoch of each job, and the last complete step that its members know of.
     known: BTreeMap<usize, (Epoch, Option<u64>)>,
     told: RunSummary,
 }
@@ -47,12 +47,12 @@ struct Collective {
     posts: BTreeMap<u32, TimeNs>,
     /// The outcome of each rank: a failure, or `None` for a result.
     heard: BTreeMap<u32, Option<FailureCode>>,
-    /// A failure that some rank heard from its gateway.
+    /// A failure that some rank got from its gateway.
     failed: Option<Failure>,
 }
 
 impl Oracle {
-    /// For a run.
+    /// An oracle for one run.
     pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
         let state = OracleState {
             harm: Harm::new(scenario.link_time(), scenario.load.timeout),
@@ -118,7 +118,7 @@ impl Oracle {
         self.lock().under_way.retain(|(tag, who)| (tag.job, *who) != (job, rank));
     }
 
-    /// A rank hears what came of it.
+    /// Checks the outcome of a collective at a rank.
     pub fn heard(
         &self,
         (tag, rank): (CollectiveId, u32),
@@ -172,7 +172,7 @@ impl Oracle {
         *state.told.completed.entry(kind).or_default() += 1;
     }
 
-    /// A rank that committed an attempt as a step at `begun` hears what came of it.
+    /// Checks the outcome of a commit that a rank began at `begun`.
     pub fn committed(
         &self,
         (job, attempt, rank): (usize, u64, u32),
@@ -228,7 +228,7 @@ impl Oracle {
         }
     }
 
-    /// Notes the last step complete in every region that a rank was told as an epoch began.
+    /// Notes the last complete step that a rank knew of as an epoch began.
     pub fn knows(&self, (job, rank): (usize, u32), epoch: Epoch, step: Option<u64>) {
         let mut state = self.lock();
         let (of, known) = *state.known.entry(job).or_insert((epoch, step));
@@ -272,7 +272,7 @@ impl Oracle {
         }
     }
 
-    /// How much of a gateway's memory was mapped for a job at the most, and how much may be.
+    /// Notes the most memory that a gateway mapped for a job, and its limit, in bytes.
     pub fn used(&self, gateway: &str, job: &str, (most, limit): (u64, u64)) {
         let mut state = self.lock();
         state.told.used(most, limit);
@@ -313,17 +313,17 @@ impl Oracle {
         }
     }
 
-    /// Something else that must not be.
+    /// Notes any other violated promise.
     pub fn wrong(&self, what: String) {
         self.blame(&mut self.lock(), what);
     }
 
-    /// Everything so far.
+    /// The summary so far.
     pub fn told(&self) -> RunSummary {
         self.lock().told.clone()
     }
 
-    /// No attempt is under way: nobody asks for old collectives again.
+    /// Forgets the collectives of a job's attempts below `before`.
     pub fn forget(&self, job: usize, before: u64) {
         let mut state = self.lock();
         state.collectives.retain(|tag, _| tag.job != job || tag.attempt >= before);
@@ -383,7 +383,7 @@ impl Oracle {
         }
     }
 
-    /// Nobody is blamed for what did not happen, and nobody suffers what concerns others alone.
+    /// Checks that a failure names a fault that happened and that can affect the rank.
     fn must_be_possible(
         &self,
         state: &mut OracleState,
@@ -419,19 +419,19 @@ impl Oracle {
 }
 
 impl OracleState {
-    /// When some rank posted last in an attempt.
+    /// The time of the last post in an attempt.
     fn last_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
         posts.max().copied().unwrap_or_default()
     }
 
-    /// When some rank posted first in an attempt.
+    /// The time of the first post in an attempt.
     fn first_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
         posts.min().copied().unwrap_or_default()
     }
 
-    /// When a rank began an attempt.
+    /// The time when a rank began an attempt.
     fn since(&self, job: usize, attempt: u64, rank: u32) -> Option<TimeNs> {
         let of_it = self.of_attempt(job, attempt);
         of_it.filter_map(|collective| collective.posts.get(&rank).copied()).min()

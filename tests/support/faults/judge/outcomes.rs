@@ -10,9 +10,9 @@ pub struct RunSummary {
     /// Outcomes of single ranks: `completed`, or the failure's code; those of commits begin with
     /// `commit `.
     pub outcomes: BTreeMap<String, u64>,
-    /// Results of single ranks, by what was asked for.
+    /// Results of single ranks, by the kind of collective.
     pub completed: BTreeMap<String, u64>,
-    /// Waits of single ranks, by what they heard.
+    /// Waits of single ranks, by their outcome.
     pub waits: BTreeMap<String, Waits>,
     /// The longest time after the last fault until a job worked again.
     pub recovery: Span,
@@ -36,9 +36,9 @@ pub struct Waits {
 /// Faults of a kind that struck.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Struck {
-    /// How often.
+    /// Number of strikes.
     pub times: u64,
-    /// How often while collectives were under way that it could touch.
+    /// Number of strikes that could affect a collective in flight.
     pub in_flight: u64,
 }
 
@@ -50,7 +50,7 @@ impl RunSummary {
         in_flight as f64 / times.max(1) as f64
     }
 
-    /// Adds what came of another run.
+    /// Adds the summary of another run.
     pub fn add(&mut self, other: &Self) {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(outcome.clone()).or_default() += count;
@@ -85,7 +85,7 @@ impl RunSummary {
         self.fullest = fuller(self.fullest, Some((most, limit)));
     }
 
-    /// Somebody who waited since then heard that now.
+    /// Notes the duration of a wait, by its outcome.
     pub(in crate::faults) fn waited(
         &mut self,
         heard: &str,

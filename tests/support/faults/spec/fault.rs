@@ -1,4 +1,4 @@
-//! One fault: what happens, where, when, and for how long.
+//! One fault: its kind, place, time and duration.
 
 use hier_collectives::ids::GatewayId;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ pub struct Fault {
     pub what: FaultKind,
     /// The process, lane or link that it strikes.
     pub place: FaultPlace,
-    /// When it begins.
+    /// The time when it begins.
     pub at: Span,
-    /// When it ends: what was killed starts again, what was stopped goes on, what was cut is
-    /// joined.
+    /// Its duration. At its end killed processes start again, stopped ones resume, and cut links
+    /// are joined.
     pub lasting: Span,
 }
 
@@ -53,10 +53,10 @@ pub enum FaultPlace {
     Link(Direction),
 }
 
-/// Which way of the link.
+/// A direction of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Both.
+    /// Both directions.
     Both,
     /// From east to west.
     EastWest,
@@ -104,7 +104,7 @@ impl Fault {
         )
     }
 
-    /// When it is over.
+    /// The time when it is over.
     pub fn end(&self) -> Span {
         self.at + self.lasting
     }

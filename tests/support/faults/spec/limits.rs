@@ -12,9 +12,9 @@ pub struct Limits {
     pub result: Span,
     /// The time until both sides know what one knows, without obstacles.
     pub news: Span,
-    /// Silence that must do no harm.
+    /// The longest silence that must do no harm.
     pub harmless: Span,
-    /// After the last fault everybody works again.
+    /// The time from the end of the last fault until all ranks work again.
     pub recovery: Span,
     codes: BTreeMap<FailureCode, Span>,
 }
@@ -24,7 +24,7 @@ const PAGE: &str = include_str!("../../../../docs/failures.md");
 const HEAD: &str = "## How long at most";
 
 impl Limits {
-    /// Those of `docs/failures.md`.
+    /// The limits of `docs/failures.md`.
     ///
     /// # Panics
     /// When the page lacks one.
@@ -53,7 +53,7 @@ impl Limits {
         }
     }
 
-    /// From the cause to the news of it.
+    /// The time from the cause of a failure to its report.
     pub fn of(&self, code: FailureCode) -> Span {
         self.codes[&code]
     }

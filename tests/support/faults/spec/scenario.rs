@@ -8,12 +8,12 @@ use serde::Deserialize;
 use std::fmt;
 use units::{BitRate, ByteCount, Span};
 
-/// One run: everything in it follows from these.
+/// The complete description of one run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// The name, or `random`.
     pub name: String,
-    /// Everything random.
+    /// The seed of everything random.
     pub seed: u64,
     /// Regions, link, jobs.
     pub shape: Shape,
@@ -42,11 +42,11 @@ pub struct Named {
 /// ranks have ended the last one. It is repeated until all of them have its results.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
     /// Collectives of a round.
     pub in_flight: u32,
-    /// How long a rank waits for the others to post.
+    /// The time that a rank waits for the others to post.
     pub timeout: Span,
     /// The unit of pipelining.
     pub segment: ByteCount,
@@ -156,7 +156,7 @@ impl Scenario {
         Self { name: name.to_owned(), seed, shape, load, faults: vec![], unharmed: false }
     }
 
-    /// When the last fault is over, counted from when the ranks begin to work.
+    /// The end of the last fault, counted from the start of the ranks' work.
     pub fn healed(&self) -> Span {
         self.faults.iter().map(Fault::end).max().unwrap_or(Span::ZERO)
     }

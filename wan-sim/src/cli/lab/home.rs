@@ -96,7 +96,7 @@ impl Home {
         }
     }
 
-    /// The lock of whoever started this process, handed over as its standard input.
+    /// The lock of the parent process, handed over as standard input.
     fn inherited(&self) -> Option<File> {
         let file = File::from(rustix::stdio::stdin().try_clone_to_owned().ok()?);
         self.is_lock(&file).then_some(file)
@@ -148,7 +148,7 @@ impl Home {
         }
     }
 
-    /// Replaces the status in one step, for whoever reads meanwhile.
+    /// Replaces the status in one step, so that readers never see half of it.
     pub(super) fn write_status(&self, status: &str) -> io::Result<()> {
         let new = self.folder.join("status.new");
         fs::write(&new, status)?;

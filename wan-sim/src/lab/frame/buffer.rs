@@ -67,7 +67,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The last byte of the address it goes to, which tells the site.
+    /// The destination address, which identifies the site.
     pub(in crate::lab) fn destination(&self) -> Destination {
         match self.packet[0] >> 4 {
             4 => Destination::V4(std::array::from_fn(|i| self.packet[16 + i])),
