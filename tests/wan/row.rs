@@ -18,10 +18,13 @@ pub struct Row {
 /// 64 MiB: the size that all contenders are measured with.
 pub const COMMON: u64 = 64 << 20;
 
+/// The sizes of most rows, in bytes.
 const SIZES: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20];
 
+/// The sizes of rows at 200 ms, in bytes.
 const SIZES_FAR: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20, 1 << 30];
 
+/// The sizes of `--quick`, in bytes.
 const SIZES_QUICK: &[u64] = &[4096, COMMON];
 
 impl Row {

@@ -293,6 +293,7 @@ fn upper_edge(bucket: usize) -> u64 {
     low.saturating_add((1 << doubling) - 1)
 }
 
+/// 8 steps of the histogram of lateness for each doubling.
 const STEPS: u64 = 8;
 
 #[cfg(test)]

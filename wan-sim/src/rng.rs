@@ -79,6 +79,7 @@ fn ln(x: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
+/// Parts of a billion in one.
 const PPB: u64 = 1_000_000_000;
 
 fn splitmix64(state: &mut u64) -> u64 {

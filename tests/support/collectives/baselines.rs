@@ -260,8 +260,9 @@ fn network(sites: &[u32]) -> Result<Network, SimulateError> {
 pub const WAN_RATE: BitRate = BitRate::from_bits_per_second(200_000_000);
 /// The link between two sites.
 pub const WAN_RTT: Span = Span::from_ms(60);
-/// 25 Gbit/s or more inside a site, so that the LAN delays nothing.
+/// 10 Gbit/s inside a site, so that the LAN delays nothing.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
+/// 1 ms: the round trip inside a site.
 const LAN_RTT: Span = Span::from_ms(1);
 /// 1 % of the rate: the share of a pair that the plan does not use.
 const IDLE_PART: f64 = 0.01;

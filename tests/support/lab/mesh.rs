@@ -68,6 +68,7 @@ impl MeshGateway {
 /// Segments of the largest buffer that takes the express tree, where segments are chosen.
 pub const EXPRESS_SEGMENTS: u64 = 4;
 
+/// 1 Gbit/s: the rate of ports and links.
 const PORT: BitRate = BitRate::from_bits_per_second(1_000_000_000);
 
 impl Mesh {

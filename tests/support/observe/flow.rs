@@ -25,6 +25,7 @@ struct Passed {
 /// Sender and receiver.
 pub type LinkDirection = (GatewayId, GatewayId);
 
+/// Nanoseconds in a millisecond.
 const MS_NS: u64 = 1_000_000;
 
 impl Flow {

@@ -16,12 +16,15 @@ pub struct Long {
     pub real_seconds: Option<f64>,
 }
 
+/// The label of lone all-reduces: p99 over the median.
 pub const ALONE: &str = "200 of 64 MB, each alone, 1 Gbit/s, 80 ms, 0.01 %, jitter 1 ms: p99/p50";
 /// The p99 over the lower bound. It complements p99/p50, whose median may itself include
 /// retransmissions.
 pub const ALONE_OVER: &str = "the same: p99 over T*";
+/// The label of large all-reduces in a row.
 pub const IN_A_ROW: &str = "8 of 512 MiB, the next always posted, 10 Gbit/s, 100 ms, 1 %: eta, \
                             the worst of three seeds, 0 when a connection closed";
+/// The label of small all-reduces behind a large one.
 pub const BEHIND: &str = "4 KiB behind 1 GiB, 1 Gbit/s, 80 ms: the slowest, in round trips";
 
 /// All of them, each with what stands beside it.

@@ -39,6 +39,7 @@ pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
 
+/// The all-reduce of PyTorch's Gloo.
 const GLOO: &str = include_str!("gloo.py");
 
 pub fn gloo(lab: &Lab, python: &Path) -> Result<RunTimes, LabError> {

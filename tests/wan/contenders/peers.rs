@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The all-reduce of MPI.
 const ALL_REDUCE: &str = include_str!("all_reduce.c");
 
 /// Installs the peers that are available.

@@ -8,8 +8,10 @@ use std::io;
 /// this is dropped.
 pub struct AllowedAlgorithms(String);
 
+/// The algorithms that unprivileged sockets may choose.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
+/// The algorithms that the kernel has.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 impl AllowedAlgorithms {

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 /// Figures with their labels; `None` where the emulator calls the run void, or there was none.
 pub(super) type Figures = Vec<(String, Option<f64>)>;
 
+/// The name of Landbridge among contenders.
 pub(super) const OURS: &str = "landbridge";
 
 /// The cell of this row, if it was measured.
@@ -28,10 +29,13 @@ fn rows(measured: &Measured, arm: Arm) -> impl Iterator<Item = &Row> {
     measured.asked.rows.iter().filter(move |_| measured.asked.arms.contains(&arm))
 }
 
+/// The name of the virtual arm in cells.
 pub(super) const VIRTUAL: &str = "virtual";
 
+/// The name of the lab arm in cells.
 pub(super) const LAB: &str = "lab";
 
+/// Both arms that measure Landbridge.
 const BOTH: [(Arm, &str); 2] = [(Arm::Virtual, VIRTUAL), (Arm::Lab, LAB)];
 
 /// Sizes of ours that a bound on eta is about.
@@ -121,6 +125,7 @@ pub(super) fn windows(measured: &Measured) -> Figures {
     rows.filter_map(off).collect()
 }
 
+/// 80 ms: the least RTT at which segments must pay off.
 const SEGMENTS_FROM: units::Span = units::Span::from_ms(80);
 
 /// On shorter links one lane's window holds what the link does, and it is about as fast.
@@ -145,13 +150,17 @@ pub(super) struct Against {
     who: &'static [&'static str],
 }
 
+/// The peers that run an all-reduce.
 pub(super) const PEERS: &[&str] = &["Gloo, cubic", "Gloo, bbr", "Open MPI, cubic", "Open MPI, bbr"];
 
+/// The rows at 2 ms without loss.
 pub(super) const NEAR: Against = Against { rtt_ms: 2, loss_least: 0.0, loss_most: 0.0, who: PEERS };
 
+/// The rows at 80 ms with at most 0.1 % loss.
 pub(super) const FAR: Against =
     Against { rtt_ms: 80, loss_least: 0.0, loss_most: 0.001_01, who: PEERS };
 
+/// The row at 80 ms and 0.1 % loss, against Gloo with BBR.
 pub(super) const GLOO: Against =
     Against { rtt_ms: 80, loss_least: 0.000_99, loss_most: 0.001_01, who: &["Gloo, bbr"] };
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 /// The loss at which the contenders are compared, and the rate of the rows that count.
 const LOSSES: [&str; 2] = ["0 %", "0.1 %"];
+/// 1 Gbit/s: the rate of the rows shown.
 const RATE: u64 = 1_000_000_000;
 
 /// Points by contender: RTT in ms, eta.

@@ -198,4 +198,5 @@ const TCP_MEMORY: &str = "4096 1048576 268435456";
 /// How often, and how many times, the end of a site's programs is looked for, after each
 /// signal: for a second.
 const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// 100 checks after each signal, hence one second.
 const END_CHECKS_MAX: u32 = 100;

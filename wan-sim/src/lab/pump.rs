@@ -399,4 +399,5 @@ const ADOPTED_BYTES_MIN: usize = 16 << 10;
 const SPARE_MAX: usize = 512;
 /// A virtio header and the longest IP packet.
 const BUFFER_BYTES: usize = HEADER_BYTES + 65_535;
+/// The limits that decide whether a read gap counts.
 const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

@@ -84,16 +84,27 @@ struct Request {
     rest: [u8; 22],
 }
 
+/// The ioctl that creates the device.
 const TUNSETIFF: Opcode = 0x4004_54ca;
+/// The ioctl that enables offloads.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
+/// `IFF_TUN`: packets without Ethernet headers.
 const TUN: u16 = 0x0001;
+/// `IFF_NO_PI`: no packet information before packets.
 const NO_PACKET_INFO: u16 = 0x1000;
+/// `IFF_VNET_HDR`: a virtio header before packets.
 const VNET_HEADER: u16 = 0x4000;
+/// `TUN_F_CSUM`: incomplete checksums are accepted.
 const CHECKSUM: usize = 0x01;
+/// `TUN_F_TSO4`: segments of TCP over IPv4 are accepted.
 const TCP4: usize = 0x02;
+/// `TUN_F_TSO6`: segments of TCP over IPv6 are accepted.
 const TCP6: usize = 0x04;
+/// `TUN_F_TSO_ECN`: TCP segments with ECN are accepted.
 const TCP_ECN: usize = 0x08;
+/// `TUN_F_USO4`: UDP segments over IPv4 are accepted.
 const UDP4: usize = 0x20;
+/// `TUN_F_USO6`: UDP segments over IPv6 are accepted.
 const UDP6: usize = 0x40;
 
 #[cfg(test)]

@@ -209,4 +209,5 @@ fn work_between(
     work + in_time(rate, from, to)
 }
 
+/// Nanoseconds in a second.
 const NS: u128 = 1_000_000_000;

@@ -261,4 +261,5 @@ pub const DELAY_MAX: Span = Span::from_secs(3600);
 /// On Ethernet.
 const FULL_PACKET: ByteCount = ByteCount::new(1500);
 
+/// Nanoseconds in a second.
 const NS: u128 = 1_000_000_000;

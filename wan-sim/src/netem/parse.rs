@@ -161,27 +161,36 @@ impl Parsed {
     }
 }
 
+/// All accepted words, for errors.
 pub(super) const ACCEPTED: &str = "delay, distribution, loss, ecn, corrupt, duplicate, reorder, gap, rate, \
                         limit, seed, queue, mark-above, order";
 
+/// The accepted values, for errors.
 const VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, 0.1%, \
                       1gbit or 5MB";
 
+/// The spelling of times, for errors.
 const TIME: &str = "a time such as 40ms (ns, us, ms, s)";
 
+/// The spelling of rates, for errors.
 const RATE: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, kbps, \
                     mbps, gbps)";
 
+/// The spelling of counts, for errors.
 const COUNT: &str = "a whole number above zero";
 
+/// The spelling of limits, for errors.
 const LIMIT: &str = "a whole number above zero, or none";
 
+/// The spelling of sizes, for errors.
 const SIZE: &str = "a size such as 100kB";
 
+/// The spelling of queues, for errors.
 const QUEUE: &str = "a size, a time or a multiple of the bandwidth-delay product, such as 5MB, \
                      20ms or 1bdp";
 
 /// 1000 packets: netem's default limit on packets waiting or in flight.
 const LIMIT_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
+/// The gap where none is given: every packet may skip the delay.
 const GAP_NONE: NonZeroU32 = NonZeroU32::MIN;

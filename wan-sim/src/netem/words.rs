@@ -107,6 +107,8 @@ impl<'a> Words<'a> {
     }
 }
 
+/// The spelling of percentages, for errors.
 const PERCENT: &str = "a percentage such as 0.1%, from 0% to 100%";
 
+/// The probability of 100 %.
 const ALWAYS: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");

@@ -51,4 +51,5 @@ impl fmt::Display for FateWord {
     }
 }
 
+/// The first line of every recording, with the version of the format.
 pub(super) const HEADER: &str = "wan-sim recording 1";

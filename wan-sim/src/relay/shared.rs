@@ -79,11 +79,13 @@ pub(super) fn lock(shared: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The limits that decide whether a read gap counts.
 pub(super) const LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
 /// Places of the two directions.
 pub(super) const FORWARD: usize = 0;
 
+/// Index of the direction from the targets to the clients.
 pub(super) const BACKWARD: usize = 1;
 
 /// Most client addresses served at once, over all forwards.

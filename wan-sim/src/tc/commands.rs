@@ -127,6 +127,7 @@ pub fn set_segments(device: &str, segments: u32) -> String {
     format!("ip link set dev {device} gso_max_segs {segments}")
 }
 
+/// The refusal of ports that limit several links together.
 const PORT_COUNTS: &str = "netem cannot limit links together: raise egress and ingress to at \
                            least the rate of all its links together (in a fabric, those of its \
                            gateways), or leave them out of a lab";

@@ -375,5 +375,7 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
 
 /// Far more than a thousand sites and all their links take.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+/// 1500 bytes: the MTU where a file states none.
 const MTU_DEFAULT: u16 = 1500;
+/// The seed where a file states none.
 const SEED_DEFAULT: u64 = 1;

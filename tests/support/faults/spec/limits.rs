@@ -21,6 +21,7 @@ pub struct Limits {
 
 /// The page, and where its table begins.
 const PAGE: &str = include_str!("../../../../docs/failures.md");
+/// The heading of the table of limits.
 const HEAD: &str = "## How long at most";
 
 impl Limits {

@@ -204,6 +204,9 @@ impl Starting {
 /// How often, and how many times, the end of a lab is looked for before it is killed: for
 /// ten seconds.
 const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// 1000 checks for the lab's end before the command gives up.
 const END_CHECKS_MAX: u32 = 1000;
+/// The offset basis of 32-bit FNV-1a.
 const FNV_OFFSET: u32 = 0x811c_9dc5;
+/// The prime of 32-bit FNV-1a.
 const FNV_PRIME: u32 = 0x0100_0193;

@@ -120,4 +120,5 @@ fn parse<T: FromStr<Err: ToString>>(value: &str) -> Result<T, String> {
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 
+/// 4096 bytes: the longest command line.
 const LINE_BYTES_MAX: usize = 4096;

@@ -139,4 +139,5 @@ fn seen(args: &RelayArgs, relay: &Relay) -> Vec<Seen> {
     ]
 }
 
+/// The seed where none is given.
 const SEED_DEFAULT: u64 = 1;

@@ -35,34 +35,50 @@ impl Header {
     }
 }
 
+/// 10 bytes: `struct virtio_net_hdr`.
 pub(in crate::lab) const HEADER_BYTES: usize = 10;
 
+/// 20 bytes: the shortest IPv4 header.
 pub(super) const IPV4_BYTES: usize = 20;
 
+/// 40 bytes: the IPv6 header.
 pub(super) const IPV6_BYTES: usize = 40;
 
+/// 8 bytes: the UDP header.
 pub(super) const UDP_BYTES: usize = 8;
 
+/// 20 bytes: the shortest TCP header.
 pub(super) const TCP_BYTES: usize = 20;
 
+/// The protocol number of TCP.
 pub(super) const TCP: u8 = 6;
 
+/// The protocol number of UDP.
 pub(super) const UDP: u8 = 17;
 
+/// The FIN flag of TCP.
 pub(super) const TCP_FIN: u8 = 1;
 
+/// The PSH flag of TCP.
 pub(super) const TCP_PSH: u8 = 8;
 
+/// The CWR flag of TCP.
 pub(super) const TCP_CWR: u8 = 0x80;
 
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is not complete yet.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 
+/// `VIRTIO_NET_HDR_GSO_NONE`: the buffer is one packet.
 pub(super) const GSO_NONE: u8 = 0;
 
+/// `VIRTIO_NET_HDR_GSO_TCPV4`: segments of TCP over IPv4.
 pub(super) const GSO_TCP4: u8 = 1;
 
+/// `VIRTIO_NET_HDR_GSO_TCPV6`: segments of TCP over IPv6.
 pub(super) const GSO_TCP6: u8 = 4;
 
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`: UDP datagrams of equal length.
 pub(super) const GSO_UDP: u8 = 5;
 
+/// `VIRTIO_NET_HDR_GSO_ECN`: the first TCP segment has the CWR flag.
 pub(super) const GSO_ECN: u8 = 0x80;
