@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use clap::Parser;
 use gateway::wan::connect::gso_limit;
-use gateway::wan::connect::tls::Credentials;
+use gateway::wan::connect::tls::{Credentials, dns_name};
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
 use serde_json::json;
@@ -135,8 +135,8 @@ async fn exchanges(
     let (endpoint, connection) = match command.dial {
         Some(at) => {
             let endpoint = endpoint(None)?;
-            let to = (command.peer.as_str(), command.fabric.as_str());
-            let connection = settings.dial(&endpoint, &credentials, port(at), to).await?;
+            let to = dns_name(&command.peer, &command.fabric);
+            let connection = settings.dial(&endpoint, &credentials, port(at), &to).await?;
             (endpoint, connection)
         }
         None => {
@@ -153,12 +153,12 @@ async fn exchanges(
     let mut sum = vec![1.0f32; numbers];
     let first = numbers / WARM_UP_DIVISOR;
     let begin = mine.slice(..4 * first);
-    exchange(&connection, &begin, (&begin, &mut sum[..first])).await?;
+    exchange(&connection, &begin, &begin, &mut sum[..first]).await?;
     // Not by blocking: what the peer waits for may not have left yet.
     warm.wait().await;
     for _ in 0..command.iterations {
         let posted = now_ns();
-        exchange(&connection, &mine, (&mine, &mut sum)).await?;
+        exchange(&connection, &mine, &mine, &mut sum).await?;
         let _ = told.send([posted, now_ns()]);
     }
     let packet = connection.stats().path.current_mtu;

@@ -145,7 +145,8 @@ mod tests {
     /// Measures with cells that say what `void` does of the contender, the row and the attempt; what was
     /// measured, in order.
     fn attempts(
-        (rows, until): (&[Row], Instant),
+        rows: &[Row],
+        until: Instant,
         void: impl Fn(Contender, &Row, u64, usize) -> bool,
     ) -> (Vec<(Contender, String, Vec<u64>)>, Measured) {
         let seen = RefCell::new(Vec::new());
@@ -184,7 +185,7 @@ mod tests {
             GLOO => attempt < 3,
             _ => *row == rows[0] && bytes > rows[0].sizes[0] && attempt == 1,
         };
-        let (seen, measured) = attempts((&rows, later), void);
+        let (seen, measured) = attempts(&rows, later, void);
         let [unbound, bound] = rows.map(|row| row.to_string());
         let of = |who, row: &String, sizes: &[u64]| (who, row.clone(), sizes.to_vec());
         let ours = Contender::Landbridge;
@@ -211,12 +212,12 @@ mod tests {
     fn a_cell_that_stays_void_is_shown_as_void() {
         let rows = &Row::matrix(false)[..1];
         let later = Instant::now() + Duration::from_secs(3600);
-        let (seen, measured) = attempts((rows, later), |who, _, _, _| who == GLOO);
+        let (seen, measured) = attempts(rows, later, |who, _, _, _| who == GLOO);
         let gloo = |cell: &Cell| cell.who == GLOO.name();
         assert_eq!(seen.iter().filter(|(who, ..)| *who == GLOO).count() as u32, ATTEMPTS);
         let void: Vec<_> = measured.cells.iter().filter(|(_, cell)| cell.void.is_some()).collect();
         assert!(void.len() == 1 && gloo(&void[0].1) && void[0].1.attempt == ATTEMPTS);
-        let (seen, measured) = attempts((rows, Instant::now()), |_, _, _, _| true);
+        let (seen, measured) = attempts(rows, Instant::now(), |_, _, _, _| true);
         assert_eq!(seen.len(), 2, "all once, whatever the time");
         assert!(measured.cells.iter().all(|(_, cell)| cell.void.is_some()));
     }

@@ -69,8 +69,8 @@ fn an_idle_link_is_full_soon_after_an_outage() {
     for ways in CUTS {
         for after in [100, 700] {
             let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
-            let outage = (Span::from_ms(after), Span::from_secs(2));
-            for rates in out_and_back(&shape, ways, outage, shape.rtt) {
+            let (at, cut) = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, at, cut, shape.rtt) {
                 assert!(
                     rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
                     "{ways:?} cut after {after} ms: {rates:.0?} Mbit/s"
@@ -89,8 +89,8 @@ fn a_short_link_is_nearly_full_right_after_an_outage() {
     for (ways, (mtu, least)) in CUTS.into_iter().flat_map(|ways| packets.map(|of| (ways, of))) {
         for after in [100, 700] {
             let shape = Shape { rate: RATE, rtt: Span::from_ms(2), mtu, ..Shape::new(1, 1) };
-            let outage = (Span::from_ms(after), Span::from_secs(2));
-            for rates in out_and_back(&shape, ways, outage, Span::from_ms(20)) {
+            let (at, cut) = (Span::from_ms(after), Span::from_secs(2));
+            for rates in out_and_back(&shape, ways, at, cut, Span::from_ms(20)) {
                 let mean = rates.iter().sum::<f64>() / rates.len() as f64;
                 let when = format!("{ways:?} cut after {after} ms, MTU {mtu}");
                 assert!(mean > least, "{when}: {rates:.0?} Mbit/s");
@@ -105,7 +105,7 @@ fn a_link_is_full_soon_after_a_round_trips_outage() {
     for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4, 6].map(|of| (ways, of))) {
         let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
         let cut = Span::from_ns(quarters * shape.rtt.ns() / 4);
-        for rates in out_and_back(&shape, ways, (Span::from_ms(700), cut), shape.rtt) {
+        for rates in out_and_back(&shape, ways, Span::from_ms(700), cut, shape.rtt) {
             assert!(
                 rates.iter().all(|rate| (180.0..=206.0).contains(rate)),
                 "{ways:?} cut for {cut}: {rates:.0?} Mbit/s"
@@ -119,7 +119,8 @@ fn a_link_is_full_soon_after_a_round_trips_outage() {
 fn out_and_back(
     shape: &Shape,
     ways: &[GatewayId],
-    (after, cut): (Span, Span),
+    after: Span,
+    cut: Span,
     step: Span,
 ) -> [Vec<f64>; 2] {
     let case = Case { elements: 16 << 20, values: Values::Ordinary, ..CASE };

@@ -71,7 +71,7 @@ fn collective(
 ) -> (f64, f64) {
     let operation = pattern.over(fabric).expect("a rank of the fabric");
     let forecast = plan.forecast(fabric, operation, size);
-    let (seconds, links) = taken(fabric, plan, (pattern, size), seed);
+    let (seconds, links) = taken(fabric, plan, pattern, size, seed);
     for link in &links {
         let planned =
             forecast.links.iter().find(|load| (load.from, load.to) == (link.from, link.to));
@@ -91,7 +91,8 @@ fn collective(
 fn taken(
     fabric: &Fabric,
     plan: Plan,
-    (pattern, bytes): (Pattern, ByteCount),
+    pattern: Pattern,
+    bytes: ByteCount,
     seed: u64,
 ) -> (f64, Vec<LinkSeen>) {
     simulate(async {
@@ -149,7 +150,7 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
             let forecast = plan.forecast(&fabric, operation, size);
             let (predicted, bound) =
                 (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
-            let (seconds, _) = taken(&fabric, plan.clone(), (pattern, size), 1);
+            let (seconds, _) = taken(&fabric, plan.clone(), pattern, size, 1);
             let told = format!(
                 "{pattern:?}: {seconds:.3} s, {predicted:.3} s predicted, {bound:.3} s at best"
             );
@@ -288,7 +289,7 @@ fn by_express_or_not(fabric: &Fabric, plan: &Plan, size: ByteCount) -> [f64; 2] 
     [size, ByteCount::default()].map(|express_bytes| {
         let plan = Plan { express_bytes, ..plan.clone() };
         let predicted = plan.forecast(fabric, Operation::AllReduce, size).predicted;
-        let (seconds, _) = taken(fabric, plan, (Pattern::AllReduce, size), 1);
+        let (seconds, _) = taken(fabric, plan, Pattern::AllReduce, size, 1);
         println!("{size}, express up to {express_bytes}: {seconds:.4} s, predicted {predicted}");
         seconds
     })

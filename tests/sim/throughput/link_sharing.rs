@@ -48,7 +48,7 @@ fn small_operations_take_the_latency_floor() {
 fn a_small_operation_does_not_wait_behind_a_large_one() {
     let pauses = [20, 100, 500, 1000].map(Span::from_ms);
     for (at, took) in
-        pauses.iter().zip(series::behind(&Shape::new(1, 1), (4 << 10, 1 << 30), &pauses, 1))
+        pauses.iter().zip(series::behind(&Shape::new(1, 1), 4 << 10, 1 << 30, &pauses, 1))
     {
         println!("{at} after what was before it: {took:.4} s");
         assert!(took <= 0.240, "{took} s: more than three round trips");
@@ -61,7 +61,7 @@ fn a_mebibyte_waits_for_one_segment_per_lane() {
     let pauses = [20, 100, 500, 1000].map(Span::from_ms);
     let shape = Shape::new(1, 1);
     let alone = series::alone(&shape, 1 << 20, 1, 1)[0];
-    for (at, took) in pauses.iter().zip(series::behind(&shape, (1 << 20, 1 << 30), &pauses, 1)) {
+    for (at, took) in pauses.iter().zip(series::behind(&shape, 1 << 20, 1 << 30, &pauses, 1)) {
         println!("{at} after what was before it: {took:.4} s, {alone:.4} s alone");
         assert!(took <= alone + 0.040, "{took} s, {alone} s alone");
     }

@@ -26,7 +26,7 @@ fn mesh(regions: &[&[u32]]) -> Mesh {
 
 /// Runs an all-reduce of `mib` MiB while one direction of a link has a tenth of its rate. Returns
 /// the most that each gateway held, and its limit.
-fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
+fn held(mesh: &Mesh, mib: u64, from: u16, to: u16) -> Vec<(u64, u64)> {
     let case = Case::new(ReduceOp::Sum, Dtype::I32, mib << 18, 1);
     let (fabric, plan) = (mesh.fabric(), mesh.plan());
     let held = simulate(async {
@@ -52,7 +52,7 @@ fn held(mesh: &Mesh, mib: u64, (from, to): (u16, u16)) -> Vec<(u64, u64)> {
 /// Owners wait for one of the others.
 #[test]
 fn owners_hold_at_most_windows_and_partial_memory() {
-    let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, (0, 1));
+    let held = held(&mesh(&[&[2], &[2], &[2], &[1]]), 32, 0, 1);
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
     assert!(held.iter().any(|(held, may)| 4 * held > *may), "{held:?}");
@@ -66,7 +66,7 @@ fn chain() -> Mesh {
 /// Data from one side cannot go on to the other.
 #[test]
 fn relays_below_a_slow_link_hold_one_window() {
-    let held = held(&chain(), 48, (1, 2));
+    let held = held(&chain(), 48, 1, 2);
     println!("{held:?}");
     assert!(held.iter().all(|(held, may)| held <= may), "{held:?}");
     let (relay, may) = held[1];

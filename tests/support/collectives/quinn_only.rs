@@ -59,27 +59,27 @@ impl Settings {
     /// The configuration of an endpoint that accepts connections.
     ///
     /// # Errors
-    /// CredentialKind that TLS refuses.
+    /// Credentials that TLS refuses.
     pub fn server(&self, credentials: &Credentials) -> Result<ServerConfig, BareError> {
         let mut config = ServerConfig::with_crypto(credentials.server()?);
         config.transport_config(Arc::new(self.transport()));
         Ok(config)
     }
 
-    /// Dials `peer` of `fabric`.
+    /// Dials the peer whose certificate has the DNS name `name`.
     ///
     /// # Errors
-    /// CredentialKind that TLS refuses; a peer that does not answer or is somebody else.
+    /// Credentials that TLS refuses; a peer that does not answer or has another name.
     pub async fn dial(
         &self,
         endpoint: &Endpoint,
         credentials: &Credentials,
         at: SocketAddr,
-        (peer, fabric): (&str, &str),
+        name: &str,
     ) -> Result<Connection, BareError> {
         let mut config = ClientConfig::new(credentials.client()?);
         config.transport_config(Arc::new(self.transport()));
-        Ok(endpoint.connect_with(config, at, &dns_name(peer, fabric))?.await?)
+        Ok(endpoint.connect_with(config, at, name)?.await?)
     }
 
     fn transport(&self) -> TransportConfig {
@@ -135,17 +135,17 @@ pub fn simulated(
     let exchanged = async {
         let server = endpoint(west, Some(settings.server(&credentials[1])?), 1)?;
         let client = endpoint(east, None, 2)?;
-        let to = (fabric.gateway(GatewayId(1)).name.as_str(), fabric.name());
+        let to = dns_name(&fabric.gateway(GatewayId(1)).name, fabric.name());
         let accepted = async { Ok(server.accept().await.ok_or(BareError::Short(0))?.await?) };
-        let ends = tokio::try_join!(settings.dial(&client, &credentials[0], west, to), accepted)?;
+        let ends = tokio::try_join!(settings.dial(&client, &credentials[0], west, &to), accepted)?;
         let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));
         let [there, back] = numbers.map(|numbers| Bytes::from(vec![0; 4 * numbers]));
         let [mut of_east, mut of_west] = numbers.map(|numbers| vec![0.0; numbers]);
         let [at_west, at_east] = [there.clone(), back.clone()];
         let begin = time.now();
         let both = async {
-            let east = exchange(&ends.0, &there, (&at_east, &mut of_west));
-            let west = exchange(&ends.1, &back, (&at_west, &mut of_east));
+            let east = exchange(&ends.0, &there, &at_east, &mut of_west);
+            let west = exchange(&ends.1, &back, &at_west, &mut of_east);
             tokio::try_join!(east, west)
         };
         tokio::select! {
@@ -170,7 +170,8 @@ pub fn simulated(
 pub async fn exchange(
     connection: &Connection,
     mine: &Bytes,
-    (operand, sum): (&[u8], &mut [f32]),
+    operand: &[u8],
+    sum: &mut [f32],
 ) -> Result<(), BareError> {
     let send = async {
         let mut stream = connection.open_uni().await?;

@@ -73,7 +73,7 @@ pub fn in_a_row(shape: &Shape, bytes: u64, count: u64, seed: u64) -> InARow {
 ///
 /// # Panics
 /// When one fails, or the large one ends first.
-pub fn behind(shape: &Shape, (small, large): (u64, u64), pauses: &[Span], seed: u64) -> Vec<f64> {
+pub fn behind(shape: &Shape, small: u64, large: u64, pauses: &[Span], seed: u64) -> Vec<f64> {
     simulate(async {
         let (lab, clients) = start(shape, 2 * large + 8 * small, seed).await;
         let mut operations = post(&clients, large).await;

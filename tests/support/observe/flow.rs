@@ -40,20 +40,23 @@ impl Flow {
     /// Mbit/s that arrived this way on each of the next `count` spans from `begin`, over the
     /// first carrier.
     pub fn delivered(&self, way: LinkDirection, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
-        self.rates(way, |passed| &passed.delivered, (begin, span, count))
+        self.rates(way, |passed| &passed.delivered, begin, span, count)
     }
 
     /// Mbit/s that were offered to the link this way, as [`Flow::delivered`].
     pub fn offered(&self, way: LinkDirection, begin: TimeNs, span: Span, count: u64) -> Vec<f64> {
-        self.rates(way, |passed| &passed.offered, (begin, span, count))
+        self.rates(way, |passed| &passed.offered, begin, span, count)
     }
 
     fn rates(
         &self,
-        (from, to): LinkDirection,
+        direction: LinkDirection,
         which: impl Fn(&Passed) -> &BTreeMap<u64, u64>,
-        (begin, span, count): (TimeNs, Span, u64),
+        begin: TimeNs,
+        span: Span,
+        count: u64,
     ) -> Vec<f64> {
+        let (from, to) = direction;
         let links = lock(&self.0);
         let link = (carrier_address(from, 0).ip(), carrier_address(to, 0).ip());
         let bytes = |from: u64, to: u64| -> u64 {

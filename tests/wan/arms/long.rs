@@ -87,7 +87,7 @@ fn behind() -> Vec<Long> {
     let shape = Shape::new(1, 1);
     measured([BEHIND], || {
         let pauses = [20, 100, 500, 1000].map(Span::from_ms);
-        let times = series::behind(&shape, (4 << 10, 1 << 30), &pauses, 1);
+        let times = series::behind(&shape, 4 << 10, 1 << 30, &pauses, 1);
         [times.into_iter().fold(0.0, f64::max) / shape.rtt.as_secs_f64()]
     })
 }

@@ -18,7 +18,9 @@ pub(super) const OURS: &str = "landbridge";
 fn cell<'a>(
     measured: &'a Measured,
     row: &Row,
-    (who, arm, bytes): (&str, &str, u64),
+    who: &str,
+    arm: &str,
+    bytes: u64,
 ) -> Option<&'a Cell> {
     let is_it = |cell: &Cell| cell.who == who && cell.arm == arm && cell.bytes == bytes;
     measured.cells.iter().find(|(of, cell)| of == row && is_it(cell)).map(|(_, cell)| cell)
@@ -70,7 +72,7 @@ pub(super) fn etas(measured: &Measured, losses: std::ops::Range<f64>) -> Figures
         let held = [(HELD, row.twenty_bdp())];
         let whole = bulk(row).map(|bytes| (OURS, bytes));
         let figure = |(who, bytes)| {
-            let cell = cell(measured, row, (who, VIRTUAL, bytes));
+            let cell = cell(measured, row, who, VIRTUAL, bytes);
             let runs = cell.map_or(0, |cell| cell.runs);
             (format!("{}, median of {runs}", named(row, bytes)), eta(cell))
         };
@@ -86,8 +88,7 @@ pub(super) fn apart(measured: &Measured) -> Figures {
     let rows = rows(measured, Arm::Lab).filter(|row| row.rate.bits_per_second() <= 1_000_000_000);
     let of_row = |row: &Row| -> Figures {
         let apart = |bytes| {
-            let eta =
-                |arm| said(cell(measured, row, (OURS, arm, bytes)), |cell| cell.eta).flatten();
+            let eta = |arm| said(cell(measured, row, OURS, arm, bytes), |cell| cell.eta).flatten();
             let apart = eta(LAB).zip(eta(VIRTUAL)).map(|(lab, simulated)| (lab - simulated).abs());
             (named(row, bytes), apart)
         };
@@ -103,7 +104,7 @@ pub(super) fn small(measured: &Measured) -> Figures {
         let pairs = rows.flat_map(move |row| sizes(row).map(move |bytes| (row, bytes)));
         pairs.map(move |(row, bytes)| {
             let bound = row.bound(&row.shape().fabric(), bytes);
-            let took = seconds(cell(measured, row, (OURS, name, bytes)), f64::INFINITY);
+            let took = seconds(cell(measured, row, OURS, name, bytes), f64::INFINITY);
             let over = took.map(|seconds| (seconds - 1.15 * bound - 0.003) * 1e3);
             (format!("{name}, {}", named(row, bytes)), over)
         })
@@ -117,7 +118,7 @@ pub(super) fn windows(measured: &Measured) -> Figures {
     let rows = rows(measured, Arm::Virtual).filter(|row| row.loss.as_f64() == 0.0);
     let off = |row: &Row| {
         let expected = FIXED_WINDOW as f64 / row.rtt.as_secs_f64();
-        let took = seconds(cell(measured, row, (FIXED_ONE_WAY, VIRTUAL, COMMON)), f64::INFINITY);
+        let took = seconds(cell(measured, row, FIXED_ONE_WAY, VIRTUAL, COMMON), f64::INFINITY);
         let off = took.map(|seconds| (COMMON as f64 / seconds / expected - 1.0).abs());
         let narrow = expected < 0.9 * row.rate.bytes_per_second();
         narrow.then(|| (row.to_string(), off))
@@ -133,8 +134,8 @@ pub(super) fn segments(measured: &Measured) -> Figures {
     let of_arm = |(arm, name): (Arm, &'static str)| {
         let rows = rows(measured, arm).filter(|row| row.rtt >= SEGMENTS_FROM);
         rows.map(move |row| {
-            let whole = cell(measured, row, (ONE_SEGMENT, name, COMMON));
-            let ours = cell(measured, row, (OURS, name, COMMON));
+            let whole = cell(measured, row, ONE_SEGMENT, name, COMMON);
+            let ours = cell(measured, row, OURS, name, COMMON);
             let pair = seconds(whole, CUT_AFTER_S as f64).zip(seconds(ours, f64::INFINITY));
             (format!("{name}, {row}"), pair.map(|(whole, ours)| whole / ours))
         })
@@ -185,7 +186,7 @@ pub(super) fn peers(measured: &Measured, against: Against) -> Figures {
     let rows = rows(measured, Arm::Lab).filter(|row| against.counts(row));
     let best = |row: &Row| {
         let peers = against.who.iter().map(|who| {
-            let found = cell(measured, row, (who, LAB, COMMON));
+            let found = cell(measured, row, who, LAB, COMMON);
             (*who, seconds(found, CUT_AFTER_S as f64))
         });
         let peers: Vec<_> = peers.collect();
@@ -193,7 +194,7 @@ pub(super) fn peers(measured: &Measured, against: Against) -> Figures {
         let silent = peers.iter().find(|(_, seconds)| seconds.is_none());
         let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
         let (who, peer) = silent.or(best)?;
-        let ours = seconds(cell(measured, row, (OURS, LAB, COMMON)), f64::INFINITY);
+        let ours = seconds(cell(measured, row, OURS, LAB, COMMON), f64::INFINITY);
         Some((format!("{who}, {row}"), peer.zip(ours).map(|(peer, ours)| peer / ours)))
     };
     rows.filter_map(best).collect()
@@ -203,7 +204,7 @@ pub(super) fn peers(measured: &Measured, against: Against) -> Figures {
 pub(super) fn netem(measured: &Measured) -> Figures {
     let of_row = |row: &Row| -> Figures {
         let cut = |bytes: &u64| {
-            let cell = cell(measured, row, (OURS, Ground::Netem.name(), *bytes));
+            let cell = cell(measured, row, OURS, Ground::Netem.name(), *bytes);
             (named(row, *bytes), cell.map(|cell| f64::from(u8::from(cell.seconds.is_none()))))
         };
         row.sizes.iter().map(cut).collect()

@@ -71,20 +71,15 @@ pub fn goodput() {
     );
     for (rate, mbits) in [("200mbit", 200.0), ("1gbit", 1000.0), ("2gbit", 2000.0)] {
         let words = format!("delay 20ms rate {rate} queue 1bdp");
-        row(&words, "UDP, GSO", (mbits * 1472.0 / 1500.0, 1.0), |world| {
+        row(&words, "UDP, GSO", mbits * 1472.0 / 1500.0, 1.0, |world| {
             udp::goodput(world, mbits * 1.1, 5)
         });
         let most = if mbits > 1000.0 { 3.0 } else { 1.0 };
-        row(&words, "TCP, CUBIC", (mbits * 1448.0 / 1500.0, most), |world| world.tcp(8, 4).0);
+        row(&words, "TCP, CUBIC", mbits * 1448.0 / 1500.0, most, |world| world.tcp(8, 4).0);
     }
 }
 
-fn row(
-    words: &str,
-    flow: &str,
-    (theory, most_percent): (f64, f64),
-    measure: impl Fn(&World) -> f64,
-) {
+fn row(words: &str, flow: &str, theory: f64, most_percent: f64, measure: impl Fn(&World) -> f64) {
     let tried = tried(|| {
         let world = World::start(words).expect("a lab");
         let ping = world.command("a", "ping").args(["-q", "-c", "20", "-i", "0.05", B]).output();

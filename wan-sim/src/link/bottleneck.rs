@@ -43,6 +43,13 @@ pub(super) struct Transmission {
     pub(super) ip_bytes: u32,
 }
 
+/// A change of the rate; `None` is without a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RateChange {
+    pub(super) before: Option<BitRate>,
+    pub(super) after: Option<BitRate>,
+}
+
 /// A packet that the bottleneck took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Accepted {
@@ -103,15 +110,15 @@ impl Bottleneck {
         self.waiting.back_mut().or(self.sending.as_mut())
     }
 
-    /// The rate changed at `now` without notice, from `before` to `after`: what is not sent
-    /// yet is sent at the new one. Returns the packets concerned, in order, and when each
-    /// would have been sent.
+    /// Changes the rate at `now` without notice. Packets that are not sent yet are sent at the new
+    /// rate. Returns them in order, each with the time when it would have been sent.
     pub(super) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
         &mut self,
         now: TimeNs,
-        (before, after): (Option<BitRate>, Option<BitRate>),
+        change: RateChange,
         later: impl Fn() -> I,
     ) -> Vec<(&mut Held, TimeNs)> {
+        let RateChange { before, after } = change;
         self.forget_sent(now);
         self.spent = 0;
         let begun = self.sending.iter_mut().filter(|held| held.sent > now);

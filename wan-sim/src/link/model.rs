@@ -1,6 +1,6 @@
 //! The link itself: it takes packets in order of time and decides the fate of each at once.
 
-use super::bottleneck::{Bottleneck, Transmission};
+use super::bottleneck::{Bottleneck, RateChange, Transmission};
 use super::chances::{Chances, Draws};
 use super::fate::{Counters, Delivery, Fate, Mark, Moved, Offered, Packet, PacketName, Reason};
 use super::script::{Change, Script};
@@ -144,9 +144,9 @@ impl Link {
     pub fn set_spec(&mut self, now: TimeNs, spec: LinkSpec) -> Vec<Moved> {
         // What was foreseen until now came before this.
         self.follow_script(now);
-        let rates = (self.spec.rate(), spec.rate());
+        let rates = RateChange { before: self.spec.rate(), after: spec.rate() };
         self.spec = spec;
-        if rates.0 == rates.1 {
+        if rates.before == rates.after {
             return Vec::new();
         }
         let script = &self.script;

@@ -48,7 +48,8 @@ impl Pipe {
         flow: FlowId,
         ecn: Option<EcnCodepoint>,
         datagram: &[u8],
-        (name, delivery): (PacketName, Delivery),
+        name: PacketName,
+        delivery: Delivery,
     ) -> bool {
         let at = delivery.at;
         let ecn = if delivery.marked.is_some() { Some(EcnCodepoint::Ce) } else { ecn };
@@ -245,7 +246,7 @@ mod tests {
     }
 
     fn push(pipe: &mut Pipe, flow: u64, bytes: usize, at: u64) -> bool {
-        pipe.push(FlowId(flow), None, &vec![0; bytes], (name(at), delivery(at)))
+        pipe.push(FlowId(flow), None, &vec![0; bytes], name(at), delivery(at))
     }
 
     /// A packet's name, numbered by its time.
@@ -307,7 +308,7 @@ mod tests {
                 at += gap * US;
                 let name = PacketName { number, copy: false };
                 let bytes = [number as u8; 8];
-                under_way += usize::from(pipe.push(FlowId(flow), None, &bytes, (name, delivery(at))));
+                under_way += usize::from(pipe.push(FlowId(flow), None, &bytes, name, delivery(at)));
                 moves.push(Moved { packet: name, at: TimeNs::from_ns(at + by * US) });
             }
             let all = moves.len();
@@ -350,7 +351,7 @@ mod tests {
         assert!(push(&mut pipe, 2, 0, 0));
         assert!(push(&mut pipe, 2, 0, 0));
         let marked = Delivery { marked: Some(Mark::Loss), ..delivery(0) };
-        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], (name(0), marked)));
+        assert!(pipe.push(FlowId(2), Some(EcnCodepoint::Ect0), &[0], name(0), marked));
         assert_eq!(pipe.batches.back().unwrap().ecn, Some(EcnCodepoint::Ce));
     }
 
@@ -360,7 +361,7 @@ mod tests {
         push(&mut pipe, 1, 1000, 500 * US);
         push(&mut pipe, 1, 1000, 100 * US);
         let flipped = Delivery { corrupt_bit: Some(16 + 3), ..delivery(100 * US) };
-        assert!(pipe.push(FlowId(1), None, &[0, 0], (name(0), flipped)));
+        assert!(pipe.push(FlowId(1), None, &[0, 0], name(0), flipped));
         assert_eq!(pipe.next_due(), Some(TimeNs::from_ns(100 * US)));
         let first = pipe.pop_due(TimeNs::from_ns(100 * US)).unwrap();
         assert_eq!(first.data.len(), 1000);

@@ -285,7 +285,7 @@ impl RelayPump {
         }
         for (name, delivery) in &self.arrivals {
             let datagram = &read.buffer[part((name.number - first) as usize)];
-            let began = pipe.push(id, meta.ecn, datagram, (*name, *delivery));
+            let began = pipe.push(id, meta.ecn, datagram, *name, *delivery);
             flow.batches_under_way += u32::from(began);
         }
     }

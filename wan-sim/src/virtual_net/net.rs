@@ -62,8 +62,8 @@ impl VirtualNet {
     /// and its packets' fates to come; what is under way arrives.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.medium.lock();
-        state.set_link((b, a), Link::new(b_to_a, seed ^ BACKWARD));
-        state.set_link((a, b), Link::new(a_to_b, seed));
+        state.set_link(b, a, Link::new(b_to_a, seed ^ BACKWARD));
+        state.set_link(a, b, Link::new(a_to_b, seed));
     }
 
     /// Lets everything that `ip` sends pass `egress` before its link, and everything sent to
@@ -106,7 +106,7 @@ impl VirtualNet {
     /// [`NoLink`].
     pub fn set_spec(&self, from: IpAddr, to: IpAddr, spec: LinkSpec) -> Result<(), NoLink> {
         let now = self.now();
-        let changed = self.medium.lock().set_spec(now, (from, to), spec);
+        let changed = self.medium.lock().set_spec(now, from, to, spec);
         changed.ok_or(NoLink { from, to })?.into_iter().for_each(Waker::wake);
         Ok(())
     }

@@ -15,7 +15,7 @@ impl VirtualNet {
             let link = path.link();
             match path.place {
                 Place::Link { from, to } => {
-                    state.set_link((address(from), address(to)), link);
+                    state.set_link(address(from), address(to), link);
                 }
                 Place::Egress(site) => {
                     state.ports.entry(address(site)).or_default().egress = Some(link);

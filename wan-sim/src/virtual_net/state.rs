@@ -103,7 +103,7 @@ impl Datagram {
 impl State {
     /// Makes or replaces a link. What an earlier one has under way is numbered as that had it, so
     /// no change of the new one moves it.
-    pub(super) fn set_link(&mut self, (from, to): (IpAddr, IpAddr), link: Link) {
+    pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: Link) {
         let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
         let arriving = self.arriving.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut);
@@ -130,11 +130,12 @@ impl State {
         };
         let egress = self.ports.get_mut(&from).and_then(|port| port.egress.as_mut());
         let sent = match egress {
-            Some(egress) => pass(egress, &mut self.trace, destination, (now, datagram)),
+            Some(egress) => pass(egress, &mut self.trace, now, destination, datagram),
             None => [Some((now, datagram)), None],
         };
-        let arrived =
-            sent.map(|sent| sent.map(|sent| pass(link, &mut self.trace, destination, sent)));
+        let arrived = sent.map(|sent| {
+            sent.map(|(at, datagram)| pass(link, &mut self.trace, at, destination, datagram))
+        });
         let to_port = self.ports.get(&to).is_some_and(|port| port.ingress.is_some());
         for (at, datagram) in arrived.into_iter().flatten().flatten().flatten() {
             if to_port {
@@ -176,7 +177,7 @@ impl State {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
             let ingress = self.ports.get_mut(&ip).and_then(|port| port.ingress.as_mut());
             let came = match ingress {
-                Some(ingress) => pass(ingress, &mut self.trace, destination, (at, datagram)),
+                Some(ingress) => pass(ingress, &mut self.trace, at, destination, datagram),
                 None => [Some((at, datagram)), None],
             };
             for (at, mut datagram) in came.into_iter().flatten() {
@@ -194,7 +195,8 @@ impl State {
     pub(super) fn set_spec(
         &mut self,
         now: TimeNs,
-        (from, to): (IpAddr, IpAddr),
+        from: IpAddr,
+        to: IpAddr,
         spec: LinkSpec,
     ) -> Option<Vec<Waker>> {
         let moved = self.links.get_mut(&(from, to))?.set_spec(now, spec);
@@ -281,8 +283,9 @@ fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Opti
 fn pass(
     link: &mut Link,
     trace: &mut Trace,
+    now: TimeNs,
     destination: SocketAddr,
-    (now, datagram): (TimeNs, Datagram),
+    datagram: Datagram,
 ) -> [Option<(TimeNs, Datagram)>; 2] {
     let mut record = record(now, destination, &datagram);
     let ecn_capable = datagram.ecn.is_some();

@@ -159,7 +159,7 @@ impl Deployment {
                 for (job, _) in &shape.jobs {
                     let of_job = metrics.job(job);
                     let most = u64::try_from(of_job.mapped.most.get()).unwrap_or(u64::MAX);
-                    self.oracle.used(name, job, (most, limit));
+                    self.oracle.used(name, job, most, limit);
                     let left = of_job.scratch_bytes.get();
                     if life + 1 == slot.metrics.len() && left != 0 {
                         self.oracle
@@ -309,7 +309,7 @@ impl Deployment {
         let trainer = Trainer { world, host: Arc::clone(&host), job, rank, dice, heard_of };
         host.spawn(Box::pin(trainer.run()));
         lock(&self.ranks).insert((job, rank), process);
-        self.say((job, rank), || format!("starts, life {life}"));
+        self.say(job, rank, || format!("starts, life {life}"));
     }
 
     fn process(&self, name: String, number: u64, life: u64) -> Process {

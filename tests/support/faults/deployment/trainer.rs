@@ -6,6 +6,7 @@ use crate::collectives::data::SplitMix64;
 use crate::faults::deployment::rendezvous::{Attempt, NextAction};
 use crate::faults::deployment::world::World;
 use crate::faults::judge::collective::CollectiveId;
+use crate::faults::judge::oracle::Commit;
 use gateway::client::{Attach, Client, Operation, PostError, Way};
 use gateway::host::{BoxFuture, Host, VirtualHost};
 use hier_collectives::ids::{Epoch, Step};
@@ -75,7 +76,7 @@ impl Trainer {
     async fn work(&mut self, client: &Client) {
         loop {
             if let Some(why) = client.lost() {
-                self.world.oracle.detached((self.job, self.rank), &why, self.host.now());
+                self.world.oracle.detached(self.job, self.rank, &why, self.host.now());
                 return self.say(|| why);
             }
             match self.rendezvous().ask(self.rank, client.epoch(), self.host.now()) {
@@ -83,7 +84,7 @@ impl Trainer {
                 NextAction::Wait => self.sleep(ASK_EVERY).await,
                 NextAction::Go(attempt) => {
                     let good = self.attempt(client, attempt).await;
-                    self.world.ended((self.job, self.rank), attempt, good);
+                    self.world.ended(self.job, self.rank, attempt, good);
                 }
             }
         }
@@ -94,7 +95,7 @@ impl Trainer {
         if self.heard_of < attempt.epoch {
             self.heard_of = attempt.epoch;
             let step = client.committed().map(|step| step.0);
-            self.world.oracle.knows((self.job, self.rank), attempt.epoch, step);
+            self.world.oracle.knows(self.job, self.rank, attempt.epoch, step);
         }
         let mut under_way = UnderWay { waiting: vec![], good: true };
         for index in 0..self.world.scenario.load.in_flight {
@@ -138,8 +139,8 @@ impl Trainer {
             let timeout = world.scenario.load.timeout;
             let outcome = client.commit_with(Step(attempt), timeout).await;
             let heard = outcome.as_ref().copied();
-            world.oracle.committed((job, attempt, rank), heard, begun, host.now());
-            world.say((job, rank), || match &outcome {
+            world.oracle.committed(Commit { job, attempt, rank }, heard, begun, host.now());
+            world.say(job, rank, || match &outcome {
                 Ok(()) => format!("step {attempt} is complete in every region"),
                 Err(failure) => failure.to_string(),
             });
@@ -187,7 +188,7 @@ impl Trainer {
     }
 
     fn say(&self, what: impl FnOnce() -> String) {
-        self.world.say((self.job, self.rank), what);
+        self.world.say(self.job, self.rank, what);
     }
 }
 
@@ -205,18 +206,18 @@ impl Outcome {
         let Self { world, rank, tag, contribution } = self;
         let sequence = operation.sequence();
         let say = |what: &str| {
-            world.say((tag.job, rank), || format!("collective {sequence}: {what}"));
+            world.say(tag.job, rank, || format!("collective {sequence}: {what}"));
         };
         let ready = operation.ready().await;
         let result = match &ready {
             Ok(_) => Ok(operation.result()),
             Err(failure) => Err(failure),
         };
-        world.oracle.heard((tag, rank), result, world.now());
+        world.oracle.completed(tag, rank, result, world.now());
         match &ready {
             Ok(_) => say("result ready"),
             // Most begin with the collective.
-            Err(failure) => world.say((tag.job, rank), || failure.to_string()),
+            Err(failure) => world.say(tag.job, rank, || failure.to_string()),
         }
         if let Ok(mut tensor) = operation.reclaim().await {
             let intact = tensor.read() == contribution;

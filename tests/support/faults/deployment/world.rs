@@ -100,7 +100,7 @@ impl World {
     }
 
     /// A rank has ended its part of an attempt.
-    pub(in crate::faults) fn ended(&self, (job, rank): (usize, u32), attempt: Attempt, good: bool) {
+    pub(in crate::faults) fn ended(&self, job: usize, rank: u32, attempt: Attempt, good: bool) {
         let now = self.now();
         let Some(over) = self.rendezvous[job].ended(rank, attempt, good, now) else { return };
         self.oracle.forget(job, attempt.number + 1);
@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Adds an event of a rank to the timeline.
-    pub(in crate::faults) fn say(&self, (job, rank): (usize, u32), what: impl FnOnce() -> String) {
+    pub(in crate::faults) fn say(&self, job: usize, rank: u32, what: impl FnOnce() -> String) {
         self.timeline.say(format_args!("rank {rank} job {job}"), what);
     }
 

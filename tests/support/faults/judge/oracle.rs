@@ -12,6 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
 
+/// The identity of a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit {
+    /// The job, by number.
+    pub job: usize,
+    /// The attempt that is committed as a step.
+    pub attempt: u64,
+    /// The rank that commits.
+    pub rank: u32,
+}
+
 /// The judge of one run.
 #[derive(Debug)]
 pub struct Oracle {
@@ -119,27 +130,31 @@ impl Oracle {
     }
 
     /// Checks the outcome of a collective at a rank.
-    pub fn heard(
+    pub fn completed(
         &self,
-        (tag, rank): (CollectiveId, u32),
+        tag: CollectiveId,
+        rank: u32,
         outcome: Result<Vec<u8>, &Failure>,
         now: TimeNs,
     ) {
         let mut state = self.lock();
         state.under_way.remove(&(tag, rank));
         let code = outcome.as_ref().err().map(|failure| failure.code);
-        self.in_time(&mut state, (tag, rank), "an outcome", code, now);
+        if let Some(wait) = self.wait(&state, tag, rank, false) {
+            let what = format!("{tag}: rank {rank} got an outcome");
+            self.keeps(&mut state, &what, &wait, code, now);
+        }
         state.collectives.entry(tag).or_default().heard.insert(rank, code);
         match outcome {
-            Ok(result) => self.got(&mut state, (tag, rank), &result),
+            Ok(result) => self.got(&mut state, tag, rank, &result),
             Err(failure) => {
                 state.told.count(&format!("{:?}", failure.code));
                 let since = state.since(tag.job, tag.attempt, rank).unwrap_or(now);
-                self.must_be_possible(&mut state, (tag.job, rank), failure, since, now);
+                self.must_be_possible(&mut state, &self.who(tag.job, rank), failure, since, now);
                 // A rank whose gateway died cannot know what stood in its slots by then.
                 if failure.code != FailureCode::GatewayLost {
                     if state.committed.contains(&(tag.job, tag.attempt)) {
-                        let text = format!("{tag}: rank {rank} heard {failure} after a commit");
+                        let text = format!("{tag}: rank {rank} got {failure} after a commit");
                         self.blame(&mut state, text);
                     }
                     state.collectives.entry(tag).or_default().failed = Some(failure.clone());
@@ -148,7 +163,7 @@ impl Oracle {
         }
     }
 
-    fn got(&self, state: &mut OracleState, (tag, rank): (CollectiveId, u32), result: &[u8]) {
+    fn got(&self, state: &mut OracleState, tag: CollectiveId, rank: u32, result: &[u8]) {
         let collective = state.collectives.entry(tag).or_default();
         let posts = &collective.posts;
         let missing: Vec<u32> = self
@@ -175,12 +190,13 @@ impl Oracle {
     /// Checks the outcome of a commit that a rank began at `begun`.
     pub fn committed(
         &self,
-        (job, attempt, rank): (usize, u64, u32),
+        commit: Commit,
         outcome: Result<(), &Failure>,
         begun: TimeNs,
         now: TimeNs,
     ) {
         let mut state = self.lock();
+        let Commit { job, attempt, rank } = commit;
         let who = format!("job {job}, attempt {attempt}: rank {rank}");
         let all = (0..self.in_flight).map(|index| CollectiveId { job, attempt, index });
         let of = all.map(|tag| state.collectives.get(&tag)).collect::<Vec<_>>();
@@ -197,7 +213,7 @@ impl Oracle {
             who: self.who(job, rank),
             since: begun,
             complete,
-            last_post: state.last_post((job, attempt)),
+            last_post: state.last_post(job, attempt),
             // The collectives' timeouts, and then its own.
             first_expiry: first + self.timeout,
             expiry: first + self.timeout,
@@ -210,10 +226,13 @@ impl Oracle {
             Ok(()) => {
                 state.told.count("commit confirmed");
                 if !everybody {
-                    self.blame(&mut state, format!("{who} committed what not all have posted"));
+                    self.blame(
+                        &mut state,
+                        format!("{who} committed though some rank has not posted"),
+                    );
                 }
                 if let Some(failure) = failed {
-                    let text = format!("{who} committed, but some rank heard {failure}");
+                    let text = format!("{who} committed, but some rank got {failure}");
                     self.blame(&mut state, text);
                 }
                 state.committed.insert((job, attempt));
@@ -223,13 +242,13 @@ impl Oracle {
             Err(failure) => {
                 state.told.count(&format!("commit {:?}", failure.code));
                 let since = state.since(job, attempt, rank).unwrap_or(begun);
-                self.must_be_possible(&mut state, (job, rank), failure, since, now);
+                self.must_be_possible(&mut state, &self.who(job, rank), failure, since, now);
             }
         }
     }
 
     /// Notes the last complete step that a rank knew of as an epoch began.
-    pub fn knows(&self, (job, rank): (usize, u32), epoch: Epoch, step: Option<u64>) {
+    pub fn knows(&self, job: usize, rank: u32, epoch: Epoch, step: Option<u64>) {
         let mut state = self.lock();
         let (of, known) = *state.known.entry(job).or_insert((epoch, step));
         if of != epoch {
@@ -266,14 +285,17 @@ impl Oracle {
         let mut state = self.lock();
         let heard = state.collectives.get(&tag).and_then(|collective| collective.heard.get(&rank));
         let code = heard.copied().flatten();
-        self.in_time(&mut state, (tag, rank), SLOTS, code, now);
+        if let Some(wait) = self.wait(&state, tag, rank, true) {
+            let what = format!("{tag}: rank {rank} got its slots");
+            self.keeps(&mut state, &what, &wait, code, now);
+        }
         if !intact {
             self.blame(&mut state, format!("{tag}: the contribution of rank {rank} changed"));
         }
     }
 
     /// Notes the most memory that a gateway mapped for a job, and its limit, in bytes.
-    pub fn used(&self, gateway: &str, job: &str, (most, limit): (u64, u64)) {
+    pub fn used(&self, gateway: &str, job: &str, most: u64, limit: u64) {
         let mut state = self.lock();
         state.told.used(most, limit);
         if most > limit {
@@ -304,7 +326,7 @@ impl Oracle {
     }
 
     /// A rank lost its connection to its gateway.
-    pub fn detached(&self, (job, rank): (usize, u32), why: &str, now: TimeNs) {
+    pub fn detached(&self, job: usize, rank: u32, why: &str, now: TimeNs) {
         let mut state = self.lock();
         let who = self.who(job, rank);
         let lost = state.harm.causes(&who, FailureCode::GatewayLost, now, now).next().is_some();
@@ -330,31 +352,30 @@ impl Oracle {
         state.committed.retain(|(of, attempt)| *of != job || *attempt >= before);
     }
 
-    fn in_time(
+    /// The wait of a rank that has posted, for its result or for its slots.
+    fn wait(
         &self,
-        state: &mut OracleState,
-        (tag, rank): (CollectiveId, u32),
-        what: &str,
-        code: Option<FailureCode>,
-        now: TimeNs,
-    ) {
-        let Some(collective) = state.collectives.get(&tag) else { return };
-        let Some(since) = collective.posts.get(&rank).copied() else { return };
+        state: &OracleState,
+        tag: CollectiveId,
+        rank: u32,
+        for_slots: bool,
+    ) -> Option<Wait> {
+        let collective = state.collectives.get(&tag)?;
+        let since = collective.posts.get(&rank).copied()?;
         let needs = self.collectives.needs(tag, rank);
         let complete: Option<Vec<TimeNs>> =
             needs.iter().map(|rank| collective.posts.get(rank).copied()).collect();
         let first = collective.posts.values().min().copied().unwrap_or(since);
-        let wait = Wait {
+        Some(Wait {
             who: self.who(tag.job, rank),
             since,
             complete: complete.and_then(|posts| posts.into_iter().max()),
-            last_post: state.last_post((tag.job, tag.attempt)),
-            first_expiry: state.first_post((tag.job, tag.attempt)) + self.timeout,
+            last_post: state.last_post(tag.job, tag.attempt),
+            first_expiry: state.first_post(tag.job, tag.attempt) + self.timeout,
             expiry: first + self.timeout,
             own_expiry: since + self.timeout,
-            for_slots: what == SLOTS,
-        };
-        self.keeps(state, &format!("{tag}: rank {rank} got {what}"), &wait, code, now);
+            for_slots,
+        })
     }
 
     /// Checks that a wait ended in time.
@@ -387,15 +408,16 @@ impl Oracle {
     fn must_be_possible(
         &self,
         state: &mut OracleState,
-        (job, rank): (usize, u32),
+        who: &Waiter,
         failure: &Failure,
         since: TimeNs,
         now: TimeNs,
     ) {
-        let who = self.who(job, rank);
-        let possible = state.harm.causes(&who, failure.code, since, now).next().is_some();
+        let Waiter { job, rank, .. } = who;
+        let possible = state.harm.causes(who, failure.code, since, now).next().is_some();
         if self.unharmed || !possible {
-            let text = format!("job {job}: rank {rank} heard what no fault can bring: {failure}");
+            let text =
+                format!("job {job}: rank {rank} got a failure that no fault explains: {failure}");
             self.blame(state, text);
         }
     }
@@ -420,13 +442,13 @@ impl Oracle {
 
 impl OracleState {
     /// The time of the last post in an attempt.
-    fn last_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
+    fn last_post(&self, job: usize, attempt: u64) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
         posts.max().copied().unwrap_or_default()
     }
 
     /// The time of the first post in an attempt.
-    fn first_post(&self, (job, attempt): (usize, u64)) -> TimeNs {
+    fn first_post(&self, job: usize, attempt: u64) -> TimeNs {
         let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
         posts.min().copied().unwrap_or_default()
     }
@@ -443,6 +465,3 @@ impl OracleState {
         all.map(|(_, collective)| collective)
     }
 }
-
-/// The name of slots in reports.
-const SLOTS: &str = "its slots";
