@@ -81,7 +81,7 @@ fn half_open_handshakes_keep_no_peer_out() {
         let clients = lab.clients(1 << 20).await;
         let case = Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1);
         succeeds(&clients, 1, &case).await;
-        assert!(!flood.is_finished(), "the strangers still come");
+        assert!(!flood.is_finished(), "the handshakes still come");
         assert_eq!(lab.status(EAST).await.peers[0].lanes_up, 4);
         flood.abort();
     });

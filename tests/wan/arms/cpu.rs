@@ -87,7 +87,7 @@ fn of_gateways(lab: &Lab, gateways: &Processes) -> Result<(Vec<f64>, f64), LabEr
     Ok((seconds, (all - first) / moved()))
 }
 
-/// A cost of half a run is none.
+/// The error of a run that timed out, whose cost says nothing.
 fn cut(who: &str) -> LabError {
     LabError::Failed(format!("{who} took longer than {CUT_AFTER_S} s"))
 }

@@ -41,7 +41,7 @@ impl Tun {
         Ok(())
     }
 
-    /// Reads one buffer; `None` when there is none.
+    /// Reads one buffer; `None` when no buffer is ready.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::read(&self.fd, buffer) {
             Ok(len) => Ok(Some(len)),

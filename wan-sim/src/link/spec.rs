@@ -144,7 +144,7 @@ impl LinkSpec {
 
     /// Returns this link with some packets overtaking all others.
     pub fn with_reorder(self, reorder: Reorder) -> Self {
-        // As with jitter: none is none.
+        // Without a probability there is no reordering: equal links compare as equal.
         Self { reorder: (reorder.probability.ppb() > 0).then_some(reorder), ..self }
     }
 

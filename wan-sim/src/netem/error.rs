@@ -5,7 +5,7 @@ use crate::SpecError;
 /// Words that describe no link. The caller's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetemError {
-    /// A word that is none of netem's, or stands in the wrong place.
+    /// An unknown word, or one in the wrong place.
     #[error("`{word}` is not understood here; accepted: {accepted}")]
     Unknown {
         /// The word.
@@ -13,7 +13,7 @@ pub enum NetemError {
         /// The words that are accepted here.
         accepted: &'static str,
     },
-    /// A word's value is missing or none.
+    /// The value of a word is missing or invalid.
     #[error("`{word}` wants {wanted}, not `{value}`")]
     Value {
         /// The word.

@@ -10,7 +10,7 @@ use units::TimeNs;
 /// Writes a recording.
 pub struct Recorder {
     out: Box<dyn Write + Send>,
-    /// The first error: a recording is whole or it is none.
+    /// The first error; after it nothing is written, since a partial recording is useless.
     error: Option<io::Error>,
 }
 

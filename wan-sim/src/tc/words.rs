@@ -1,4 +1,4 @@
-//! A link in words that the kernel's netem takes, or the reason why there are none.
+//! A link in words that the kernel's netem takes, or the reason why it takes none.
 
 use crate::{Jitter, LinkSpec, Loss, Order, Shape};
 use std::fmt::Write;

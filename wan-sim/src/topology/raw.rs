@@ -104,7 +104,7 @@ impl RawLink {
         own.into_iter().find_map(|(key, given)| given.map(|_| key))
     }
 
-    /// These keys, and those of `base` where there are none.
+    /// Returns these keys, with those of `base` where they are missing.
     pub(super) fn over(self, base: &Self) -> Self {
         if self.netem.is_some() {
             let changes = self.changes.or_else(|| base.changes.clone());

@@ -83,7 +83,7 @@ impl Clock {
         lock(&self.timers).waiting.len()
     }
 
-    /// Moves to the next timer and wakes all that are due then; false where there is none.
+    /// Moves to the next timer and wakes all that are due then; false without a timer.
     pub(super) fn jump(&self) -> bool {
         let mut timers = lock(&self.timers);
         let Some((&(at, _), _)) = timers.waiting.first_key_value() else {

@@ -72,8 +72,8 @@ pub(super) fn report(
     }
     writeln!(
         out,
-        "not the link's doing: {} lost before they were read, {} without a flow, {} not taken by \
-         the kernel, {} from strangers",
+        "outside the links: {} lost before they were read, {} without a flow, {} refused by the \
+         kernel, {} from other senders",
         own.overflowed, own.no_flow, own.send_errors, own.foreign
     )?;
     writeln!(out, "{fidelity}")
