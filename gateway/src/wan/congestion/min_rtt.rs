@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use units::Span;
 
 /// 4 rounds: the window of the minimum. With four a longer path is filled within ten rounds.
-/// Tested by `a_path_that_becomes_longer_is_filled_again_within_ten_round_trips`.
+/// Tested by `a_longer_path_is_full_within_ten_round_trips`.
 const ROUNDS: usize = 4;
 /// 5 %: a smaller change of the RTT is jitter.
 const CHANGE_FRACTION: f64 = 0.05;

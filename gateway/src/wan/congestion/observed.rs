@@ -24,7 +24,7 @@ use units::Span;
 const FLIGHT: &str = "landbridge::flight";
 /// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. quinn's own is
 /// less than one jumbo packet, and such a connection would never send its second one.
-/// Tested by `controllers_of_quic_connect_with_packets_larger_than_their_own_first_window`.
+/// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
 /// 14,720 bytes: the least initial window of CUBIC and NewReno, as in RFC 9002.
 const INITIAL_WINDOW_BYTES: u64 = 14_720;

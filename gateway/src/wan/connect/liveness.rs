@@ -39,7 +39,7 @@ pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
 /// 1 s: the longest round, since an RTT measured across a pause does not predict the next one.
 const ROUND_MAX: Span = Span::from_secs(1);
 /// 6 round trips of silence while other lanes are heard: the path is dead.
-/// Tested by `a_lane_whose_path_dies_is_given_up_while_the_others_go_on`.
+/// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
 /// 500 ms: the least silence of a dead path.
 const DEAD_PATH_MIN: Span = Span::from_ms(500);

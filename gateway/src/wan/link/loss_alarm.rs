@@ -17,7 +17,7 @@ use units::Fraction;
 /// 10 samples, one a second: the time over which loss is measured.
 const SAMPLES: usize = 10;
 /// 1.5 times the configured loss, together with [`BEGIN_MARGIN`]; see the formula above.
-/// Tested by `loss_above_what_the_fabric_expects_raises_an_alarm_and_its_end_clears_it`.
+/// Tested by `loss_above_the_fabrics_raises_an_alarm_until_it_ends`.
 const BEGIN_FACTOR: f64 = 1.5;
 /// 0.05 % of all packets, so that a link without configured loss has a threshold.
 const BEGIN_MARGIN: f64 = 0.000_5;

@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
 /// A relay holds what it passed on for at most four round trips to the far end of a tree.
-/// Tested by `relays_hold_no_more_than_their_window_of_what_is_slow_above`.
+/// Tested by `relays_below_a_slow_link_hold_one_window`.
 const RELAY_ROUND_TRIPS: f64 = 4.0;
 
 /// A relay may hold at least 16 segments, so that short paths keep their pipeline.
