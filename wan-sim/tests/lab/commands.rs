@@ -1,11 +1,12 @@
 //! The lab commands: up, exec, status and down, in the background and in the foreground.
 
 use super::skipping::skip;
-use super::support::{pid_and_prefix, prefix, topology, up, wan_sim};
+use super::support::{pid_and_prefix, topology, up, wan_sim};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use wan_sim::lab::namespaces;
 

@@ -1,7 +1,7 @@
 //! Labs that are starved or stopped report a void run.
 
 use super::stopping;
-use super::support::{A, B, pid_and_prefix, prefix, receive, topology, udp, up, wan_sim};
+use super::support::{A, B, pid_and_prefix, receive, topology, udp, up, wan_sim};
 use rustix::process::{Signal, kill_process};
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use super::support::{A, B, B6, at, prefix, receive, seen, start, topology, udp};
 use std::fs::{self, File};
-use std::io::{BufRead, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use wan_sim::lab::namespaces;

@@ -1,7 +1,7 @@
 //! Labs that are killed, started twice, or outlive their file leave nothing behind.
 
 use super::skipping::skip;
-use super::support::{pid_and_prefix, prefix, topology, up, wan_sim};
+use super::support::{pid_and_prefix, topology, up, wan_sim};
 use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};

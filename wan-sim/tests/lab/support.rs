@@ -4,14 +4,13 @@ use super::skipping::skip;
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use wan_sim::lab::{Lab, LabError, LinkStatus, namespace_name, namespaces};
+use wan_sim::lab::{Lab, LabError, LinkStatus, namespace_name};
 use wan_sim::recording::Recorder;
 use wan_sim::topology::Topology;
 
