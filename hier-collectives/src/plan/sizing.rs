@@ -28,7 +28,7 @@ const LANES_MAX: u64 = 16;
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
 /// A peer's window ahead of results is two BDP: one waits for other peers while one arrives.
-/// Tested by `a_link_whose_rate_halves_is_planned_for_within_ten_collectives`.
+/// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const RESULT_WINDOW_BDP: u64 = 2;
 
 /// 4 MiB, the longest segment of any plan: all lanes end together.
