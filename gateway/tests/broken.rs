@@ -14,7 +14,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
-use hier_collectives::topology::{Fabric, GatewaySpec, RegionSpec};
+use hier_collectives::topology::{self, Fabric, RegionSpec};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -101,7 +101,7 @@ fn spec() -> GatewaySpec {
     let region = RegionSpec {
         name: "one".to_owned(),
         speeds: vec![1.0; 2],
-        gateways: vec![GatewaySpec::new("one-0", 2, None)],
+        gateways: vec![topology::GatewaySpec::new("one-0", 2, None)],
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");
