@@ -5,7 +5,7 @@ import multiprocessing
 import sys
 import time
 
-from landbridge._testing import Lab, LinkSpec
+from landbridge._testing import LinkSpec, LocalRegions
 
 #: How long to wait for anything, in seconds.
 PATIENCE_S = 600.0
@@ -21,11 +21,11 @@ def run(trainer, *, ranks, speeds=None, link=None, preload=()):
     context.set_forkserver_preload(["sites", *preload])
     print(f"two sites with {ranks[0]} and {ranks[1]} trainers, {link.rate}, {link.rtt}, "
           f"{link.loss} loss", flush=True)  # fmt: skip
-    with Lab(ranks=ranks, speeds=speeds, link=link) as lab:
+    with LocalRegions(ranks=ranks, speeds=speeds, link=link) as regions:
         started = []
         for rank in range(sum(ranks)):
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (trainer, str(lab.config_of(rank)), rank, str(lab.folder), theirs)
+            arguments = (trainer, str(regions.config_of(rank)), rank, str(regions.folder), theirs)
             process = context.Process(target=_call, args=arguments, daemon=True)
             process.start()
             theirs.close()

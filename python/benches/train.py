@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._testing import Lab, LinkSpec, find_program
+from landbridge._testing import LinkSpec, LocalRegions, find_program
 from landbridge.torch import State, all_reduce_hook
 
 QUICK = "--quick" in sys.argv
@@ -38,23 +38,23 @@ FIRST_ADDRESS = "10.77.0.1"
 def main():
     report = {"quick": QUICK, "torch": torch.__version__}
     # One region: what the way between trainer and gateway costs, and nothing else.
-    with Lab(ranks=(1,)) as lab:
-        config = lab.config("east")
+    with LocalRegions(ranks=(1,)) as regions:
+        config = regions.config("east")
         report["first_use"] = first_use(config)
         with landbridge.connect(config=config, rank=0, arena="600 MiB") as group:
             report["round_trip"] = round_trip(group)
             report["copy"] = copying(group)
-    with Lab(link=LINK) as lab, Both(lab, "256 MiB") as groups:
-        report["overlap"] = overlap(groups, lab.folder)
+    with LocalRegions(link=LINK) as regions, Both(regions, "256 MiB") as groups:
+        report["overlap"] = overlap(groups, regions.folder)
     report["gloo"] = gloo(report["overlap"]["compute_seconds"])
     print(json.dumps(report))
 
 
 class Both:
-    """Both ranks of a lab, each in a thread."""
+    """Both ranks of a regions, each in a thread."""
 
-    def __init__(self, lab, arena):
-        self._lab, self._arena = lab, arena
+    def __init__(self, regions, arena):
+        self._lab, self._arena = regions, arena
 
     def __enter__(self):
         def attach(rank):
@@ -298,7 +298,7 @@ def gloo_steps(file, compute):
 
 
 def lab_command(*words):
-    return [find_program(), "wan-sim", "lab", *map(str, words)]
+    return [find_program(), "wan-sim", "regions", *map(str, words)]
 
 
 def sites():

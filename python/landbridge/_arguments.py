@@ -1,7 +1,7 @@
-"""What a caller says of a collective beside its arrays, as the gateway is told.
+"""Checks of a collective's arguments other than its arrays.
 
-All of it is checked before the collective has a number, for a number without its post would end
-the connection.
+``Group`` checks all of them before it numbers a collective, because the gateway ends a connection
+on which a number has no post.
 """
 
 from __future__ import annotations
@@ -10,37 +10,55 @@ import math
 import operator
 from typing import Any, NamedTuple
 
-from ._protocol.descriptor import Op
-from ._protocol.descriptor import Operation as Kind
+from ._protocol.descriptor import CollectiveKind, Op
 from .errors import ConfigError
 
 
-class Terms(NamedTuple):
-    """A collective, without its arrays; from ``terms``."""
+class CollectiveOptions(NamedTuple):
+    """A collective without its arrays. ``check_options`` makes it."""
 
-    kind: Kind
-    #: The rank that gets the result of a reduce or has the data of a broadcast, else 0.
+    kind: CollectiveKind
+    #: The rank with the result of a reduce or the data of a broadcast; 0 for other kinds.
     root: int
     op: Op
+    #: This rank's weight in an average.
     weight: float
+    #: A hash of anything else that the ranks must agree on.
     layout: int
+    #: How long to wait for the other ranks to post.
     timeout_ns: int
 
 
-def terms(kind: Kind, root: Any, op: Op, weight: Any, layout: Any, timeout: Any) -> Terms:
-    """Raises ``ConfigError``."""
-    return Terms(
+def check_options(
+    kind: CollectiveKind,
+    *,
+    root: Any = 0,
+    op: Op = Op.SUM,
+    weight: Any = 1.0,
+    layout: Any = 0,
+    timeout: Any,
+) -> CollectiveOptions:
+    """Returns the arguments as the gateway expects them.
+
+    Raises:
+        ConfigError: An argument has the wrong type or is out of range.
+    """
+    return CollectiveOptions(
         kind,
-        whole("root", root, 1 << 32),
+        check_integer("root", root, 1 << 32),
         op,
-        _weight(weight),
-        whole("layout", layout, 1 << 64),
-        nanoseconds(timeout),
+        _check_weight(weight),
+        check_integer("layout", layout, 1 << 64),
+        check_timeout(timeout),
     )
 
 
-def whole(name: str, value: Any, limit: int) -> int:
-    """A whole number from 0 up to below ``limit``. Raises ``ConfigError``."""
+def check_integer(name: str, value: Any, limit: int) -> int:
+    """Returns ``value`` as an integer from 0 to ``limit - 1``.
+
+    Raises:
+        ConfigError: The value is no such integer.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -50,22 +68,26 @@ def whole(name: str, value: Any, limit: int) -> int:
     return number
 
 
-def nanoseconds(timeout: Any) -> int:
-    """Of a timeout in seconds. Raises ``ConfigError``."""
+def check_timeout(timeout: Any) -> int:
+    """Returns a timeout, given in seconds, in nanoseconds.
+
+    Raises:
+        ConfigError: The timeout is no number of seconds from 0 to 1.8e10.
+    """
     try:
         number = int(round(timeout * 1e9))
-    except (TypeError, ValueError, OverflowError):  # of no number, NaN and infinity
+    except (TypeError, ValueError, OverflowError):  # Not a number, NaN or infinite.
         number = -1
     if not 0 <= number < 1 << 64:
         raise ConfigError(f"timeout {timeout!r}: accepted: seconds, from 0 to 1.8e10")
     return number
 
 
-def _weight(weight: Any) -> float:
+def _check_weight(weight: Any) -> float:
     try:
         number = float(weight)
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number < math.inf:
-        raise ConfigError(f"weight {weight!r}: accepted: finite and not negative")
+        raise ConfigError(f"weight {weight!r}: accepted: finite numbers of at least 0")
     return number

@@ -1,6 +1,7 @@
-"""A global batch in whole samples, split among ranks of unequal speed, and anew as speeds drift.
+"""Splits of a global batch among ranks of unequal speed, which follow speeds that drift.
 
-The same splits as the daemon's own, to the bit, so that ranks of either language share a job.
+The gateway's Rust client computes the same splits bit for bit, so that ranks of both languages can
+share a job.
 """
 
 from __future__ import annotations
@@ -9,128 +10,156 @@ import heapq
 import math
 import operator
 import struct
-from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ._exchange import exchange
+from ._exchange import RankGroup, exchange
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree
 
-if TYPE_CHECKING:
-    from ._group import Group
-
-#: The largest global batch.
+#: Largest global batch, in samples.
 BATCH_MAX = 1 << 32
-#: The limit of a rank that has none.
+#: Limit of a rank without one, in samples.
 UNLIMITED = (1 << 64) - 1
-#: Another split must have been better in so many steps one after the other,
+# The split changes when another one would have made each of the last STEPS steps shorter by at
+# least the fraction GAIN. Speeds that only jitter then change nothing.
+#: Consecutive steps in which the other split must be better.
 STEPS = 5
-#: by this part of the time of each.
+#: Fraction of the step time that the other split must save.
 GAIN = 0.05
 
 
 def batch_shares(
-    global_batch: int, speeds: Sequence[float], limits: Optional[Sequence[int]] = None
-) -> List[int]:
-    """Samples for each rank, adding up to ``global_batch``, in proportion to ``speeds``.
+    global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
+) -> list[int]:
+    """Returns each rank's samples of a global batch, in proportion to the ranks' speeds.
 
-    No other split within ``limits``, samples of each rank, ends earlier, and among those that
-    end with it each share is as near to its quota as whole samples allow. Raises ``ConfigError``.
+    No split within the limits ends earlier. Among the splits that end as early, each share is as
+    near to its quota as whole samples allow.
+
+    Args:
+        global_batch: The number of samples of all ranks together.
+        speeds: The speed of each rank, in any unit.
+        limits: The most samples of each rank.
+
+    Raises:
+        ConfigError: A speed or a limit is invalid, or the batch exceeds all limits together.
     """
     allowed = _limits(limits, len(speeds))
     _check(global_batch, speeds, allowed)
     quotas = _quotas(global_batch, speeds, allowed)
-    shares: List[int] = []
+    shares: list[int] = []
     left = global_batch
     for quota in quotas:
         shares.append(min(int(quota), left))
         left -= shares[-1]
 
-    def time_of_next(rank: int, share: int) -> Optional[float]:
+    def time_of_next(rank: int, share: int) -> float | None:
         return (share + 1) / speeds[rank] if share < allowed[rank] else None
 
-    # Whole parts of quotas fit into every makespan, so starting from them loses nothing.
+    # The whole parts of the quotas fit into every makespan, so the search starts from them.
     soonest = list(shares)
     _hand_out(soonest, left, time_of_next)
     latest = _makespan(soonest, speeds)
 
-    def remainder(rank: int, share: int) -> Optional[float]:
+    def remainder(rank: int, share: int) -> float | None:
         time = time_of_next(rank, share)
         return None if time is None or time > latest else share - quotas[rank]
 
-    # The largest remainder first.
+    # Ranks with the largest remainder come first.
     _hand_out(shares, left, remainder)
     return shares
 
 
 class Split:
-    """How a global batch is split, step by step.
+    """The split of a global batch, step by step, without any communication.
 
-    What it answers follows from what it was told alone, so that all ranks that tell it the same
-    speeds have the same split. Speeds that breathe change nothing: another split must have been
-    better in each of the last steps. Everything here raises ``ConfigError``, and then nothing
-    has changed.
+    It depends only on the speeds that it is given, so ranks that give the same speeds have the
+    same split. A method that raises ``ConfigError`` changes nothing.
     """
 
     def __init__(
-        self, global_batch: int, speeds: Sequence[float], limits: Optional[Sequence[int]] = None
+        self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
         self._global_batch = operator.index(global_batch)
         self._limits = _limits(limits, len(speeds))
         self._expected = list(speeds)
-        #: Each rank's samples of the next step, adding up to the global batch.
+        #: Each rank's samples of the next step.
         self.shares = batch_shares(global_batch, speeds, self._limits)
-        #: Speeds in the last steps, newest last.
-        self._seen: List[List[float]] = []
+        #: The ranks' speeds in the last steps, newest last.
+        self._recent: list[list[float]] = []
 
     def handle_speeds(self, speeds: Sequence[float]) -> bool:
-        """A step is over, in which ranks had these speeds, in samples per unit of time; for a
-        rank without samples, the last that it had. True if the next step is split in another
-        way."""
-        # What cannot be split by is refused before it is remembered.
+        """Takes the ranks' speeds in a step that is over.
+
+        Args:
+            speeds: Samples per unit of time, by rank. A rank without samples has its last speed.
+
+        Returns:
+            Whether the split of the next step changes.
+        """
+        # Invalid speeds are refused before they are remembered.
         _check(self._global_batch, speeds, self._limits)
-        self._seen = [*self._seen[-(STEPS - 1) :], list(speeds)]
-        if len(self._seen) < STEPS:
+        self._recent = [*self._recent[-(STEPS - 1) :], list(speeds)]
+        if len(self._recent) < STEPS:
             return False
-        # Medians.
-        usual = [sorted(of_one)[STEPS // 2] for of_one in zip(*self._seen)]
-        other = batch_shares(self._global_batch, usual, self._limits)
-        if other == self.shares or not all(self._is_better(other, seen) for seen in self._seen):
+        medians = [sorted(of_rank)[STEPS // 2] for of_rank in zip(*self._recent)]
+        other = batch_shares(self._global_batch, medians, self._limits)
+        if other == self.shares or not all(
+            self._is_better(other, recent) for recent in self._recent
+        ):
             return False
-        self.shares, self._seen = other, []
+        self.shares, self._recent = other, []
         return True
 
     def handle_exchange(
         self, speeds: Sequence[float], agreed: Sequence[int], states: Sequence[int]
     ) -> bool:
-        """Every rank's speeds, 0 for those not measured yet, and what each says of its own split:
-        ``agreed`` and ``state``. A collective of speeds that failed on some ranks and not on others
-        leaves them with unlike splits, so that the next that succeeds splits anew, by its speeds
-        alone. True if the next step is split in another way. Raises ``RanksDisagree`` as well."""
+        """Takes what all ranks exchanged after a step.
+
+        An exchange that fails on some ranks only leaves ranks with different splits. The next
+        exchange that succeeds then makes a new split from its speeds alone.
+
+        Args:
+            speeds: The speed of each rank; 0 for one not measured yet.
+            agreed: Each rank's ``agreed()``.
+            states: Each rank's ``state()``.
+
+        Returns:
+            Whether the split of the next step changes.
+
+        Raises:
+            RanksDisagree: Ranks split another batch, or with other speeds or limits.
+        """
         for rank, one in enumerate(agreed):
             if one != agreed[0]:
                 what = "another global batch, by other speeds, or within other limits, than rank 0"
-                raise RanksDisagree(f"rank {rank} splits {what}")
+                text = "give every rank the same fabric file and the same arguments"
+                raise RanksDisagree(f"rank {rank} splits {what}; {text}")
         speeds = self._in_one_unit(speeds)
         if all(state == states[0] for state in states):
             return self.handle_speeds(speeds)
         self.shares = batch_shares(self._global_batch, speeds, self._limits)
-        self._seen = []
+        self._recent = []
         return True
 
     def agreed(self) -> int:
-        """A name for what all ranks must have said alike: the global batch, the limits, and the
-        speeds that were expected."""
+        """Returns a hash of the global batch, the limits and the expected speeds.
+
+        It must be equal on all ranks.
+        """
         expected = [_bits(speed) for speed in self._expected]
-        return _name([self._global_batch, *self._limits, *expected])
+        return _hash([self._global_batch, *self._limits, *expected])
 
     def state(self) -> int:
-        """A name for all that the next answers follow from, but for what is agreed."""
-        seen = [_bits(speed) for speeds in self._seen for speed in speeds]
-        return _name([*self.shares, *seen])
+        """Returns a hash of everything else that the next split depends on."""
+        recent = [_bits(speed) for speeds in self._recent for speed in speeds]
+        return _hash([*self.shares, *recent])
 
     def _in_one_unit(self, speeds: Sequence[float]) -> Sequence[float]:
-        """A rank whose speed was not measured has what was expected of it, in proportion to what
-        the others turned out to have, for speeds are expected in any unit."""
+        """Fills in the speeds of ranks that are not measured yet.
+
+        Expected speeds are in any unit, so they are scaled by the measured speeds of the others.
+        """
         if 0 not in speeds or len(speeds) != len(self._expected):
             return speeds
         measured = [(s, e) for s, e in zip(speeds, self._expected) if s != 0]
@@ -144,54 +173,63 @@ class Split:
 
 
 class BatchSplit:
-    """A global batch that all ranks split alike, and anew as their speeds drift; from
-    ``Group.batch_split``. All ranks make one alike, and end the same steps."""
+    """A split of a global batch that follows the ranks' speeds, from ``Group.batch_split``.
+
+    All ranks make it with the same arguments, and end the same steps.
+
+    Attributes:
+        was_alike: Whether all ranks had the same split before the last exchange.
+    """
 
     def __init__(
         self,
-        group: Group,
+        group: RankGroup,
         global_batch: int,
         speeds: Sequence[float],
-        limits: Optional[Sequence[int]],
+        limits: Sequence[int] | None,
     ) -> None:
         self._group = group
         self._split = Split(global_batch, speeds, limits)
-        #: This rank's speed when it last had samples, in samples per second; 0 before that.
+        #: This rank's speed when it last had samples, in samples per second, or 0.
         self._speed = 0.0
-        #: Whether all ranks had the same split up to the last exchange.
         self.was_alike = True
 
     @property
     def samples(self) -> int:
-        """This rank's samples of the next step. An average of gradients is weighted by it."""
+        """This rank's samples of the next step. It is the weight in an average of gradients."""
         return self._split.shares[self._group.rank]
 
     @property
-    def shares(self) -> List[int]:
-        """Every rank's samples of the next step, by rank; they add up to the global batch."""
+    def shares(self) -> list[int]:
+        """The samples of each rank in the next step, by rank."""
         return list(self._split.shares)
 
     def end_step(
         self,
         computed_seconds: float,
-        samples: Optional[int] = None,
+        samples: int | None = None,
         *,
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> bool:
-        """The step is over, and this rank computed for so long, waits for others not counted: a
-        collective of three numbers for each rank, which costs about what a barrier does. True if
-        the next step is split in another way, on all ranks alike.
+        """Ends a step: exchanges the ranks' speeds, by one collective about as fast as a barrier.
 
-        ``samples`` says how many this rank computed, where that was an earlier split's part;
-        ``layout`` is a hash of whatever else the ranks must agree on, ``timeout`` in seconds how
-        long to wait for the other ranks. Where the exchange failed on some ranks and not on
-        others, they may split unlike; the next that succeeds splits anew on all of them, and
-        ``was_alike`` is false after it.
+        If an exchange fails on some ranks only, ranks may have different splits. The next one
+        that succeeds makes a new split on all ranks, and ``was_alike`` is false after it.
 
-        Raises ``ConfigError`` for a time that gives no speed, ``RanksDisagree`` where a rank
-        splits another batch, by other speeds of the fabric or within other limits, and what
-        ``Group.all_reduce`` and ``Operation.wait`` raise. The split is then as it was.
+        Args:
+            computed_seconds: How long this rank computed, without waits for other ranks.
+            samples: How many samples it computed, if not ``self.samples``.
+            layout: A hash of anything else that the ranks must agree on.
+            timeout: How long to wait for the other ranks, in seconds.
+
+        Returns:
+            Whether the split of the next step changes. It is the same on all ranks.
+
+        Raises:
+            ConfigError: ``computed_seconds`` is negative or not finite.
+            RanksDisagree: Ranks split another batch, or with other speeds or limits.
+            LandbridgeError: As ``Group.all_reduce``. The split is unchanged.
         """
         if not 0 <= computed_seconds < math.inf:
             text = "accepted: finite and not negative"
@@ -208,12 +246,12 @@ class BatchSplit:
 
 
 def _bits(value: float) -> int:
-    """The bits of a 64-bit float."""
+    """Returns the bits of a 64-bit float."""
     bits: int = struct.unpack("=Q", struct.pack("=d", value))[0]
     return bits
 
 
-def _limits(limits: Optional[Sequence[int]], ranks: int) -> List[int]:
+def _limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
     if limits is None:
         return [UNLIMITED] * ranks
     for rank, limit in enumerate(limits):
@@ -224,26 +262,26 @@ def _limits(limits: Optional[Sequence[int]], ranks: int) -> List[int]:
 
 def _check(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
     if not speeds:
-        raise ConfigError("a batch needs at least one rank")
+        raise ConfigError("no speeds: a batch needs at least one rank")
     if not 0 <= global_batch <= BATCH_MAX:
         raise ConfigError(f"a batch of {global_batch} samples: accepted: 0 to {BATCH_MAX}")
     if len(speeds) != len(limits):
-        raise ConfigError(f"{len(limits)} limits for {len(speeds)} ranks")
+        raise ConfigError(f"{len(limits)} limits for {len(speeds)} ranks: give one for each rank")
     for rank, speed in enumerate(speeds):
         if not (math.isfinite(speed) and speed > 0):
             raise ConfigError(f"rank {rank} has speed {speed}: it must be finite and above 0")
     if not math.isfinite(_sum(speeds)):
-        raise ConfigError("the speeds add up to too much: give them in a larger unit")
+        raise ConfigError("the sum of the speeds is infinite: give them in a larger unit")
     if sum(limits) < global_batch:
-        room = f"the {sum(limits)} that all ranks hold together"
-        raise ConfigError(f"a batch of {global_batch} samples is above {room}")
+        text = f"is above the {sum(limits)} that all ranks hold together"
+        raise ConfigError(f"a batch of {global_batch} samples {text}; raise their limits")
 
 
-def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> List[float]:
-    """What each rank would do of divisible samples, so that all below their limit end together.
+def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> list[float]:
+    """Returns fractional shares with which all ranks below their limit end together.
 
-    Few rounds: this is Newton's method on samples done by a time, a concave function, where in
-    each round what is missing or the speed of the ranks left becomes half or less.
+    The loop is Newton's method on the samples done by a time, a concave function. Each round halves
+    the missing samples or the speed of the remaining ranks, so few rounds are needed.
     """
     full = [False] * len(speeds)
     while True:
@@ -260,11 +298,13 @@ def _quotas(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -
             full[rank] = True
 
 
-def _hand_out(shares: List[int], samples: int, key: Callable[[int, int], Optional[float]]) -> None:
-    """Gives samples one by one to the rank of the least key, of equals the lower rank. A key
-    follows from the rank's own share; a rank without one gets no more."""
+def _hand_out(shares: list[int], samples: int, key: Callable[[int, int], float | None]) -> None:
+    """Gives samples one by one to the rank with the least key, and to the lower rank of two equals.
+
+    A key depends only on the rank and its share. A rank whose key is ``None`` gets no more.
+    """
     keys = ((key(rank, share), rank) for rank, share in enumerate(shares))
-    waiting = [(of_one, rank) for of_one, rank in keys if of_one is not None]
+    waiting = [(one, rank) for one, rank in keys if one is not None]
     heapq.heapify(waiting)
     for _ in range(samples):
         rank = waiting[0][1]
@@ -281,16 +321,16 @@ def _makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
 
 
 def _sum(values: Iterable[float]) -> float:
-    """One after the other, for `sum` rounds less from Python 3.12 on."""
+    """Adds in order. ``sum`` rounds differently from Python 3.12 on."""
     total = 0.0
     for value in values:
         total += value
     return total
 
 
-def _name(values: Sequence[int]) -> int:
-    """64-bit FNV-1a."""
-    name = 0xCBF2_9CE4_8422_2325
+def _hash(values: Sequence[int]) -> int:
+    """Returns the 64-bit FNV-1a hash."""
+    hashed = 0xCBF2_9CE4_8422_2325
     for byte in struct.pack(f">{len(values)}Q", *values):
-        name = (name ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF
-    return name
+        hashed = (hashed ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF
+    return hashed

@@ -1,27 +1,52 @@
-"""A few numbers of each rank, told to all of them: what ranks compare themselves by."""
+"""The exchange of a few integers among all ranks, by which ranks compare their state."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, List, Sequence
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ._operation import DEFAULT_TIMEOUT_S
 
-if TYPE_CHECKING:
-    from ._group import Group
+
+class RankGroup(Protocol):
+    """The part of ``Group`` that an exchange needs."""
+
+    rank: int
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+
+    def all_reduce(
+        self, array: Any, op: str = "avg", *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> Any:
+        """Combines the arrays of all ranks."""
 
 
 def exchange(
-    group: Group, words: Sequence[int], *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
-) -> List[List[int]]:
-    """For each of the words, of 64 bits without a sign, what every rank gave, by rank: one
-    collective, which costs about what a barrier does. Raises what ``Group.all_reduce`` and
-    ``Operation.wait`` raise."""
+    group: RankGroup, values: Sequence[int], *, layout: int = 0, timeout: float = DEFAULT_TIMEOUT_S
+) -> list[list[int]]:
+    """Gives every rank the values of all ranks, by one collective about as fast as a barrier.
+
+    Args:
+        group: The ranks.
+        values: Unsigned 64-bit integers of this rank; every rank gives equally many.
+        layout: A hash of anything else that the ranks must agree on.
+        timeout: How long to wait for the other ranks, in seconds.
+
+    Returns:
+        For each value, a list of what every rank gave, by rank.
+
+    Raises:
+        LandbridgeError: As ``Group.all_reduce``.
+    """
     count = group.world_size
-    # Each rank's words at its place of each part, and nothing anywhere else.
-    placed = [0] * (len(words) * count)
-    placed[group.rank :: count] = words
+    # Each rank fills its own place of every row and leaves zeros elsewhere, so a sum collects all.
+    placed = [0] * (len(values) * count)
+    placed[group.rank :: count] = values
     form = f"={len(placed)}Q"
-    given = memoryview(struct.pack(form, *placed)).cast("q")
-    told = struct.unpack(form, group.all_reduce(given, "sum", layout=layout, timeout=timeout))
-    return [list(told[at : at + count]) for at in range(0, len(told), count)]
+    contribution = memoryview(struct.pack(form, *placed)).cast("q")
+    total = group.all_reduce(contribution, "sum", layout=layout, timeout=timeout)
+    collected = struct.unpack(form, total)
+    return [list(collected[at : at + count]) for at in range(0, len(collected), count)]

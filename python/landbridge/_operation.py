@@ -1,120 +1,75 @@
-"""A collective under way."""
+"""Collectives and commits under way, as ``Group`` returns them to the trainer.
+
+The trainer's threads wait for them. ``GroupState`` settles and finishes them, in the thread that
+reads from the gateway.
+"""
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from . import errors
-from ._memory.arena import overlap
+from ._memory.arena import Block, overlap
+from ._memory.arrays import Adapter
+from ._waiting import Latch, check_caller, check_process, thread_state
 
-if TYPE_CHECKING:
-    from ._group import Group
-    from ._memory.arena import Block
-    from ._memory.arrays import Adapter
-
-#: How long a rank waits for the others to post, unless it says otherwise.
+#: Default time that a rank waits for the other ranks, in seconds: a site may take long to load
+#: its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
 
 
 class Timing(NamedTuple):
-    """When what happened to one collective: nanoseconds, as ``time.monotonic_ns`` counts."""
+    """Instants of one collective, in nanoseconds of ``time.monotonic_ns``."""
 
     #: The last local rank posted.
     posted_ns: int
-    #: The first segment was ready to leave.
+    #: The first segment was ready to be sent to another region.
     wan_begin_ns: int
-    #: The last segment arrived.
+    #: The last segment arrived from another region.
     wan_end_ns: int
     #: The result was in place on every local rank.
     ready_ns: int
 
 
-class _ThreadIs(threading.local):
-    """What each thread is about."""
+class Reader(Protocol):
+    """The part of a group that a wait needs. A wait also keeps the group from being collected."""
 
-    in_callback = False
-
-
-_thread_is = _ThreadIs()
-
-
-def check_caller() -> None:
-    """Raises ``InCallback`` where nobody may wait: what it waits for may never come."""
-    if _thread_is.in_callback:
-        raise errors.InCallback(
-            "a callback of a collective must not post, nor wait: the gateway's answers come to the "
-            "thread that it holds up, and ranks' callbacks come in no common order; leave that to "
-            "another thread"
-        )
-
-
-def check_process(owner: int) -> None:
-    """Raises ``ForkedProcess`` where the gateway speaks to another process: ``owner``."""
-    if os.getpid() != owner:
-        text = f"this process was forked from {owner}, which connected; connect here"
-        raise errors.ForkedProcess(text)
-
-
-class Latch:
-    """Opens once. Waiting ends at once on a signal such as Ctrl-C."""
-
-    def __init__(self) -> None:
-        # A lock of each thread that waits: who is interrupted holds up nobody else.
-        self._waiting: List[_thread.LockType] = []
-        self.is_open = False
-
-    def open(self) -> None:
-        """Lets everybody through. Where that is interrupted, it can be called again."""
-        self.is_open = True
-        for lock in list(self._waiting):
-            with contextlib.suppress(RuntimeError):  # it has been let through
-                lock.release()
-
-    def wait(self, timeout_s: Optional[float]) -> bool:
-        """Whether it is open within ``timeout_s``. Raises ``InCallback`` where it would wait."""
-        if self.is_open:
-            return True
-        check_caller()
-        timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
-        lock = _thread.allocate_lock()
-        lock.acquire()
-        try:
-            self._waiting.append(lock)
-            # Not before: who opens it looks at those that wait after that.
-            if not self.is_open:
-                lock.acquire(True, timeout)
-        finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(lock)
-        return self.is_open
+    def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
+        """Reads from the gateway until ``latch`` opens or the timeout passes."""
 
 
 class Delivery:
-    """What becomes of the result: where it is, and where it goes."""
+    """The way of a result from the arena to the array that the caller wants."""
 
     def __init__(
         self,
         like: Adapter,
-        out: Optional[Tuple[Any, Adapter]],
-        block: Optional[Block],
-        contribution: Optional[Adapter],
+        out: tuple[Any, Adapter] | None,
+        block: Block | None,
+        contribution: Adapter | None,
     ) -> None:
+        """Prepares a delivery.
+
+        Args:
+            like: The contribution: a new result array has its kind, dtype and shape.
+            out: The caller's array for the result, as given and adapted.
+            block: The result's slot, or ``None`` when the gateway writes into ``out`` itself.
+            contribution: The contribution, if it lies in the arena.
+        """
         self._like = like
-        # What the caller gave, for that is returned, and how it is written.
         self._given: Any = out and out[0]
-        self._out: Optional[Adapter] = out and out[1]
-        # `None` when the result is written in place.
+        self._out: Adapter | None = out and out[1]
         self._block = block
-        #: Whether it writes over the contribution that lies in the arena, if one does: not before
-        #: that is free, for until then the gateway may send it again.
+        #: Whether the delivery overwrites a contribution in the arena. It then waits until the
+        #: contribution is free, since the gateway may still retransmit it.
         self.overwrites = (
             contribution is not None
             and block is not None
@@ -123,74 +78,87 @@ class Delivery:
         )
 
     def deliver(self) -> Any:
-        """The result as the caller wants it; again where that was interrupted."""
+        """Returns the result. It may be called again after an interruption."""
         if self._out is None:
-            assert self._block is not None, "a result has a place"
+            assert self._block is not None, "a result has a slot or an array"
             return self._like.fresh(self._block)
         if self._block is not None:
             self._out.load(self._block)
         return self._given
 
 
-class _UnderWay:
-    """What a group has under way, and may be waited for."""
+class _Pending:
+    """The base of what a group has under way."""
 
-    def __init__(self, group: Group) -> None:
-        # A group that nobody else holds must not go away under it.
-        self._group: Optional[Group] = group
+    def __init__(self, group: Reader | None) -> None:
+        # This reference keeps a group alive that nobody else holds.
+        self._group = group
         self._owner = os.getpid()
 
-    def _await(self, latch: Latch, timeout_s: Optional[float]) -> bool:
-        """Whether ``latch`` is open within ``timeout_s``."""
+    def _await(self, latch: Latch, timeout_s: float | None) -> bool:
+        """Waits for at most ``timeout_s`` seconds. Returns whether ``latch`` is open."""
         check_process(self._owner)
         group = self._group
         if group is None or latch.is_open:
             return latch.wait(timeout_s)
         check_caller()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        group._state.hear_until(latch, timeout_s)
+        group._read_until(latch, timeout_s)
         return latch.wait(None if deadline is None else deadline - time.monotonic())
 
 
-class Operation(_UnderWay):
-    """A collective under way; from ``Group.all_reduce_async`` and the like.
+class Operation(_Pending):
+    """A collective under way, returned by ``Group.all_reduce_async`` and its siblings.
 
-    Two things happen to it, in this order. *Result ready*: ``wait`` returns the result.
-    *Contribution free*: ``wait_free`` returns; the gateway will not read the contribution nor
-    the result any more. Only arrays made by ``Group.empty`` need to wait for the second, before
-    they are written again; others were copied. A result that replaces a contribution made by
-    ``Group.empty`` is ready when that is free, not before.
+    Two events happen to it, in this order:
 
-    Where the connection ended (``GatewayLost``) nothing will be heard of it any more, so that
-    ``wait_free`` returns. A gateway that still runs, as after ``Group.close``, after a wait that
-    was interrupted while it spoke, or before ``Group.recover`` returns, may use the memory until
-    the epoch is over: leave arrays made by ``Group.empty`` alone until ``recover`` has returned.
+    1. The result is ready: ``wait`` returns it.
+    2. The memory is free: ``wait_free`` returns. The gateway no longer reads the contribution or
+       the result.
+
+    Only arrays from ``Group.empty`` must wait for the second event before they are written again;
+    other arrays were copied. A result that replaces a contribution from ``Group.empty`` is ready
+    only when that contribution is free.
+
+    After ``GatewayLost`` no event follows, so ``wait_free`` returns at once. A gateway that still
+    runs may use the memory until the epoch ends. So leave arrays from ``Group.empty`` alone until
+    ``Group.recover`` has returned.
+
+    Attributes:
+        epoch: The epoch of the collective.
+        sequence: The number of the collective in its group.
+        timing: A ``Timing`` once the result is ready, else ``None``.
     """
 
-    def __init__(self, delivery: Optional[Delivery], group: Group) -> None:
+    def __init__(self, delivery: Delivery | None, group: Reader | None) -> None:
         super().__init__(group)
-        #: The epoch that it belongs to, and its number in the group.
         self.epoch, self.sequence = -1, -1
-        #: When what happened, once the result is ready.
-        self.timing: Optional[Timing] = None
-        # `None` where there is no result, and once it was delivered.
+        self.timing: Timing | None = None
+        # `None` where the rank gets no result, and once the result is delivered.
         self._delivery = delivery
         self._result: Any = None
-        self._failure: Optional[errors.CollectiveFailed] = None
-        #: Whether the gateway uses arrays of the caller's, no copies, until *free*.
+        self._failure: errors.CollectiveFailed | None = None
+        #: Whether the gateway uses the caller's own arrays until the memory is free.
         self.lies_in_arena = False
         self._ready = Latch()
         self._free = Latch()
         self._lock = threading.Lock()
-        # Those that have not been called.
-        self._callbacks: List[Callable[[Operation], None]] = []
+        # Callbacks that have not run yet.
+        self._callbacks: list[Callable[[Operation], None]] = []
 
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """The result, as soon as it is ready; ``None`` of a barrier, and of a reduce to another
-        rank. ``timeout`` is in seconds.
+    def wait(self, timeout: float | None = None) -> Any:
+        """Waits for the result.
 
-        Raises ``WaitTimeout`` when it is not ready in time: the collective goes on. Raises a
-        ``CollectiveFailed`` when it failed: the contribution is intact. Raises ``InCallback``.
+        Args:
+            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+
+        Returns:
+            The result. ``None`` for a barrier, and for a reduce on ranks other than its root.
+
+        Raises:
+            WaitTimeout: The result is not ready in time. The collective continues.
+            CollectiveFailed: The collective failed. The contribution is intact.
+            InCallback: The caller is a callback, or a signal handler that interrupts a wait.
         """
         if not self._await(self._ready, timeout):
             raise errors.WaitTimeout(f"collective {self.sequence} is not ready after {timeout} s")
@@ -199,37 +167,43 @@ class Operation(_UnderWay):
         with self._lock:
             if self._delivery is not None:
                 self._result = self._delivery.deliver()
-                # And its slot. Not before: what is interrupted is delivered by the next wait.
+                # Last, so that the next wait repeats a delivery that was interrupted.
                 self._delivery = None
         return self._result
 
-    def wait_free(self, timeout: Optional[float] = None) -> None:
-        """Returns when contribution and result may be written again, after success or failure.
+    def wait_free(self, timeout: float | None = None) -> None:
+        """Waits until contribution and result may be written again, after success or failure.
 
-        Raises ``WaitTimeout`` when that is not so after ``timeout`` seconds.
+        Args:
+            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+
+        Raises:
+            WaitTimeout: The memory is not free in time.
         """
         if not self._await(self._free, timeout):
-            text = f"collective {self.sequence} still needs its memory after {timeout} s"
+            text = f"collective {self.sequence} still uses its memory after {timeout} s"
             raise errors.WaitTimeout(text)
 
     def is_ready(self) -> bool:
-        """Whether ``wait`` would return or raise at once."""
+        """Returns whether ``wait`` would return or raise at once."""
         return self._ready.is_open
 
     def is_free(self) -> bool:
-        """Whether ``wait_free`` would return at once."""
+        """Returns whether ``wait_free`` would return at once."""
         return self._free.is_open
 
     @property
-    def failure(self) -> Optional[errors.CollectiveFailed]:
-        """Why it failed, once it has."""
+    def failure(self) -> errors.CollectiveFailed | None:
+        """The failure of the collective, or ``None``."""
         return self._failure
 
     def add_done_callback(self, callback: Callable[[Operation], None]) -> None:
-        """Calls ``callback`` with this operation when the result is ready or the collective
-        failed: in a thread of the client's, in one that waits for a collective, or here and now
-        when that is so already. There whatever posts or would wait raises ``InCallback``. What it
-        raises is logged."""
+        """Calls ``callback`` with this operation when it is ready or has failed.
+
+        The callback runs in a thread of the package, in a thread that waits for a collective, or
+        in the caller's thread if the operation is done already. It must neither post nor wait:
+        ``InCallback``. An exception in it is logged.
+        """
         check_process(self._owner)
         with self._lock:
             if not self._ready.is_open:
@@ -237,9 +211,9 @@ class Operation(_UnderWay):
                 return
         self._call(callback)
 
-    def _settle(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
-        """Result ready, or failed. Called by the group; only the first call counts, and goes on
-        where it was interrupted."""
+    def _settle(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
+        """Notes the result or the failure. Only the first call counts. ``GroupState`` calls it,
+        and calls it again after an interruption."""
         delivery = self._delivery
         if failure is None and delivery is not None and delivery.overwrites:
             self.timing = timing
@@ -247,22 +221,23 @@ class Operation(_UnderWay):
             self._open(timing, failure)
 
     def _release(self) -> None:
-        """Contribution free. Called by the group, again where it was interrupted."""
-        # `_open` waits for who copies the result: where nothing is left to do, not that, for it
-        # would hold up what else the gateway says.
+        """Notes that the memory is free. ``GroupState`` calls it, again after an interruption."""
+        # `_open` waits for a thread that copies the result. It is skipped where it has nothing
+        # to do, because this thread must read the next messages.
         if self.timing is not None and (not self._ready.is_open or self._callbacks):
             self._open(self.timing, None)
         self._free.open()
         self._group = None
 
-    def _finish(self, failure: Optional[errors.CollectiveFailed]) -> None:
-        """Nothing more will be heard of it. Called by the group, likewise."""
+    def _finish(self, failure: errors.CollectiveFailed | None) -> None:
+        """Ends the operation: no more messages follow. ``GroupState`` calls it, again after an
+        interruption."""
         if failure is not None:
             self._settle(None, failure)
         self._release()
 
-    def _open(self, timing: Optional[Timing], failure: Optional[errors.CollectiveFailed]) -> None:
-        """``wait`` returns or raises from here on. Only the first call counts."""
+    def _open(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
+        """Lets ``wait`` return or raise. Only the first call counts."""
         with self._lock:
             if not self._ready.is_open:
                 self.timing, self._failure = timing, failure
@@ -270,38 +245,46 @@ class Operation(_UnderWay):
                     self._delivery = None
             self._ready.open()
         while self._callbacks:
-            with contextlib.suppress(IndexError):  # another thread calls them too
+            with contextlib.suppress(IndexError):  # Another thread may call them as well.
                 self._call(self._callbacks.pop(0))
 
     def _call(self, callback: Callable[[Operation], None]) -> None:
-        before, _thread_is.in_callback = _thread_is.in_callback, True
+        before, thread_state.in_callback = thread_state.in_callback, True
         try:
             callback(self)
         except BaseException as error:
-            # Signals such as Ctrl-C come to the main thread; elsewhere nobody would be told.
+            # Ctrl-C reaches only the main thread. In other threads nobody could handle it.
             is_main = threading.current_thread() is threading.main_thread()
             if is_main and not isinstance(error, Exception):
                 raise
             log.exception("a callback of collective %d raised", self.sequence)
         finally:
-            _thread_is.in_callback = before
+            thread_state.in_callback = before
 
 
-class Commit(_UnderWay):
-    """A step that is being committed; from ``Group.commit_async``."""
+class Commit(_Pending):
+    """A step that is being committed, returned by ``Group.commit_async``.
 
-    def __init__(self, step: int, group: Group) -> None:
+    Attributes:
+        step: The trainer's number of the step.
+    """
+
+    def __init__(self, step: int, group: Reader | None) -> None:
         super().__init__(group)
-        #: The trainer's number of the step.
         self.step = step
-        self._failure: Optional[errors.CollectiveFailed] = None
+        self._failure: errors.CollectiveFailed | None = None
         self._done = Latch()
 
-    def wait(self, timeout: Optional[float] = None) -> None:
-        """Returns when every region has the step's collectives. ``timeout`` is in seconds.
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until every region has the collectives of the step.
 
-        Raises ``WaitTimeout`` when that is not known in time, and a ``CollectiveFailed`` when
-        it will not be known: see ``Group.committed_step``.
+        Args:
+            timeout: How long to wait, in seconds. The default waits for as long as it takes.
+
+        Raises:
+            WaitTimeout: The step is not known to be complete in time.
+            CollectiveFailed: The step will not become known to be complete; see
+                ``Group.committed_step``.
         """
         if not self._await(self._done, timeout):
             raise errors.WaitTimeout(f"step {self.step} is not committed after {timeout} s")
@@ -309,11 +292,12 @@ class Commit(_UnderWay):
             raise self._failure
 
     def is_done(self) -> bool:
-        """Whether ``wait`` would return or raise at once."""
+        """Returns whether ``wait`` would return or raise at once."""
         return self._done.is_open
 
-    def _finish(self, failure: Optional[errors.CollectiveFailed]) -> None:
-        """Called by the group, again where it was interrupted; then it may be another failure."""
+    def _finish(self, failure: errors.CollectiveFailed | None) -> None:
+        """Ends the commit. ``GroupState`` calls it, again after an interruption, perhaps with
+        another failure; the first one counts."""
         if not self._done.is_open:
             self._failure = failure
         self._done.open()
@@ -321,7 +305,7 @@ class Commit(_UnderWay):
 
 
 def _may_overlap(one: Adapter, other: Adapter) -> bool:
-    """Whether two arrays of as many bytes may share memory: who has gaps is not looked into."""
+    """Returns whether two arrays of one size may share memory. Arrays with gaps count as if."""
     here, there = one.address(), other.address()
     if here is None or there is None:
         return True

@@ -1,5 +1,7 @@
-"""Two or more regions on this machine: gateways as processes, and an emulated link between
-them. For the quickstart, the examples and the tests; a deployment is started by its operators.
+"""Two regions on this machine: gateways as processes, and an emulated link between them.
+
+The quickstart, the examples, the benchmarks and the tests use it. Operators start a real deployment
+with ``landbridge run``.
 """
 
 from __future__ import annotations
@@ -14,48 +16,67 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from .errors import LandbridgeError
 
-#: UDP ports that a gateway takes at most.
+#: Most UDP ports that one gateway uses.
 _LANES_MAX = 16
-# Blocks of ports below 32,768; processes of neighbouring ids begin 37 blocks apart.
+# Blocks of ports below 32,768, where Linux does not choose ports itself. Processes with consecutive
+# ids begin 37 blocks apart, so that two of them rarely try the same block.
 _FIRST_PORT = 16_384
 _BLOCKS = (32_768 - _FIRST_PORT) // _LANES_MAX
 _next_block = itertools.count(37 * os.getpid())
-_START_PATIENCE_S = 30.0
-# Becomes the program, of the same id, and leaves behind in its process group who kills that when
-# the pipe to us closes: also when we are killed, and no code of ours runs any more.
-_UNTIL_WE_END = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
+#: Limit on the start of a gateway, in seconds.
+_START_TIMEOUT_S = 30.0
+# The shell becomes the program, with the same process id. A process that it leaves in its process
+# group kills the group when the pipe to this process closes, even if this process is killed.
+_RUN_UNTIL_PARENT_ENDS = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
 
 
-class LabError(LandbridgeError):
-    """The emulated regions could not be started."""
+class LocalRegionsError(LandbridgeError):
+    """The regions on this machine could not be started."""
 
 
 class LinkSpec(NamedTuple):
-    """The emulated long-haul link, in the words of ``landbridge wan-sim``."""
+    """An emulated long-haul link. Values have the form that ``landbridge wan-sim`` takes."""
 
     rate: str = "500 Mbit/s"
     rtt: str = "80 ms"
     loss: str = "0 %"
 
 
-class Lab:
-    """Two regions, ``east`` and ``west``, in a folder that goes away with it; ``east`` alone
-    where ``ranks`` has one number."""
+class LocalRegions:
+    """The regions ``east`` and ``west`` with one gateway each, in a temporary folder.
+
+    A context manager: it starts the gateways, and on exit ends them and removes the folder.
+
+    Attributes:
+        program: The path of the ``landbridge`` program.
+        folder: The folder with config files, keys, sockets and logs.
+        ranks: The number of ranks of each region.
+    """
 
     def __init__(
         self,
         *,
         ranks: Sequence[int] = (1, 1),
-        speeds: Optional[Sequence[float]] = None,
+        speeds: Sequence[float] | None = None,
         jobs: Sequence[str] = ("train",),
-        link: Optional[LinkSpec] = None,
-        program: Optional[str] = None,
+        link: LinkSpec | None = None,
+        program: str | None = None,
     ) -> None:
+        """Writes config files and keys.
+
+        Args:
+            ranks: The number of ranks of ``east`` and of ``west``. One number makes ``east`` only.
+            speeds: The relative speed of each rank.
+            jobs: The names of the jobs.
+            link: The emulated link. Without one the gateways are connected over loopback.
+            program: The path of the ``landbridge`` program.
+        """
         self.program = program or find_program()
         self._folder = tempfile.TemporaryDirectory(prefix="landbridge-")
         self._closing = contextlib.ExitStack()
@@ -64,7 +85,8 @@ class Lab:
         self.ranks = dict(zip(("east", "west"), ranks))
         self._jobs = list(jobs)
         self._link = link
-        self._processes: Dict[str, subprocess.Popen[bytes]] = {}
+        #: The gateways by region, and the `relay` that emulates the link.
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = [_free_block() for _ in range(3)]
         self._status = {name: _free_block() for name in self.ranks}
         self._write_configs(list(speeds or [1.0] * sum(ranks)))
@@ -72,7 +94,7 @@ class Lab:
         fabric, keys = self.folder / "fabric.toml", self.folder / "keys"
         self._run("certs", "--fabric", str(fabric), "--out", str(keys), *made)
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> LocalRegions:
         try:
             if self._link is not None:
                 self._start_relay(self._link)
@@ -87,68 +109,70 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """Ends every process, then removes the folder."""
+        """Ends all processes, and removes the folder."""
         for name in list(self._processes):
             self.kill(name)
         self._closing.close()
 
     def config(self, region: str) -> Path:
-        """The region's file."""
+        """Returns the path of a region file."""
         return self.folder / f"{region}.toml"
 
     def config_of(self, rank: int) -> Path:
-        """The file of the region that a rank is in."""
+        """Returns the path of the region file of a rank."""
         return self.config("east" if rank < self.ranks["east"] else "west")
 
     def start(self, region: str) -> None:
-        """Starts a region's gateway, and waits until it serves trainers."""
+        """Starts the gateway of a region, and waits until it serves trainers."""
         self._spawn(region, "run", "--config", str(self.config(region)))
         path = f"http://127.0.0.1:{self._status[region]}/healthz"
-        deadline = time.monotonic() + _START_PATIENCE_S
+        deadline = time.monotonic() + _START_TIMEOUT_S
         while not (_answers(path) and (self.folder / f"{region}.sock").exists()):
             if self._processes[region].poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"the gateway of {region} did not start:\n{self.log(region)}")
+                raise LocalRegionsError(
+                    f"the gateway of {region} did not start:\n{self.log(region)}"
+                )
             time.sleep(0.02)
 
     def kill(self, name: str) -> None:
-        """Kills a region's gateway, or the ``relay``."""
+        """Kills the gateway of a region, or the ``relay``."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()
         assert process.stdin is not None
-        # Ends who waited for it.
+        # Ends the process that watches this pipe.
         process.stdin.close()
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """Returns the log of the gateway of a region, or of the ``relay``."""
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")
 
     def _run(self, *arguments: str) -> None:
         done = subprocess.run([self.program, *arguments], capture_output=True, check=False)
         if done.returncode:
             text = done.stderr.decode("utf-8", "replace")
-            raise LabError(f"`landbridge {' '.join(arguments)}` failed: {text}")
+            raise LocalRegionsError(f"`landbridge {' '.join(arguments)}` failed: {text}")
 
     def _spawn(self, name: str, *arguments: str) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                ["sh", "-c", _UNTIL_WE_END, self.program, *arguments],
+                ["sh", "-c", _RUN_UNTIL_PARENT_ENDS, self.program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                # Ctrl-C is for the trainer, which ends its gateways itself.
+                # Ctrl-C must reach only the trainer, which ends its gateways itself.
                 start_new_session=True,
             )
 
     def _start_relay(self, link: LinkSpec) -> None:
         relay, west = self._ports[2], self._ports[1]
-        forwards: List[str] = []
+        forwards: list[str] = []
         for lane in range(_LANES_MAX):
             forwards += ["--forward", f"127.0.0.1:{relay + lane}=127.0.0.1:{west + lane}"]
         words = ["--rate", link.rate, "--rtt", link.rtt, "--loss", link.loss]
         self._spawn("relay", "wan-sim", "relay", *words, "--names", "east,west", *forwards)
 
-    def _write_configs(self, speeds: List[float]) -> None:
+    def _write_configs(self, speeds: list[float]) -> None:
         link = self._link or LinkSpec("4 Gbit/s", "1 ms", "0 %")
         east, west, relay = self._ports
         wan = {"east": east, "west": west if self._link is None else relay}
@@ -183,10 +207,16 @@ class Lab:
 
 
 def find_program() -> str:
-    """The daemon: what ``LANDBRIDGE_BIN`` names, or the one on the PATH. Raises ``LabError``."""
+    """Returns the path of the ``landbridge`` program: ``LANDBRIDGE_BIN``, or the one on the PATH.
+
+    Raises:
+        LocalRegionsError: There is none.
+    """
     program = os.environ.get("LANDBRIDGE_BIN") or shutil.which("landbridge")
     if not program:
-        raise LabError("no `landbridge` on the PATH; `pip install .` puts it there")
+        raise LocalRegionsError(
+            "no `landbridge` program on the PATH; install it with `pip install .`"
+        )
     return program
 
 
@@ -199,16 +229,16 @@ def _answers(url: str) -> bool:
 
 
 def _free_block() -> int:
-    """The first of a block of UDP ports, free for TCP as well.
+    """Returns the first port of a free block of UDP ports. It is free for TCP as well.
 
-    No block is given twice, and they are below those that Linux hands to whoever asks for any,
-    so that nobody takes one in between.
+    No block is returned twice, and Linux never chooses these ports itself, so no other process
+    takes one meanwhile.
     """
     for _ in range(_BLOCKS):
         first = _FIRST_PORT + next(_next_block) % _BLOCKS * _LANES_MAX
         if _all_free(first):
             return first
-    raise LabError("no free ports on loopback")
+    raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
 
 
 def _all_free(first: int) -> bool:

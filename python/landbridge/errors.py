@@ -1,100 +1,113 @@
-"""What can go wrong, who is at fault, and what memory holds then.
+"""The exceptions of this package.
 
-Every exception of this package is a :class:`LandbridgeError`. The failures of collectives have
-one class for each code of the daemon; a contribution is intact after any of them.
+Every exception is a ``LandbridgeError``. Failures of collectives are ``CollectiveFailed``, with one
+class for each code of the gateway. The contribution is intact after any of them.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Sequence, Type
+from collections.abc import Sequence
+from typing import ClassVar
 
 
 class LandbridgeError(Exception):
-    """Whatever this package raises."""
+    """The base of all exceptions of this package."""
 
 
 class ConfigError(LandbridgeError, ValueError):
-    """A config file or an argument that cannot be used. The caller's fault."""
+    """A config file or an argument cannot be used. The caller is at fault."""
 
 
 class UnsupportedArray(LandbridgeError, TypeError):
-    """An array or a result buffer that cannot take part. The caller's fault."""
+    """An array cannot take part in a collective. The caller is at fault."""
 
 
 class AttachError(LandbridgeError):
-    """Nothing is attached."""
+    """The rank could not be attached to its gateway."""
 
 
 class NoGateway(AttachError, ConnectionError):
-    """Nothing answers at the gateway's socket."""
+    """No gateway answers at the socket."""
 
 
 class Refused(AttachError, ConnectionError):
-    """The gateway answered, and refused."""
+    """The gateway answered and refused the rank."""
 
 
 class NoEpoch(AttachError, TimeoutError):
-    """Attached, but the gateways have not met in time."""
+    """The rank is attached, but the gateways have not met in time."""
 
 
 class ArenaFull(LandbridgeError, MemoryError):
-    """The arena has no room. The caller's fault: connect with a larger one."""
+    """The arena has no room. Connect with a larger ``arena``."""
 
 
 class Closed(LandbridgeError, RuntimeError):
-    """The group was closed by this process. The caller's fault."""
+    """This process has closed the group. The caller is at fault."""
 
 
 class ForkedProcess(LandbridgeError, RuntimeError):
-    """A group was used in a process forked from the one that connected. The caller's fault."""
+    """A forked process used a group that its parent connected. Connect in the process itself."""
 
 
 class InCallback(LandbridgeError, RuntimeError):
-    """A callback of a collective posted, or would have waited, or so did the handler of a signal
-    that interrupts a wait. The caller's fault: leave that to another thread, or set a flag."""
+    """A callback of a collective, or a signal handler that interrupts a wait, posted or waited.
+
+    Use another thread instead, or set a flag.
+    """
 
 
 class SiteFailed(LandbridgeError, ConnectionError):
-    """The trainers of this site cannot reduce together any more, because one of them is gone or
-    their process group failed. Start all of them anew, as ``torchrun`` does."""
+    """The process group of this site failed, or one of its trainers is gone.
+
+    A site is the trainers of one region that share a process group. Start all of them again.
+    """
 
 
 class StepsDiffer(LandbridgeError):
-    """Ranks have finished different numbers of steps, so that they have different weights. What
-    those ahead have is right: every rank gave to it. See ``Group.agree``."""
+    """Ranks have finished different numbers of steps, so their weights differ.
+
+    The weights of the ranks that are ahead are right: every rank contributed to them.
+    ``Group.agree`` raises it.
+
+    Attributes:
+        steps: The number of finished steps of each rank, by rank.
+        furthest: The first of the ranks that have finished the most steps.
+    """
 
     def __init__(self, steps: Sequence[int], regions: Sequence[str]) -> None:
-        #: What each rank has finished, by rank.
         self.steps = list(steps)
-        #: The first of those ranks that have finished most.
         self.furthest = self.steps.index(max(steps))
-        told = ", ".join(
+        listed = ", ".join(
             f"rank {rank} ({region}) has finished {count}"
             for rank, (region, count) in enumerate(zip(regions, steps))
         )
         super().__init__(
-            f"ranks are at different steps: {told}; give every rank the weights, and the state of "
-            f"the optimizer, of rank {self.furthest}, and go on after step {max(steps)}"
+            f"ranks are at different steps: {listed}; give every rank the weights and the "
+            f"optimizer state of rank {self.furthest}, and continue after step {max(steps)}"
         )
 
 
 class WaitTimeout(LandbridgeError, TimeoutError):
-    """A wait of this process ended before what it waited for. The collective goes on."""
+    """A wait ended before the collective did. The collective continues."""
 
 
 class CollectiveFailed(LandbridgeError):
-    """A collective failed. The contribution is intact; the result has no meaningful value."""
+    """A collective failed. The contribution is intact; the content of the result is undefined.
 
-    #: The daemon's code; docs/protocol.md section 2.
+    Attributes:
+        code: The gateway's code; docs/protocol.md section 2.
+        fault: The party at fault: ``caller``, ``peer``, ``link`` or ``us`` (the gateway).
+        kind: The gateway's words for the code.
+        text: What happened and what to do.
+    """
+
     code: ClassVar[int] = 0
-    #: Whose fault it is: ``caller``, ``peer``, ``link`` or ``us``.
     fault: ClassVar[str] = ""
-    #: The daemon's words for the code.
     kind: ClassVar[str] = ""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        #: What happened and what to do, composed where the fault was seen.
         self.text = text
 
     def __str__(self) -> str:
@@ -102,37 +115,37 @@ class CollectiveFailed(LandbridgeError):
 
 
 class RanksDisagree(CollectiveFailed):
-    """Ranks posted different collectives under one number."""
+    """Ranks posted different collectives at the same place of their order."""
 
     code, fault, kind = 1, "caller", "ranks disagree"
 
 
 class BadRequest(CollectiveFailed):
-    """What was posted is not defined or not allowed."""
+    """The posted collective is not defined or not allowed."""
 
     code, fault, kind = 2, "caller", "bad request"
 
 
 class RanksTimedOut(CollectiveFailed, TimeoutError):
-    """A rank did not post within this rank's timeout."""
+    """Another rank did not post within this rank's timeout."""
 
     code, fault, kind = 3, "caller", "timed out waiting for ranks"
 
 
 class RankLost(CollectiveFailed):
-    """A rank that is awaited went away."""
+    """A rank went away before it posted."""
 
     code, fault, kind = 4, "peer", "rank lost"
 
 
 class RegionLost(CollectiveFailed):
-    """A region cannot be reached any more."""
+    """A region can no longer be reached."""
 
     code, fault, kind = 5, "link", "region lost"
 
 
 class EpochEnded(CollectiveFailed):
-    """The epoch ended under the collective."""
+    """The epoch ended before the collective did."""
 
     code, fault, kind = 6, "peer", "epoch ended"
 
@@ -150,13 +163,13 @@ class GatewayShuttingDown(CollectiveFailed):
 
 
 class GatewayLost(CollectiveFailed, ConnectionError):
-    """The connection to the gateway is gone. ``Group.recover`` attaches anew."""
+    """The connection to the gateway is gone. ``Group.recover`` attaches again."""
 
     code, fault, kind = 9, "us", "gateway lost"
 
 
-#: The class of each code.
-FAILURES: Dict[int, Type[CollectiveFailed]] = {
+#: The class of each code of the gateway.
+FAILURES: dict[int, type[CollectiveFailed]] = {
     failure.code: failure
     for failure in (
         RanksDisagree,

@@ -1,5 +1,8 @@
-"""``python -m landbridge.quickstart``: two emulated sites on this machine train one model, with
-PyTorch where it is installed, and then all-reduce a buffer against the least possible time."""
+"""Trains a small model across two emulated regions on this machine.
+
+It uses PyTorch if that is installed. Then it all-reduces a buffer several times, and compares the
+time with the lower bound.
+"""
 
 from __future__ import annotations
 
@@ -13,52 +16,67 @@ import statistics
 import subprocess
 import sys
 from array import array
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from . import _testing
-from ._config import region_file
+from ._config.region_file import parse_bytes
 from ._group import Group, connect
 from ._operation import Timing
+from ._testing import LinkSpec, LocalRegions, LocalRegionsError
 
 _BATCH, _FEATURES = 32, 16
-#: A full packet and what of it is no payload; docs/protocol.md has the headers.
+#: A full packet, and its headers in bytes; docs/protocol.md lists them.
 _MTU, _OVERHEAD = 1500, 67
-#: Largest difference of a weight from training in one process that passes.
+#: Largest accepted difference of a weight from training in one process: rounding stays below it.
 _DIFFERENCE_MAX = 1e-5
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """The command. Returns its exit code: 0 when every check passes, else 1."""
+    """Runs the command. Returns its exit code: 0 if every check passes, else 1."""
     parser = argparse.ArgumentParser("python -m landbridge.quickstart", description=__doc__)
-    parser.add_argument("--rtt", default="80 ms", help="between the sites (%(default)s)")
-    parser.add_argument("--rate", default="500 Mbit/s", help="each way (%(default)s)")
-    parser.add_argument("--loss", default="0.1 %", help="each way (%(default)s)")
-    parser.add_argument("--ranks", default="3,1", help="of the two sites (%(default)s)")
-    parser.add_argument("--size", default="64 MiB", help="of the buffer (%(default)s)")
-    parser.add_argument("--steps", type=int, default=60, help="to train (%(default)s)")
-    parser.add_argument("--iterations", type=int, default=5, help="of the buffer (%(default)s)")
+    parser.add_argument(
+        "--rtt", default="80 ms", help="round-trip time between the regions (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", default="500 Mbit/s", help="rate in each direction (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--loss", default="0.1 %", help="packet loss in each direction (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ranks", default="3,1", help="ranks of the two regions (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--size", default="64 MiB", help="size of the buffer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=60, help="training steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--iterations", type=int, default=5, help="all-reduces (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--config", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.rank is not None:
-        _trainer(options)
+        _run_trainer(options)
         return 0
-    return _conduct(options)
+    return _run_all(options)
 
 
-def _conduct(options: argparse.Namespace) -> int:
+def _run_all(options: argparse.Namespace) -> int:
     ranks = [int(count) for count in options.ranks.split(",")]
     if len(ranks) != 2 or min(ranks) < 1:
         sys.exit("--ranks: accepted: two numbers, such as 3,1")
-    link = _testing.LinkSpec(options.rate, options.rtt, options.loss)
+    link = LinkSpec(options.rate, options.rtt, options.loss)
     words = [f"--size={options.size}", f"--steps={options.steps}"]
     words += [f"--iterations={options.iterations}"]
-    with _testing.Lab(ranks=ranks, link=link) as lab:
+    with LocalRegions(ranks=ranks, link=link) as regions:
         trainers = [
             subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, *words, f"--rank={rank}",
-                 f"--config={lab.config_of(rank)}"],
+                 f"--config={regions.config_of(rank)}"],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -78,40 +96,41 @@ def _conduct(options: argparse.Namespace) -> int:
     return 0 if all(passed for _, _, passed in _checks(report)) else 1
 
 
-def _result(rank: int, trainer: subprocess.Popen[str]) -> Dict[str, Any]:
-    """A trainer's last words; the progress of rank 0 is shown before."""
+def _result(rank: int, trainer: subprocess.Popen[str]) -> dict[str, Any]:
+    """Returns the result that a trainer prints last. Shows the progress of rank 0 before it."""
     assert trainer.stdout is not None
     with trainer.stdout as lines:
-        for said in map(json.loads, lines):
+        for line in map(json.loads, lines):
             is_shown = rank == 0 and sys.stderr.isatty()
-            if "of" not in said:
+            if "of" not in line:
                 if is_shown:
                     _overwrite("")
-                result: Dict[str, Any] = said
+                result: dict[str, Any] = line
                 return result
             if is_shown:
-                _show(said)
-    raise _testing.LabError(f"rank {rank} ended with exit code {trainer.wait()}")
+                _show(line)
+    raise LocalRegionsError(f"rank {rank} ended with exit code {trainer.wait()}")
 
 
-def _show(said: Dict[str, Any]) -> None:
-    """A progress bar."""
-    filled = 30 * said["done"] // said["of"]
+def _show(progress: dict[str, Any]) -> None:
+    """Shows a progress bar."""
+    filled = 30 * progress["done"] // progress["of"]
     bar = "#" * filled + "." * (30 - filled)
-    _overwrite(f"{said['what']:10} [{bar}] {said['done']}/{said['of']} {said['note']}")
+    counts = f"{progress['done']}/{progress['of']}"
+    _overwrite(f"{progress['what']:10} [{bar}] {counts} {progress['note']}")
 
 
 def _overwrite(text: str) -> None:
-    """In place of the line that the terminal shows; what comes next overwrites it as well."""
+    """Overwrites the current line of the terminal. The next output overwrites it too."""
     print(f"\r{text}\033[K", end="\r", file=sys.stderr, flush=True)
 
 
-def _trainer(options: argparse.Namespace) -> None:
-    """One rank: says its result, and rank 0 its progress before, a JSON object a line."""
-    size = region_file.parse_bytes(options.size) // 4 * 4
+def _run_trainer(options: argparse.Namespace) -> None:
+    """Runs one rank. Prints JSON objects, one a line: the progress of rank 0, then the result."""
+    size = parse_bytes(options.size) // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train(group, options.steps)
-        timings, digest = _exchange(group, size, options.iterations)
+        timings, digest = _time_all_reduces(group, size, options.iterations)
         group.barrier()
         shares = group.batch_shares(_BATCH)
     result = {
@@ -120,28 +139,29 @@ def _trainer(options: argparse.Namespace) -> None:
     print(json.dumps(result), flush=True)
 
 
-def _say(group: Group, what: str, done: int, of: int, note: str = "") -> None:
+def _report_progress(group: Group, what: str, done: int, of: int, note: str = "") -> None:
     if group.rank:
-        return  # nobody reads it before rank 0 is done, which waits for whoever cannot write
+        return  # The output of other ranks is read only after rank 0 ends, which waits for them.
     print(json.dumps({"what": what, "done": done, "of": of, "note": note}), flush=True)
 
 
-def _train(group: Group, steps: int) -> Tuple[List[float], float]:
+def _train(group: Group, steps: int) -> tuple[list[float], float]:
     shares = group.batch_shares(_BATCH)
     first, mine = sum(shares[: group.rank]), shares[group.rank]
     model, loss = _model(), 0.0
     for step in range(steps):
         gradient, mean_loss = model.gradient(_samples(step)[first : first + mine])
         gradient.append(mean_loss)
-        # Weighted by samples: as if one process had seen the whole batch.
-        means: List[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
+        # Weighting by samples gives the gradient of the whole batch.
+        means: list[float] = group.all_reduce(array("d", gradient), weight=mine).tolist()
         loss = means.pop()
         model.step(means)
-        _say(group, "training", step + 1, steps, f"loss {loss:.4f}")
+        _report_progress(group, "training", step + 1, steps, f"loss {loss:.4f}")
     return model.weights(), loss
 
 
-def _one_process(steps: int) -> List[float]:
+def _train_in_one_process(steps: int) -> list[float]:
+    """Returns the weights after the same steps without any communication."""
     model = _model()
     for step in range(steps):
         gradient, _ = model.gradient(_samples(step))
@@ -149,7 +169,7 @@ def _one_process(steps: int) -> List[float]:
     return model.weights()
 
 
-def _exchange(group: Group, size: int, iterations: int) -> Tuple[List[List[int]], str]:
+def _time_all_reduces(group: Group, size: int, iterations: int) -> tuple[list[list[int]], str]:
     contribution, out = group.empty(size // 4, "f32"), group.empty(size // 4, "f32")
     piece = array("f", [(group.rank + 1) * 0.25 * (i % 7) for i in range(1 << 10)]).tobytes()
     raw = contribution.cast("B")
@@ -164,17 +184,17 @@ def _exchange(group: Group, size: int, iterations: int) -> Tuple[List[List[int]]
         timing = operation.timing
         assert timing is not None
         timings.append(list(timing))
-        _say(group, "all-reduce", iteration + 1, iterations)
+        _report_progress(group, "all-reduce", iteration + 1, iterations)
     return timings, hashlib.blake2b(out.cast("B"), digest_size=8).hexdigest()
 
 
 class _Samples(NamedTuple):
-    inputs: List[float]
+    inputs: list[float]
     target: float
 
 
-def _samples(step: int) -> List[_Samples]:
-    """The global batch of a step, the same on every rank."""
+def _samples(step: int) -> list[_Samples]:
+    """Returns the global batch of a step, the same on every rank."""
     random = importlib.import_module("random").Random(step)
     batch = []
     for _ in range(_BATCH):
@@ -183,18 +203,18 @@ def _samples(step: int) -> List[_Samples]:
     return batch
 
 
-def _model() -> Union[_Line, _Torch]:
-    return _Torch() if importlib.util.find_spec("torch") else _Line()
+def _model() -> _LinearModel | _TorchModel:
+    return _TorchModel() if importlib.util.find_spec("torch") else _LinearModel()
 
 
-class _Line:
-    """Without PyTorch: a linear fit."""
+class _LinearModel:
+    """A linear fit in plain Python, for machines without PyTorch."""
 
     def __init__(self) -> None:
         self._weights = [0.0] * _FEATURES
 
-    def gradient(self, batch: List[_Samples]) -> Tuple[List[float], float]:
-        """Of the mean squared error, and the error."""
+    def gradient(self, batch: list[_Samples]) -> tuple[list[float], float]:
+        """Returns the gradient of the mean squared error, and the error."""
         gradient, loss = [0.0] * _FEATURES, 0.0
         for inputs, target in batch:
             off = sum(w * x for w, x in zip(self._weights, inputs)) - target
@@ -203,15 +223,15 @@ class _Line:
                 gradient[index] += 2 * off * x / len(batch)
         return gradient, loss
 
-    def step(self, gradient: List[float]) -> None:
+    def step(self, gradient: list[float]) -> None:
         self._weights = [w - 0.2 * g for w, g in zip(self._weights, gradient)]
 
-    def weights(self) -> List[float]:
+    def weights(self) -> list[float]:
         return self._weights
 
 
-class _Torch:
-    """A small network."""
+class _TorchModel:
+    """A small network in PyTorch."""
 
     def __init__(self) -> None:
         torch = self._torch = importlib.import_module("torch")
@@ -220,8 +240,8 @@ class _Torch:
         layers = [torch.nn.Linear(_FEATURES, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
         self._module = torch.nn.Sequential(*layers).double()
 
-    def gradient(self, batch: List[_Samples]) -> Tuple[List[float], float]:
-        """Of the mean squared error, and the error."""
+    def gradient(self, batch: list[_Samples]) -> tuple[list[float], float]:
+        """Returns the gradient of the mean squared error, and the error."""
         torch, module = self._torch, self._module
         inputs = torch.tensor([s.inputs for s in batch], dtype=torch.float64)
         targets = torch.tensor([[s.target] for s in batch], dtype=torch.float64)
@@ -231,7 +251,7 @@ class _Torch:
         flat = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
         return flat.tolist(), loss.item()
 
-    def step(self, gradient: List[float]) -> None:
+    def step(self, gradient: list[float]) -> None:
         torch, at = self._torch, 0
         with torch.no_grad():
             for p in self._module.parameters():
@@ -239,23 +259,22 @@ class _Torch:
                 p -= 0.1 * part.view(p.shape)
                 at += p.numel()
 
-    def weights(self) -> List[float]:
+    def weights(self) -> list[float]:
         flat = self._torch.cat([p.detach().reshape(-1) for p in self._module.parameters()])
-        weights: List[float] = flat.tolist()
+        weights: list[float] = flat.tolist()
         return weights
 
 
-def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[str, Any]:
-    size = region_file.parse_bytes(options.size) // 4 * 4
-    # From the last post to the last result.
-    rounds = zip(*(result["timings"] for result in results))
-    stages = [_stages([Timing(*timing) for timing in timings]) for timings in rounds]
+def _report(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    size = parse_bytes(options.size) // 4 * 4
+    by_iteration = zip(*(result["timings"] for result in results))
+    stages = [_stages([Timing(*timing) for timing in timings]) for timings in by_iteration]
     seconds = [sum(stage.values()) for stage in stages]
-    # One round's, so that its stages add up to it.
+    # `median_high` is the time of one iteration, so that its stages add up to it.
     at = seconds.index(statistics.median_high(seconds))
     median = seconds[at]
     bound = _bound_s(size, options)
-    alone = _one_process(options.steps)
+    alone = _train_in_one_process(options.steps)
     weights = results[0]["weights"]
     return {
         "identical": len({(str(r["weights"]), r["digest"]) for r in results}) == 1,
@@ -278,8 +297,8 @@ def _report(results: List[Dict[str, Any]], options: argparse.Namespace) -> Dict[
     }
 
 
-def _stages(timings: List[Timing]) -> Dict[str, float]:
-    """Of one collective, from what its ranks saw: the stages' times, which add up to all of it."""
+def _stages(timings: list[Timing]) -> dict[str, float]:
+    """Returns the seconds of each stage of a collective, from last post to last result."""
     posted, ready = max(t.posted_ns for t in timings), max(t.ready_ns for t in timings)
     begin = min(max(min(t.wan_begin_ns for t in timings), posted), ready)
     end = min(max(max(t.wan_end_ns for t in timings), begin), ready)
@@ -291,19 +310,19 @@ def _stages(timings: List[Timing]) -> Dict[str, float]:
 
 
 def _bound_s(size: int, options: argparse.Namespace) -> float:
-    """The bytes at the rate that the link leaves for payload, and one one-way delay."""
+    """Returns the lower bound: the bytes at the link's payload rate, and one one-way delay."""
     rate, rtt = _quantity(options.rate, _RATES), _quantity(options.rtt, _SPANS)
     return size * 8 / (rate * (_MTU - _OVERHEAD) / _MTU) + rtt / 2
 
 
-def _quantity(text: str, units: Dict[str, float]) -> float:
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(\S+)\s*", text)
-    if not found or found.group(2) not in units:
+def _quantity(text: str, units: dict[str, float]) -> float:
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(\S+)\s*", text)
+    if not match or match.group(2) not in units:
         sys.exit(f"{text}: accepted: a number and one of {', '.join(units)}")
-    return float(found.group(1)) * units[found.group(2)]
+    return float(match.group(1)) * units[match.group(2)]
 
 
-def _checks(report: Dict[str, Any]) -> Iterator[Tuple[str, str, bool]]:
+def _checks(report: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
     found = "identical" if report["identical"] else "different"
     yield "weights and results bit-identical on all ranks", found, report["identical"]
     off = report["reference_max_abs_diff"]
@@ -311,11 +330,11 @@ def _checks(report: Dict[str, Any]) -> Iterator[Tuple[str, str, bool]]:
     yield claim, f"{off:.1e}", off <= _DIFFERENCE_MAX
 
 
-def _table(report: Dict[str, Any]) -> str:
+def _table(report: dict[str, Any]) -> str:
     timed = report["allreduce"]
     link, median = report["link"], timed["seconds_median"]
     shares = ", ".join(map(str, report["batch_shares"]))
-    # Worded as by `landbridge quickstart`, as far as that is known here.
+    # The wording is that of `landbridge quickstart`.
     rows = [
         ("trained with", report["library"].replace("none", "plain Python"), ""),
         ("training steps", str(report["steps"]), ""),

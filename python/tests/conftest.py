@@ -17,24 +17,40 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 
 #: Far beyond what any wait of the tests takes, and far below the patience of `on_all`.
 DEADLINE_S = 40
 
 
 @pytest.fixture(scope="module")
-def lab():
+def regions():
     """East with two ranks, west with one."""
-    with Lab(ranks=(2, 1), speeds=(1.0, 1.0, 2.0)) as running:
+    with LocalRegions(ranks=(2, 1), speeds=(1.0, 1.0, 2.0)) as running:
         yield running
 
 
 @pytest.fixture
-def groups(lab):
-    """Every rank of `lab`, attached from this process."""
-    with attached(lab) as all_ranks:
+def groups(regions):
+    """Every rank of `regions`, attached from this process."""
+    with attached(regions) as all_ranks:
         yield all_ranks
+
+
+@pytest.fixture
+def two_groups():
+    """Two ranks, each in a region of its own, attached from this process."""
+    with LocalRegions(ranks=(1, 1)) as running, attached(running) as both:
+        yield both
+
+
+@pytest.fixture
+def one_trainer(tmp_path):
+    """A torch process group of this process alone."""
+    dist = pytest.importorskip("torch.distributed")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @pytest.fixture
@@ -52,13 +68,13 @@ def golden(name):
 
 
 @contextlib.contextmanager
-def attached(lab, arena="8 MiB"):
-    """Every rank of a lab, attached from this process."""
-    count = sum(lab.ranks.values())
+def attached(regions, arena="8 MiB"):
+    """Every rank of a regions, attached from this process."""
+    count = sum(regions.ranks.values())
     with contextlib.ExitStack() as stack:
 
         def attach(rank):
-            config = lab.config_of(rank)
+            config = regions.config_of(rank)
             return landbridge.connect(config=config, rank=rank, arena=arena, timeout=60)
 
         yield [stack.enter_context(group) for group in on_all(range(count), attach)]

@@ -4,10 +4,10 @@ import contextlib
 import socket
 from pathlib import Path
 
-from landbridge._config.region_file import Place
+from landbridge._config.region_file import Location
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
-from landbridge._protocol.connection import Link
+from landbridge._protocol.connection import Connection
 from landbridge._protocol.wire import (
     LOCAL_VERSION,
     REQUESTS,
@@ -32,30 +32,30 @@ class Gateway:
         self._socket = connection
         self._socket.settimeout(PATIENCE_S)
         self._frames = Frames()
-        self._heard = []
+        self._requests = []
         self.memory = arena._map
 
-    def say(self, *messages):
+    def send(self, *messages):
         """All of them at once."""
         self._socket.sendall(b"".join(RESPONSES.frame(message) for message in messages))
 
-    def hear(self):
+    def receive(self):
         """The next request."""
-        while not self._heard:
+        while not self._requests:
             data = self._socket.recv(1 << 16)
             assert data, "the client hung up"
-            self._heard += [REQUESTS.decode(message) for message in self._frames.feed(data)]
-        return self._heard.pop(0)
+            self._requests += [REQUESTS.decode(message) for message in self._frames.feed(data)]
+        return self._requests.pop(0)
 
-    def has_heard(self):
+    def has_request(self):
         """Whether there is a request, without waiting."""
         with contextlib.suppress(socket.timeout):
             self._socket.settimeout(SOON_S)
-            self._heard.append(self.hear())
+            self._requests.append(self.receive())
         self._socket.settimeout(PATIENCE_S)
-        return bool(self._heard)
+        return bool(self._requests)
 
-    def hang_up(self):
+    def shut_down(self):
         self._socket.close()
 
 
@@ -66,13 +66,13 @@ def alone():
     try:
         yield group, gateway
     finally:
-        gateway.hang_up()
+        gateway.shut_down()
         group.close()
 
 
 def attach():
     """The same, for a test that says when they go."""
-    group = Group(Place(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
+    group = Group(Location(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
     return group, attach_anew(group)
 
 
@@ -82,7 +82,7 @@ def attach_anew(group):
     frames = Frames()
     # As if it had come right behind the answer to the attach: no thread is woken for it.
     frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
-    group._state.begin(Link(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
+    group._state.begin(Connection(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
     group._state.agree()
     return Gateway(theirs, group._arena)
 

@@ -43,7 +43,7 @@ def test_the_quickstart_passes_its_own_checks():
     assert sum(stages) == pytest.approx(report["allreduce"]["seconds_median"])
 
 
-def test_many_steps_do_not_fill_the_pipe_of_a_rank_that_is_not_read():
+def test_an_unread_rank_does_not_block_on_its_pipe():
     """Of 64 KiB, into which the progress of 900 steps fits."""
     words = ["--json", "--rtt", "1 ms", "--loss", "0 %", "--ranks", "1,1"]
     words += ["--size", "4 KiB", "--steps", "2000", "--iterations", "1"]
@@ -52,7 +52,7 @@ def test_many_steps_do_not_fill_the_pipe_of_a_rank_that_is_not_read():
     assert done.returncode == 0
 
 
-def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
+def test_the_quickstart_shows_progress_and_a_table_on_a_terminal():
     code, said, shown = on_a_terminal("--size", "1 MiB", "--steps", "7", "--iterations", "2")
     assert code == 0, shown
     full = "[" + "#" * 30 + "]"
@@ -70,7 +70,7 @@ def test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table():
 def test_the_quickstart_trains_with_torch_where_it_is_installed():
     pytest.importorskip("torch")
     assert expected_library() == "torch"
-    test_the_quickstart_on_a_terminal_shows_its_progress_and_a_table()
+    test_the_quickstart_shows_progress_and_a_table_on_a_terminal()
 
 
 def expected_library():
@@ -95,7 +95,7 @@ def on_a_terminal(*words):
     return process.returncode, said, shown.decode()
 
 
-def test_a_wrong_option_is_told():
+def test_a_wrong_option_is_refused():
     line = [sys.executable, "-m", "landbridge.quickstart", "--ranks", "3"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode and "two numbers" in done.stderr

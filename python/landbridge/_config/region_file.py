@@ -1,6 +1,6 @@
-"""The region's file, as far as a trainer needs it.
+"""The parts of region file, token and fabric file that a trainer needs.
 
-The daemon checks these files whole (``landbridge check``); here only what is used is checked.
+``landbridge check`` checks these files completely. This module checks only the keys that it reads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError
@@ -29,20 +29,32 @@ _UNITS = {
 }
 
 
-class Place(NamedTuple):
-    """Where a trainer attaches, and as whom."""
+class Location(NamedTuple):
+    """The gateway that a trainer attaches to, its job, and the ranks of the fabric."""
 
+    #: The gateway's socket.
     socket: Path
+    #: The name of the job.
     job: str
+    #: The secret that admits ranks to the job.
     token: bytes
-    #: Relative compute of every rank of the fabric, in the order of their numbers.
-    speeds: List[float]
-    #: The region of every rank, likewise.
-    regions: List[str]
+    #: The relative computing speed of every rank of the fabric, by rank.
+    speeds: list[float]
+    #: The region of every rank, by rank.
+    regions: list[str]
 
 
-def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> Place:
-    """Reads a region file, the job's token and the fabric. Raises ``ConfigError``."""
+def load(path: str | Path, gateway: str | None, job: str | None) -> Location:
+    """Reads a region file, its job's token and its fabric file.
+
+    Args:
+        path: The region file.
+        gateway: The name of the gateway, where the file has several.
+        job: The name of the job, where the file has several.
+
+    Raises:
+        ConfigError: A file cannot be read, or a key is missing or has a wrong value.
+    """
     path = Path(path)
     region = _read(path)
     at = _choose(path, region, "gateway", gateway)
@@ -50,22 +62,26 @@ def load(path: Union[str, Path], gateway: Optional[str], job: Optional[str]) -> 
     socket = path.parent / _text(path, region["gateway"][at], f"gateway.{at}", "socket")
     token = path.parent / _text(path, region["job"][named], f"job.{named}", "token")
     fabric = path.parent / _text(path, region, "", "fabric")
-    return Place(socket, named, _token(token), *_ranks(fabric, _read(fabric)))
+    return Location(socket, named, _token(token), *_ranks(fabric, _read(fabric)))
 
 
-def parse_bytes(quantity: Union[int, str]) -> int:
-    """A number of bytes: an integer, or such as ``"256 MiB"``. Raises ``ConfigError``."""
+def parse_bytes(quantity: int | str) -> int:
+    """Returns a number of bytes, from an integer or a text such as ``"256 MiB"``.
+
+    Raises:
+        ConfigError: The text is no number with a unit.
+    """
     if isinstance(quantity, int) and not isinstance(quantity, bool):
         return quantity
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _UNITS:
         units = ", ".join(_UNITS)
-        raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, as 256 MiB")
+        raise ConfigError(f"`{quantity}`: accepted: a number and one of {units}, such as 256 MiB")
     return int(float(found.group(1)) * _UNITS[found.group(2)])
 
 
-def _read(path: Path) -> Dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -76,32 +92,33 @@ def _read(path: Path) -> Dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _loads(text: str) -> Dict[str, Any]:
+def _loads(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
-        table: Dict[str, Any] = importlib.import_module("tomllib").loads(text)
+        table: dict[str, Any] = importlib.import_module("tomllib").loads(text)
         return table
     return toml.loads(text)
 
 
-def _choose(path: Path, region: Dict[str, Any], kind: str, name: Optional[str]) -> str:
+def _choose(path: Path, region: dict[str, Any], kind: str, name: str | None) -> str:
     tables = region.get(kind)
     if not isinstance(tables, dict) or not tables:
         raise ConfigError(f"{path}: {kind}: missing; accepted: a table such as [{kind}.NAME]")
     known = ", ".join(sorted(tables))
     if name is None:
         if len(tables) > 1:
-            raise ConfigError(f"{path} has several of `{kind}`; choose one with {kind}=: {known}")
+            text = f"{path} has several tables [{kind}.NAME]"
+            raise ConfigError(f"{text}; choose one with {kind}=: {known}")
         name = next(iter(tables))
     if not isinstance(tables.get(name), dict):
         raise ConfigError(f"{path} has no {kind} `{name}`; it has: {known}")
     return name
 
 
-def _text(path: Path, table: Dict[str, Any], where: str, key: str) -> str:
+def _text(path: Path, table: dict[str, Any], where: str, key: str) -> str:
     value = table.get(key)
     if not isinstance(value, str):
-        place = f"{where}.{key}" if where else key
-        raise ConfigError(f"{path}: {place}: missing or no path; accepted: a path in quotes")
+        key_path = f"{where}.{key}" if where else key
+        raise ConfigError(f"{path}: {key_path}: missing or no path; accepted: a path in quotes")
     return value
 
 
@@ -119,23 +136,23 @@ def _token(path: Path) -> bytes:
     raise ConfigError(f"{path}: accepted: {accepted}")
 
 
-def _ranks(path: Path, fabric: Dict[str, Any]) -> Tuple[List[float], List[str]]:
-    """Their speeds and regions, in order: through the regions in the order of their names."""
+def _ranks(path: Path, fabric: dict[str, Any]) -> tuple[list[float], list[str]]:
+    """Returns the speed and the region of each rank. Regions come in alphabetical order."""
     regions = fabric.get("region")
     if not isinstance(regions, dict) or not regions:
         raise ConfigError(f"{path}: region: missing; accepted: a table such as [region.east]")
-    speeds: List[float] = []
-    places: List[str] = []
+    speeds: list[float] = []
+    region_of: list[str] = []
     for name in sorted(regions):
         if not isinstance(regions[name], dict):
             raise ConfigError(f"{path}: region.{name}: accepted: a table such as [region.{name}]")
         ranks, given = regions[name].get("ranks"), regions[name].get("speeds")
-        if type(ranks) is not int or ranks < 1:  # `true` is no number
+        if type(ranks) is not int or ranks < 1:  # `bool` is a subclass of `int`.
             raise ConfigError(f"{path}: region.{name}.ranks: accepted: a whole number of ranks")
         given = [1.0] * ranks if given is None else given
         usable = isinstance(given, list) and len(given) == ranks
         if not usable or not all(type(v) in (int, float) and 0 < v < math.inf for v in given):
             raise ConfigError(f"{path}: region.{name}.speeds: accepted: {ranks} positive numbers")
         speeds += [float(value) for value in given]
-        places += [name] * ranks
-    return speeds, places
+        region_of += [name] * ranks
+    return speeds, region_of

@@ -1,13 +1,14 @@
-"""TOML for Python before 3.11, which has no parser: as much of it as config files use.
+"""A reader of the TOML that config files use, for Python 3.9 and 3.10, which have no parser.
 
-Tables, also inline, arrays, strings, numbers and booleans. What else TOML has is refused, with
-its line, and never misread.
+It reads tables, inline tables, arrays, strings, numbers and booleans. It refuses anything else of
+TOML with its line number, and never misreads it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Pattern, Tuple
+from re import Pattern
+from typing import Any
 
 _KEY = r"[A-Za-z0-9_-]+"
 _PATH = rf"{_KEY}(?:[ \t]*\.[ \t]*{_KEY})*"
@@ -19,22 +20,22 @@ _NUMBER = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)(?:\.[0-9](?:_?[0-9])*)?(?:[e
 _ESCAPES = {'\\"': '"', "\\\\": "\\", "\\t": "\t", "\\n": "\n", "\\r": "\r"}
 _BLANK = re.compile(r"[ \t]*")
 _COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
-#: Also lines, and comments at their ends.
+#: Spaces, line ends and comments.
 _GAP = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 
 
 class TomlError(ValueError):
-    """Text that is no TOML, or TOML beyond what this reads."""
+    """The text is no TOML, or uses a part of TOML that this reader lacks."""
 
 
-class _Inline(Dict[str, Any]):
-    """A table that nothing is added to after its brace."""
+class _Inline(dict[str, Any]):
+    """An inline table. Nothing may be added to it after its closing brace."""
 
 
-def loads(text: str) -> Dict[str, Any]:
-    """The root table. Raises :class:`TomlError`, naming the line."""
+def loads(text: str) -> dict[str, Any]:
+    """Returns the root table. Raises ``TomlError`` with the number of the line."""
     text = text.replace("\r\n", "\n")
-    root: Dict[str, Any] = {}
+    root: dict[str, Any] = {}
     table = root
     headers = set()
     at = _after(_GAP, text, 0)
@@ -56,7 +57,7 @@ def loads(text: str) -> Dict[str, Any]:
     return root
 
 
-def _pair(table: Dict[str, Any], text: str, at: int) -> int:
+def _pair(table: dict[str, Any], text: str, at: int) -> int:
     match = _PAIR.match(text, at)
     if not match:
         raise TomlError("neither a [table] nor a `key = value`")
@@ -69,11 +70,11 @@ def _pair(table: Dict[str, Any], text: str, at: int) -> int:
     return end
 
 
-def _parts(path: str) -> List[str]:
+def _parts(path: str) -> list[str]:
     return [part.strip(" \t") for part in path.split(".")]
 
 
-def _descend(table: Dict[str, Any], path: List[str]) -> Dict[str, Any]:
+def _descend(table: dict[str, Any], path: list[str]) -> dict[str, Any]:
     for part in path:
         table = table.setdefault(part, {})
         if not isinstance(table, dict) or isinstance(table, _Inline):
@@ -81,7 +82,7 @@ def _descend(table: Dict[str, Any], path: List[str]) -> Dict[str, Any]:
     return table
 
 
-def _value(text: str, at: int) -> Tuple[Any, int]:
+def _value(text: str, at: int) -> tuple[Any, int]:
     string, literal = _STRING.match(text, at), _LITERAL.match(text, at)
     if string:
         return re.sub(r"\\.", lambda found: _ESCAPES[found.group()], string.group(1)), string.end()
@@ -101,8 +102,8 @@ def _value(text: str, at: int) -> Tuple[Any, int]:
     return (float if re.search("[.eE]", digits) else int)(digits), number.end()
 
 
-def _array(text: str, at: int) -> Tuple[List[Any], int]:
-    items: List[Any] = []
+def _array(text: str, at: int) -> tuple[list[Any], int]:
+    items: list[Any] = []
     while True:
         at = _after(_GAP, text, at)
         if text.startswith("]", at):
@@ -116,9 +117,9 @@ def _array(text: str, at: int) -> Tuple[List[Any], int]:
             raise TomlError("an array that does not end")
 
 
-def _inline(text: str, at: int) -> Tuple[_Inline, int]:
-    """On one line, and without a comma at its end."""
-    table: Dict[str, Any] = {}
+def _inline(text: str, at: int) -> tuple[_Inline, int]:
+    """Reads an inline table: on one line, and without a trailing comma."""
+    table: dict[str, Any] = {}
     at = _after(_BLANK, text, at)
     if text.startswith("}", at):
         return _Inline(), at + 1
@@ -132,13 +133,13 @@ def _inline(text: str, at: int) -> Tuple[_Inline, int]:
 
 
 def _after(what: Pattern[str], text: str, at: int) -> int:
-    """Past as much of it as there is, perhaps nothing."""
+    """Returns the position behind a match at ``at``, or ``at`` without one."""
     found = what.match(text, at)
     return found.end() if found else at
 
 
 def _end(text: str, at: int) -> int:
-    """Of a line."""
+    """Returns the position of the line's end. Only a comment may come before it."""
     at = _after(_COMMENT, text, at)
     rest = text[at:].split("\n", 1)[0]
     if rest:

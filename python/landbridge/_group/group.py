@@ -1,61 +1,67 @@
-"""The ranks of a job, seen from one of them."""
+"""The ranks of a job, seen from one of them: ``connect``, and the collectives of ``Group``."""
 
 from __future__ import annotations
 
-import gc
 import os
-import threading
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 from .. import errors
-from .._arguments import Terms, nanoseconds, terms, whole
+from .._arguments import check_integer, check_options, check_timeout
 from .._batch_split import BatchSplit, batch_shares
-from .._config import region_file
+from .._config.region_file import Location, load, parse_bytes
 from .._exchange import exchange
 from .._memory import arrays
-from .._memory.arena import Arena, Block, overlap
-from .._operation import DEFAULT_TIMEOUT_S, Commit, Delivery, Operation, check_caller, check_process
-from .._protocol import connection
-from .._protocol.connection import Link
-from .._protocol.descriptor import Dtype, Op
-from .._protocol.descriptor import Operation as Kind
-from .._protocol.wire import LOCAL_VERSION, Attach, Post, Request
+from .._memory.arena import Arena
+from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
+from .._protocol.connection import Connection
+from .._protocol.descriptor import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
-from .state import Entry, Slot, State
-
-#: Collectives of one rank under way; docs/protocol.md section 5.
-POSTS_MAX = 256
+from .._protocol.wire import Request
+from .attachment import Attachment
+from .posting import Poster
 
 
 def connect(
     *,
-    config: Union[str, Path],
+    config: str | Path,
     rank: int,
-    gateway: Optional[str] = None,
-    job: Optional[str] = None,
-    arena: Union[int, str] = "256 MiB",
+    gateway: str | None = None,
+    job: str | None = None,
+    arena: int | str = "256 MiB",
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> Group:
     """Attaches to the gateway on this host, and waits until all ranks have done so.
 
-    ``config`` is the region's file, as for ``landbridge run``; ``gateway`` and ``job`` choose
-    where it has several. ``arena`` is the memory that contributions and results lie in: twice
-    the bytes that are under way at once, and what ``Group.empty`` hands out. All of it is
-    touched here, so that no step waits for pages. ``timeout`` is in seconds; it holds, but for a
-    moment, also where the gateway is stopped.
+    Args:
+        config: The path of the region file, as for ``landbridge run``.
+        rank: The number of this rank, from 0. Ranks are numbered through the regions of the
+            fabric in alphabetical order.
+        gateway: The name of the gateway, where the region file has several.
+        job: The name of the job, where the region file has several.
+        arena: The size of the memory for contributions and results: bytes, or a text such as
+            ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
+            from ``Group.empty``. The call touches every page, so that no step waits for it.
+        timeout: How long to wait for the gateway and the other ranks, in seconds.
 
-    Raises ``ConfigError``, ``AttachError``, ``ArenaFull``, and ``RanksTimedOut`` when some rank
-    did not connect in time.
+    Returns:
+        The group, attached and in an epoch.
+
+    Raises:
+        ConfigError: A file or an argument cannot be used.
+        AttachError: The gateway does not answer, refuses, or meets no other gateway.
+        ArenaFull: The host has not enough memory for the arena.
+        RanksTimedOut: A rank did not connect in time.
     """
-    nanoseconds(timeout)  # or it is none
-    place = region_file.load(config, gateway, job)
-    if whole("rank", rank, 1 << 32) >= len(place.speeds):
-        last = len(place.speeds) - 1
+    check_timeout(timeout)
+    location = load(config, gateway, job)
+    if check_integer("rank", rank, 1 << 32) >= len(location.speeds):
+        last = len(location.speeds) - 1
         raise errors.ConfigError(f"rank {rank}: the fabric has ranks 0 to {last}")
-    group = Group(place, rank, Arena(region_file.parse_bytes(arena)))
+    group = Group(location, rank, Arena(parse_bytes(arena)))
     try:
         group._meet(time.monotonic() + timeout)
     except BaseException:
@@ -64,168 +70,107 @@ def connect(
     return group
 
 
-class Group:
-    """The ranks of a job; from ``connect``. All ranks post the same collectives in the same
-    order. May be used from several threads, whose order of posting then is the caller's care.
+class Group(Poster):
+    """The ranks of a job, returned by ``connect``.
 
-    After a failure ``recover`` returns when a step can be begun; ``agree`` says whether it is the
-    same one on all ranks. Arrays and memory stay.
-    A collective that failed alone, such as by ``RanksTimedOut``, leaves the group usable as it
-    is. When an epoch ends, every post raises ``EpochEnded`` until ``recover`` is called.
+    All ranks post the same collectives in the same order. Several threads may use a group; the
+    caller then keeps their posts in order.
 
-    Everything that posts or waits raises ``InCallback`` in a callback of a collective, and
-    ``ForkedProcess`` in a process that was forked. The handler of a signal must do neither: where
-    it interrupts a wait it is told so by ``InCallback``, where it interrupts a post it may end the
-    connection.
+    A collective that fails alone, for example with ``RanksTimedOut``, leaves the group usable.
+    After the end of an epoch every post raises ``EpochEnded`` until ``recover`` is called. Arrays
+    and the arena survive a failure.
+
+    Methods that post or wait raise ``InCallback`` in a callback of a collective, and
+    ``ForkedProcess`` in a forked process. A signal handler must neither post nor wait: it raises
+    ``InCallback`` where it interrupts a wait, and may end the connection where it interrupts a
+    post.
+
+    Attributes:
+        rank: The number of this rank.
     """
 
-    def __init__(self, place: region_file.Place, rank: int, arena: Arena) -> None:
-        #: This trainer's number.
-        self.rank = rank
-        #: The fabric's name.
-        self.fabric = ""
-        self._place = place
-        self._arena = arena
-        self._owner = os.getpid()
-        self._posting = threading.RLock()
-        # What is being posted is waited for by who posts it.
-        self._is_awaited = False
-        self._was_attached = False
-        self._state = State()
+    def __init__(self, location: Location, rank: int, arena: Arena) -> None:
+        super().__init__(rank, len(location.speeds), arena)
+        self._location = location
+        self._attachment = Attachment(location, rank, arena, self._state)
         _groups.add(self)
-        # Also when nobody calls `close`.
-        weakref.finalize(self, State.hang_up, self._state).atexit = False
 
     @property
-    def world_size(self) -> int:
-        """Ranks in all."""
-        return len(self._place.speeds)
+    def fabric(self) -> str:
+        """The name of the fabric."""
+        return self._attachment.fabric
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, as far as it has been heard of."""
+        """The number of the current epoch, as far as this rank knows."""
         return self._state.epoch
 
     def recover(
-        self,
-        failure: Optional[errors.LandbridgeError] = None,
-        timeout: float = DEFAULT_TIMEOUT_S,
+        self, failure: errors.LandbridgeError | None = None, timeout: float = DEFAULT_TIMEOUT_S
     ) -> None:
-        """After a failed step: returns once every rank is ready to begin one. Which one they
-        ``agree`` on next.
+        """Returns when every rank is ready to begin a step again, after a failed one.
 
-        All ranks call it, since all of them see a failure; one that was started anew calls
-        ``connect``. Attaches anew where the gateway was lost, and ends the epoch where it has
-        not ended, since ranks may have come to different places of the step: also without a
-        ``failure``, where this rank gave up for a reason of its own, such as Ctrl-C. Raises
-        ``failure`` itself when it is the caller's fault, so that another try would fail as
-        well; otherwise what ``connect`` raises, and ``Closed``. ``timeout`` holds as there.
+        All ranks call it, since all of them see a failure; a rank that was started again calls
+        ``connect`` instead. Then ``agree`` or ``landbridge.torch.resume`` tells which step to
+        begin. The call attaches again if the connection was lost, and ends the epoch if it has
+        not ended.
+
+        Args:
+            failure: The exception of the failed step. Leave it out when this rank gave up for
+                another reason, such as Ctrl-C.
+            timeout: How long to wait for the gateway and the other ranks, in seconds.
+
+        Raises:
+            LandbridgeError: ``failure`` itself, if the caller is at fault, so that another
+                attempt would fail too.
+            AttachError, RanksTimedOut: As ``connect``.
+            Closed: The group was closed.
         """
         self._check_caller()
-        nanoseconds(timeout)  # or it is none
+        check_timeout(timeout)
         hopeless = (errors.RanksDisagree, errors.BadRequest)
-        why = "the step was given up"
+        reason = "the step was given up"
         if failure is not None:
             if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
                 raise failure
-            why = f"given up after: {failure}"
+            reason = f"given up after: {failure}"
         deadline = time.monotonic() + timeout
         with self._posting:
             if self._state.is_agreed:
-                self._state.end(self._state.link, why)
+                self._state.end(self._state.connection, reason)
             self._meet(deadline)
 
     def agree(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
-        """``step``, the steps that this rank has finished, if every rank has finished as many.
+        """Checks that every rank has finished the same number of steps.
 
-        All ranks call it before their first step and after each ``recover``. A failure may come
-        to one rank before the end of a step and to another after it; if each went on from where
-        it is, they would average gradients of different steps, and nothing would tell them.
-        ``landbridge.torch.resume`` also gives ranks that are behind what they lack.
+        All ranks call it before their first step and after each ``recover``. A failure may reach
+        one rank before the end of a step and another rank after it. Without this check they would
+        average gradients of different steps. ``landbridge.torch.resume`` also brings ranks that
+        are behind up to date.
 
-        Raises ``StepsDiffer`` on every rank, and what ``all_reduce`` raises.
+        Args:
+            step: The number of steps that this rank has finished.
+            timeout: How long to wait for the other ranks, in seconds.
+
+        Returns:
+            ``step``.
+
+        Raises:
+            StepsDiffer: Ranks have finished different numbers of steps. Every rank raises it.
+            LandbridgeError: As ``all_reduce``.
         """
-        step = whole("step", step, 1 << 63)
+        step = check_integer("step", step, 1 << 63)
         (steps,) = exchange(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
-            raise errors.StepsDiffer(steps, self._place.regions)
+            raise errors.StepsDiffer(steps, self._location.regions)
         return step
 
-    def _meet(self, deadline: float) -> None:
-        """All ranks in one epoch, at the begin of a step."""
-        while True:
-            self._attach(deadline)
-            try:
-                return self._await_all(max(deadline - time.monotonic(), 0.001))
-            except (errors.RanksDisagree, errors.BadRequest):
-                raise
-            except errors.CollectiveFailed as failure:
-                # A gateway or a rank went away or came back, or another rank's patience ended
-                # earlier. Where the epoch has not ended, our return ends it.
-                if time.monotonic() + _MEET_AGAIN_S >= deadline:
-                    raise
-                time.sleep(_MEET_AGAIN_S)
-                if self._state.is_agreed:
-                    self._state.end(self._state.link, f"given up after: {failure}")
-
-    def _await_all(self, timeout: float) -> None:
-        """A barrier that ends in time also where the gateway is stopped."""
-        link = self._state.link
-        try:
-            self.barrier_async(timeout).wait(timeout + _ANSWER_S)
-        except errors.WaitTimeout as silence:
-            text = "the gateway does not answer; is it stopped, or its host overloaded?"
-            self._state.end(link, text)
-            raise errors.NoGateway(f"{self._place.socket}: {text}") from silence
-
-    def _attach(self, deadline: float) -> None:
-        state = self._state
-        if state.closed:
-            raise errors.Closed("the group was closed")
-        if state.ended is not None:
-            self._attach_anew(deadline)
-        # Failures of the last epoch may still be on their way.
-        state.wait_until(
-            lambda: (not state.is_over and not state.entries) or state.ended is not None, deadline
-        )
-        if state.ended is not None:
-            raise errors.Refused(state.ended)
-        if state.is_over or state.entries:
-            raise errors.NoEpoch(
-                "attached, but no epoch began in time: some gateway is missing; "
-                "see `landbridge status`"
-            )
-        state.agree()
-
-    def _attach_anew(self, deadline: float) -> None:
-        place = self._place
-        self._state.finish_end()
-        attach = Attach(LOCAL_VERSION, self.rank, self._arena.nbytes, place.token, place.job)
-        while True:
-            try:
-                link = connection.attach(place.socket, self._arena.fd, attach, deadline)
-                break
-            except errors.NoGateway:
-                # It may be on its way up again.
-                if not self._was_attached or time.monotonic() + _MEET_AGAIN_S >= deadline:
-                    raise
-                time.sleep(_MEET_AGAIN_S)
-        theirs, ours = link.attached.world_size, self.world_size
-        if theirs != ours:
-            link.hang_up()
-            text = f"{theirs} ranks at the gateway, {ours} in the config"
-            raise errors.Refused(f"gateway and trainer have different fabrics: {text}")
-        self.fabric, self._was_attached = link.attached.fabric, True
-        try:
-            self._state.begin(link)
-        except BaseException:
-            self._state.end(link, "attaching was interrupted")
-            raise
-
     def close(self) -> None:
-        """Detaches. What is under way fails here with ``GatewayLost``; elsewhere it goes on, so
-        that the gateway may still read or write arrays from ``empty`` that take part. They stay
-        valid."""
+        """Detaches this rank. What it has under way fails with ``GatewayLost``.
+
+        On other ranks those collectives continue, so the gateway may still read or write arrays
+        from ``empty`` that take part. The arrays stay valid.
+        """
         self._state.close()
 
     def __enter__(self) -> Group:
@@ -235,22 +180,67 @@ class Group:
         self.close()
 
     def empty(self, shape: arrays.Shape, dtype: Any) -> Any:
-        """An array in the arena: contributed or reduced into without a copy.
+        """Returns a new array in the arena. Collectives use such arrays without a copy.
 
-        A torch dtype gives a tensor, one of the names ``f32 f64 f16 bf16 i32 i64 u8`` a
-        memoryview, and what NumPy takes for a dtype an ndarray. Its bytes are those of an
-        earlier use. Its room is free again when it and all its views are gone. What is made after
-        ``GatewayLost`` must not be written until ``recover`` has returned: a gateway that still
-        runs may be sending from there. Raises ``ArenaFull``, ``UnsupportedArray``.
+        The memory is free again when the array and all its views are gone. After ``GatewayLost``
+        do not write to a new array before ``recover`` has returned: a gateway that still runs may
+        be sending from its memory.
+
+        Args:
+            shape: The shape, or the length. The content is undefined.
+            dtype: A torch dtype for a tensor; one of the names ``f32 f64 f16 bf16 i32 i64 u8``
+                for a memoryview; anything that NumPy takes as a dtype for an ndarray.
+
+        Raises:
+            ArenaFull: The arena has no room.
+            UnsupportedArray: The shape or the dtype is not supported.
         """
         self._check_caller()
         block = self._reserve(arrays.size_of(shape, dtype))
         return arrays.over(block, shape, dtype)
 
-    def all_reduce(self, array: Any, op: str = "avg", **options: Any) -> Any:
-        """``all_reduce_async`` and ``wait``: the result. Where ``array`` or ``out`` is from
-        ``empty``, also ``wait_free``: both may be written again."""
-        return self._at_once(self.all_reduce_async, array, op, **options)
+    def all_reduce(
+        self,
+        array: Any,
+        op: str = "avg",
+        *,
+        weight: float = 1.0,
+        out: Any = None,
+        dtype: str | None = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Any:
+        """Combines the arrays of all ranks, element by element, and waits for the result.
+
+        On return ``array`` and ``out`` may be written again, also those from ``empty``.
+
+        Args:
+            array: The contribution: a torch tensor or a DLPack array on the CPU, a NumPy or JAX
+                array, or a buffer. Its elements are f32, f64, f16, bf16, i32, i64 or u8.
+            op: The reduction: ``avg``, ``sum``, ``min``, ``max`` or ``prod``.
+            weight: The weight of this rank in an average, such as its number of samples.
+            out: An array for the result, of the same kind, dtype and shape. It may be ``array``
+                itself. The default is a new array.
+            dtype: ``"bf16"`` for an array of 16-bit integers that hold bf16.
+            layout: A hash of anything else that the ranks must agree on. Ranks with different
+                hashes raise ``RanksDisagree``.
+            timeout: How long to wait for the other ranks to post, in seconds.
+
+        Returns:
+            The result, bit for bit the same on every rank.
+
+        Raises:
+            UnsupportedArray: An array cannot take part.
+            ConfigError: Another argument cannot be used.
+            ArenaFull: The arena has no room.
+            CollectiveFailed: The collective failed. The contribution is intact.
+            Closed: The group was closed.
+        """
+        return self._wait_here(
+            lambda: self.all_reduce_async(
+                array, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
+            )
+        )
 
     def all_reduce_async(
         self,
@@ -259,30 +249,63 @@ class Group:
         *,
         weight: float = 1.0,
         out: Any = None,
-        dtype: Optional[str] = None,
+        dtype: str | None = None,
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts combining the arrays of all ranks, element by element.
+        """Starts an ``all_reduce``, and returns before the result is ready.
 
-        ``op`` is ``avg``, ``sum``, ``min``, ``max`` or ``prod``; ``weight`` counts in an average.
-        The result goes into ``out``, which may be ``array`` itself, or into a new array of the
-        same kind. ``dtype="bf16"`` says that an array of 16-bit integers holds bf16. ``layout``
-        is a hash of whatever else the ranks must agree on. ``timeout`` in seconds is how long
-        to wait for the other ranks to post. ``array`` may be written again when this returns,
-        unless it is from ``empty``.
+        ``array`` may be written again when this returns, unless it is from ``empty``: see
+        ``Operation``.
 
-        Raises ``UnsupportedArray``, ``ConfigError``, ``ArenaFull``, ``GatewayLost``,
-        ``EpochEnded``, ``Closed``; what else goes wrong is raised by ``Operation.wait``.
+        Args:
+            array: As for ``all_reduce``, like all other arguments.
+
+        Returns:
+            The operation. Its ``wait`` returns the result, and raises ``CollectiveFailed``.
+
+        Raises:
+            UnsupportedArray: An array cannot take part.
+            ConfigError: Another argument cannot be used.
+            ArenaFull: The arena has no room.
+            GatewayLost, EpochEnded, Closed: Nothing can be posted.
         """
-        given = None if dtype is None else Dtype.named(dtype)
-        what = terms(Kind.ALL_REDUCE, 0, Op.named(op), weight, layout, timeout)
-        return self._start(what, array, out, given)
+        kind, named = CollectiveKind.ALL_REDUCE, Op.named(op)
+        options = check_options(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        return self._start(options, array, out, dtype)
 
-    def reduce(self, array: Any, root: int = 0, op: str = "avg", **options: Any) -> Any:
-        """``reduce_async``, waited for as by ``all_reduce``: the result on ``root``, ``None`` on
-        other ranks."""
-        return self._at_once(self.reduce_async, array, root, op, **options)
+    def reduce(
+        self,
+        array: Any,
+        root: int = 0,
+        op: str = "avg",
+        *,
+        weight: float = 1.0,
+        out: Any = None,
+        dtype: str | None = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Any:
+        """Combines the arrays of all ranks on one rank, and waits until this rank is done.
+
+        On ranks other than ``root`` it returns when their contribution needs no retransmission.
+
+        Args:
+            array: The contribution, as for ``all_reduce``, like all arguments not named here.
+            root: The rank that gets the result.
+            out: As for ``all_reduce``. Ranks other than ``root`` leave it unchanged.
+
+        Returns:
+            The result on ``root``, and ``None`` on other ranks.
+
+        Raises:
+            LandbridgeError: As ``all_reduce``.
+        """
+        return self._wait_here(
+            lambda: self.reduce_async(
+                array, root, op, weight=weight, out=out, dtype=dtype, layout=layout, timeout=timeout
+            )
+        )
 
     def reduce_async(
         self,
@@ -292,20 +315,46 @@ class Group:
         *,
         weight: float = 1.0,
         out: Any = None,
-        dtype: Optional[str] = None,
+        dtype: str | None = None,
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """As ``all_reduce_async``, but only ``root`` has a result: other ranks' ``wait`` returns
-        ``None``, once what they gave is on its way for good, and leaves their ``out`` alone."""
-        given = None if dtype is None else Dtype.named(dtype)
-        what = terms(Kind.REDUCE, root, Op.named(op), weight, layout, timeout)
-        return self._start(what, array, out, given)
+        """Starts a ``reduce``, as ``all_reduce_async`` starts an ``all_reduce``."""
+        kind, named = CollectiveKind.REDUCE, Op.named(op)
+        options = check_options(
+            kind, root=root, op=named, weight=weight, layout=layout, timeout=timeout
+        )
+        return self._start(options, array, out, dtype)
 
-    def broadcast(self, array: Any, root: int = 0, **options: Any) -> Any:
-        """``broadcast_async``, waited for as by ``all_reduce``: ``root``'s array, bit for bit, on
-        every rank."""
-        return self._at_once(self.broadcast_async, array, root, **options)
+    def broadcast(
+        self,
+        array: Any,
+        root: int = 0,
+        *,
+        out: Any = None,
+        dtype: str | None = None,
+        layout: int = 0,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Any:
+        """Gives every rank the array of one rank, bit for bit, and waits for it.
+
+        Args:
+            array: The data on ``root``. On other ranks it says kind, dtype and shape, and its
+                elements are not read.
+            root: The rank with the data.
+            out: As for ``all_reduce``, like ``dtype``, ``layout`` and ``timeout``.
+
+        Returns:
+            The array of ``root``. On ``root`` it may come before other ranks have begun.
+
+        Raises:
+            LandbridgeError: As ``all_reduce``.
+        """
+        return self._wait_here(
+            lambda: self.broadcast_async(
+                array, root, out=out, dtype=dtype, layout=layout, timeout=timeout
+            )
+        )
 
     def broadcast_async(
         self,
@@ -313,260 +362,114 @@ class Group:
         root: int = 0,
         *,
         out: Any = None,
-        dtype: Optional[str] = None,
+        dtype: str | None = None,
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts giving every rank what ``root``'s array holds. Other ranks' arrays say the
-        kind, dtype and shape of it; what they hold is not read. The rest is as in
-        ``all_reduce_async``; ``root`` may be done before others have begun."""
-        given = None if dtype is None else Dtype.named(dtype)
-        what = terms(Kind.BROADCAST, root, Op.SUM, 1.0, layout, timeout)
-        return self._start(what, array, out, given)
+        """Starts a ``broadcast``, as ``all_reduce_async`` starts an ``all_reduce``."""
+        kind = CollectiveKind.BROADCAST
+        options = check_options(kind, root=root, layout=layout, timeout=timeout)
+        return self._start(options, array, out, dtype)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:
-        """``barrier_async`` and ``wait``: returns when every rank has called it."""
-        self._at_once(self.barrier_async, timeout, layout=layout)
+        """Waits until every rank has called it. It takes no memory of the arena.
+
+        Args:
+            timeout: How long to wait for the other ranks, in seconds.
+            layout: A hash that the ranks must agree on, as for ``all_reduce``.
+
+        Raises:
+            CollectiveFailed: A rank did not come, or has another ``layout``.
+            ConfigError, Closed: As ``all_reduce``.
+        """
+        self._wait_here(lambda: self.barrier_async(timeout, layout=layout))
 
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
-        """Starts waiting for every rank to do so too. Takes no memory of the arena. Ranks whose
-        ``layout`` differs are told so by ``RanksDisagree``."""
-        self._check_caller()
-        what = terms(Kind.BARRIER, 0, Op.SUM, 1.0, layout, timeout)
-        nothing = arrays.adapt(b"")
-        with self._posting:
-            operation = Operation(None, self)
-            slots = (_NOWHERE, _NOWHERE)
-            self._await_room(slots)
-            self._post(Entry(operation, slots, ()), what, nothing)
-        return operation
+        """Starts a ``barrier``, as ``all_reduce_async`` starts an ``all_reduce``."""
+        options = check_options(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
+        return self._start_barrier(options)
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """``commit_async`` and ``wait``: returns when every region has the step."""
+        """Waits until every region has everything posted for a step.
+
+        It covers all collectives that this rank posted since its last commit. Once it returns, no
+        failure takes a region back behind the step. All ranks commit the same steps.
+
+        Args:
+            step: The trainer's number of the step.
+            timeout: How long to wait for the other ranks, in seconds.
+
+        Raises:
+            CollectiveFailed: The step will not become known to be complete; see
+                ``committed_step``.
+            ConfigError, Closed: As ``all_reduce``.
+        """
         self.commit_async(step, timeout=timeout).wait()
 
     def commit_async(self, step: int, *, timeout: float = DEFAULT_TIMEOUT_S) -> Commit:
-        """Asks whether all that this rank posted since its last commit, on behalf of the
-        caller's ``step``, is complete on every rank of every region: then no failure takes a
-        region back behind the step. All ranks commit the same steps.
-
-        Raises what ``all_reduce_async`` raises; what else goes wrong is raised by
-        ``Commit.wait``.
-        """
+        """Starts a ``commit``, and returns before the step is committed."""
         self._check_caller()
-        step, timeout_ns = whole("step", step, 1 << 64), nanoseconds(timeout)
+        step, timeout_ns = check_integer("step", step, 1 << 64), check_timeout(timeout)
         commit = Commit(step, self)
 
-        def register() -> Tuple[Link, Request]:
-            link, epoch = self._state.register_commit(commit)
-            return link, CommitRequest(epoch, step, timeout_ns)
+        def register() -> tuple[Connection, Request]:
+            connection, epoch = self._state.register_commit(commit)
+            return connection, CommitRequest(epoch, step, timeout_ns)
 
         with self._posting:
             self._send(register)
         return commit
 
     @property
-    def committed_step(self) -> Optional[int]:
-        """The last step known to be complete in every region; after ``recover`` what the
-        gateways agree on, whatever ``Commit.wait`` raised. ``None`` when no step is known to
-        be, as when the gateways were started anew."""
+    def committed_step(self) -> int | None:
+        """The last step known to be complete in every region.
+
+        After ``recover`` it is the step that the gateways agree on, whatever ``Commit.wait``
+        raised. It is ``None`` when no step is known, as after all gateways were started again.
+        """
         return self._state.committed
 
-    def batch_share(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> int:
-        """This rank's samples of a global batch; see ``batch_shares``."""
+    def batch_share(self, global_batch: int, limits: Sequence[int] | None = None) -> int:
+        """Returns this rank's samples of a global batch; see ``batch_shares``."""
         return self.batch_shares(global_batch, limits)[self.rank]
 
-    def batch_shares(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> List[int]:
-        """Every rank's samples of a global batch, by rank, in proportion to the fabric's
-        ``speeds``; all ranks compute the same, and nothing is exchanged. ``limits`` are samples
-        for each rank, such as what its memory holds. Raises ``ConfigError`` when the ranks
-        cannot hold the batch."""
-        return batch_shares(global_batch, self._place.speeds, limits)
+    def batch_shares(self, global_batch: int, limits: Sequence[int] | None = None) -> list[int]:
+        """Splits a global batch among the ranks, in proportion to the fabric's ``speeds``.
 
-    def batch_split(self, global_batch: int, limits: Optional[Sequence[int]] = None) -> BatchSplit:
-        """As ``batch_shares`` at first, and then anew as speeds drift; all ranks make one alike.
-        Raises what ``batch_shares`` raises."""
-        return BatchSplit(self, global_batch, self._place.speeds, limits)
+        All ranks compute the same, and nothing is exchanged.
 
-    def _at_once(self, begin: Callable[..., Operation], *given: Any, **options: Any) -> Any:
-        """Begins a collective and waits for it, reading in this thread: nobody else is woken.
-        Nobody gets the operation, so that what the caller may write next is waited for as well."""
-        with self._posting:
-            self._is_awaited = True
-            try:
-                operation = begin(*given, **options)
-            finally:
-                self._is_awaited = False
-        result = operation.wait()
-        if operation.lies_in_arena:
-            operation.wait_free()
-        return result
+        Args:
+            global_batch: The number of samples of all ranks together.
+            limits: The most samples of each rank, by rank, such as its memory holds.
 
-    def _start(self, what: Terms, array: Any, out: Any, given: Optional[Dtype]) -> Operation:
-        self._check_caller()
-        source = arrays.adapt(array, given)
-        target = None if out is None else arrays.adapt(out, given)
-        _check(source, target, what, self.world_size)
-        at_root = self.rank == what.root
-        # Every post names two slots; what is in one that nobody wants does not matter.
-        gives = at_root or what.kind != Kind.BROADCAST
-        gets = at_root or what.kind != Kind.REDUCE
-        with self._posting:
-            self._state.check_usable()
-            contribution, held = self._contribution(source, gives)
-            result, block = self._result(source, target if gets else None, contribution)
-            slots = ((contribution, source.nbytes), (result, source.nbytes))
-            self._await_room(slots)
-            lies = None if isinstance(held[0], Block) else source
-            wanted = None if target is None else (out, target)
-            delivery = Delivery(source, wanted, block, lies) if gets else None
-            operation = Operation(delivery, self)
-            operation.lies_in_arena = lies is not None or block is None
-            # As an entry's `held`, also what `out` is a view of.
-            held = (*held, block, target and target.array)
-            self._post(Entry(operation, slots, held), what, source)
-        return operation
+        Returns:
+            The samples of each rank, by rank.
 
-    def _contribution(self, source: arrays.Adapter, gives: bool) -> Tuple[int, Tuple[Any, ...]]:
-        place = self._place_of(source)
-        if place is not None:
-            return place, (source.array,)
-        block = self._reserve(source.nbytes)
-        if gives:
-            # Where the connection ended meanwhile, this may be what a gateway that still runs
-            # sends from. No other begins before this thread has posted.
-            self._state.check_usable()
-            source.store(block)
-        return block.offset, (block,)
+        Raises:
+            ConfigError: The ranks cannot hold the batch within their limits.
+        """
+        return batch_shares(global_batch, self._location.speeds, limits)
 
-    def _result(
-        self, source: arrays.Adapter, target: Optional[arrays.Adapter], contribution: int
-    ) -> Tuple[int, Optional[Block]]:
-        place = None if target is None else self._place_of(target)
-        if place is not None and not overlap((place, source.nbytes), (contribution, source.nbytes)):
-            return place, None
-        block = self._reserve(source.nbytes)
-        return block.offset, block
+    def batch_split(self, global_batch: int, limits: Sequence[int] | None = None) -> BatchSplit:
+        """Returns a split that begins as ``batch_shares`` and follows speeds that drift.
 
-    def _place_of(self, adapter: arrays.Adapter) -> Optional[int]:
-        address = adapter.address() if adapter.nbytes else None
-        return None if address is None else self._arena.place_of(address, adapter.nbytes)
+        All ranks call it with the same arguments. Raises as ``batch_shares``.
+        """
+        return BatchSplit(self, global_batch, self._location.speeds, limits)
 
-    def _reserve(self, nbytes: int) -> Block:
-        """A slot; waits for those of collectives under way."""
-        block: List[Block] = []
+    def _meet(self, deadline: float) -> None:
+        self._attachment.meet(deadline, self.barrier_async)
 
-        def found() -> bool:
-            taken = self._arena.take(nbytes)
-            if taken is not None:
-                block.append(taken)
-            return taken is not None or self._state.is_idle
-
-        self._state.wait_until(found, None)
-        if not block:
-            # A failure's traceback and its frames hold each other, and arrays with them.
-            gc.collect()
-            self._state.wait_until(found, None)
-        if not block:
-            used, total = self._arena.used_bytes, self._arena.nbytes
-            raise errors.ArenaFull(
-                f"no room for {nbytes} bytes in the arena: {used} of {total} are in use by arrays "
-                "and results not fetched; connect with a larger `arena`"
-            )
-        return block[0]
-
-    def _await_room(self, slots: Tuple[Slot, Slot]) -> None:
-        """Until the gateway takes another post with these slots."""
-        entries = self._state.entries
-        if not entries:
-            return
-
-        def room() -> bool:
-            taken = (entry.slots for entry in entries.values())
-            return len(entries) < POSTS_MAX and not any(_clash(theirs, slots) for theirs in taken)
-
-        self._state.wait_until(room, None)
-
-    def _post(self, entry: Entry, what: Terms, source: arrays.Adapter) -> None:
-        def register() -> Tuple[Link, Request]:
-            link, epoch, sequence = self._state.register(entry)
-            return link, Post(
-                epoch=epoch,
-                sequence=sequence,
-                op=what.op,
-                dtype=source.dtype,
-                elements=source.elements,
-                layout_hash=what.layout,
-                operation=what.kind,
-                root=what.root,
-                weight=what.weight,
-                timeout_ns=what.timeout_ns,
-                contribution_offset=entry.slots[0][0],
-                result_offset=entry.slots[1][0],
-            )
-
-        self._send(register)
-
-    def _send(self, register: Callable[[], Tuple[Link, Request]]) -> None:
-        state = self._state
-        link = state.link
-        try:
-            link, request = register()
-            link.send(request)
-            if not self._is_awaited:
-                link.attend()
-        except errors.LandbridgeError:
-            raise  # nothing was registered; some of these are `OSError`s as well
-        except OSError as error:
-            # What was registered says so.
-            state.end(link, f"connection to the gateway ended: {error}")
-        except BaseException:
-            # Half a message may be out, or a number without its post: no way to go on.
-            state.end(link, "posting was interrupted")
-            raise
-
-    def _check_caller(self) -> None:
-        check_caller()
-        check_process(self._owner)
-        self._state.check_handler()
-
-
-def _check(
-    source: arrays.Adapter, target: Optional[arrays.Adapter], what: Terms, world_size: int
-) -> None:
-    if what.root >= world_size:
-        text = f"root {what.root}: the fabric has ranks 0 to {world_size - 1}"
-        raise errors.ConfigError(text)
-    if target is not None:
-        target.check_writable()
-        if (target.dtype, target.shape) != (source.dtype, source.shape):
-            want = f"{source.dtype.label} of shape {tuple(source.shape)}"
-            got = f"{target.dtype.label} of shape {tuple(target.shape)}"
-            raise errors.UnsupportedArray(f"`out` is {got}, the array {want}")
-    if what.op == Op.AVG and not source.dtype.is_float:
-        text = f"there is no average of {source.dtype.label}; use sum, or floats"
-        raise errors.UnsupportedArray(text)
-
-
-def _clash(theirs: Tuple[Slot, Slot], slots: Tuple[Slot, Slot]) -> bool:
-    """Whether one collective writes what the other reads or writes. Two may read the same."""
-    (given, out), (contribution, result) = theirs, slots
-    return overlap(out, contribution) or overlap(out, result) or overlap(given, result)
-
-
-#: Between tries to meet: a gateway or a rank takes longer to come back.
-_MEET_AGAIN_S = 0.1
-#: Within which a gateway that runs says whom a timeout was too short for; docs/failures.md.
-_ANSWER_S = 2.0
-#: A slot of no bytes.
-_NOWHERE = (0, 0)
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
-def chosen(group: Optional[Group]) -> Group:
-    """``group``, or else the only one that this process has connected and not closed. Raises
-    ``ConfigError`` where there is none, or several."""
+def chosen(group: Group | None) -> Group:
+    """Returns ``group``, or the only group that this process has connected and not closed.
+
+    Raises:
+        ConfigError: No group was given, and the process has none or several.
+    """
     if group is not None:
         return group
     me = os.getpid()
@@ -574,15 +477,13 @@ def chosen(group: Optional[Group]) -> Group:
     if len(connected) != 1:
         count = len(connected) or "no"
         text = f"{count} groups are connected in this process, not one"
-        raise errors.ConfigError(f"{text}: give the `group` that is meant, from `connect`")
+        raise errors.ConfigError(f"{text}: pass the `group` that `connect` returned")
     return connected[0]
 
 
 def _after_fork() -> None:
     for group in list(_groups):
-        group._posting = threading.RLock()
-        group._arena.after_fork()
-        group._state.after_fork()
+        group._after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,14 +1,19 @@
-"""What a group knows of its connection: the epoch, and the collectives under way."""
+"""The state of a group's connection: the epoch, and what is under way in it.
+
+The trainer's threads register collectives and wait; the thread that reads from the gateway calls
+``handle`` and ``end``. One lock guards everything here.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from .. import errors
-from .._operation import Commit, Latch, Operation, Timing
-from .._protocol.connection import Link
+from .._operation import Commit, Operation, Timing
+from .._protocol.connection import Connection
 from .._protocol.wire import (
     CommitFailed,
     Committed,
@@ -18,148 +23,166 @@ from .._protocol.wire import (
     Response,
     ResultReady,
 )
+from .._waiting import Latch
 
-#: Steps of one rank that wait to be committed; docs/protocol.md section 5.
+#: Steps of one rank that may wait to be committed; docs/protocol.md section 5.
 COMMITS_MAX = 64
 
-#: Offset and length of a part of the arena.
-Slot = Tuple[int, int]
+#: The offset and the length of a part of the arena, in bytes.
+Slot = tuple[int, int]
 
 
 class Entry(NamedTuple):
-    """What must not go away before the gateway is done with it."""
+    """A collective under way, with the memory that must outlive it."""
 
     operation: Operation
-    #: Of the contribution and of the result.
-    slots: Tuple[Slot, Slot]
-    held: Tuple[Any, ...]
+    #: The slots of the contribution and of the result.
+    slots: tuple[Slot, Slot]
+    #: Objects whose memory the gateway uses.
+    held: tuple[Any, ...]
 
 
-class State:
-    """Shared between the trainer's threads and the one that reads."""
+class GroupState:
+    """The epoch and the collectives of a group, shared by the trainer's threads and the reader.
+
+    It is the ``Listener`` of the group's connection.
+    """
 
     def __init__(self) -> None:
         self._make_locks()
-        self.link: Optional[Link] = None
-        #: The latest epoch heard of, 0 for none, and whether it is known to be over.
+        self.connection: Connection | None = None
+        #: The latest known epoch, or 0.
         self.epoch = 0
+        #: Whether that epoch is known to be over.
         self.is_over = True
         #: The epoch that the trainer has agreed to post in.
         self._agreed = 0
-        #: How often it has agreed: epochs count anew where all gateways are started anew.
+        #: Number of agreements. An epoch's number is not enough: it may return after all gateways
+        #: were started again.
         self.agreements = 0
         self._next = 0
         #: The epoch of the last post that no commit covers yet.
-        self._uncommitted: Optional[int] = None
-        self.entries: Dict[int, Entry] = {}
-        #: What is in `entries` or `commits` no more and is being told how it ended. Whoever does
-        #: that may be interrupted, so it stays here until that is done.
-        self._leaving: Set[Union[Operation, Commit]] = set()
-        #: Threads that wait for a change.
+        self._uncommitted: int | None = None
+        #: Collectives under way, by number.
+        self.entries: dict[int, Entry] = {}
+        #: Operations and commits that have left `entries` or `commits` and are being finished.
+        #: A signal may interrupt that, so they stay here until it is done.
+        self._leaving: set[Operation | Commit] = set()
+        #: The number of threads that wait for a change.
         self._waiting = 0
-        #: Steps that are being committed.
-        self.commits: Dict[int, Commit] = {}
+        #: Commits under way, by step.
+        self.commits: dict[int, Commit] = {}
         #: The last step known to be complete in every region.
-        self.committed: Optional[int] = None
-        #: Why there is no connection.
-        self.ended: Optional[str] = "not attached"
+        self.committed: int | None = None
+        #: The reason why there is no connection, or `None`.
+        self.ended: str | None = "not attached"
         self.closed = False
 
-    def begin(self, link: Link) -> None:
-        """A new connection, in no epoch yet."""
-        # Not while another thread still ends the one before.
+    def begin(self, connection: Connection) -> None:
+        """Takes over a new connection, which is in no epoch yet."""
+        # Not while another thread still ends the previous connection.
         with self._ending, self._lock:
-            self.link, self.ended, self.is_over = link, None, True
+            self.connection, self.ended, self.is_over = connection, None, True
             self._agreed = 0
-        link.listen(self)
+        connection.listen(self)
 
     @property
     def is_agreed(self) -> bool:
-        """Whether the trainer posts in the epoch under way."""
+        """Whether the trainer posts in the current epoch."""
         return not self.is_over and self.epoch == self._agreed
 
     @property
     def is_connected(self) -> bool:
-        """Whether it was once, for a failure is recovered from, and was not closed."""
+        """Whether the group was connected once and is not closed. A failure can be recovered."""
         return self.agreements > 0 and not self.closed
 
     def agree(self) -> None:
-        """The trainer begins its step anew, in the epoch under way."""
+        """Notes that the trainer begins its step in the current epoch."""
         with self._lock:
             self._agreed = self.epoch
             self.agreements += 1
 
     @property
     def is_idle(self) -> bool:
-        """Whether no memory will come back from the gateway."""
+        """Whether the gateway will free no more memory."""
         return not self.entries and not self._leaving
 
     @property
-    def is_busy(self) -> bool:
-        """Whether the gateway is about to say something."""
+    def expects_messages(self) -> bool:
+        """Whether the gateway will send something."""
         return bool(self.entries or self.commits or self._waiting)
 
     def check_usable(self) -> None:
-        """Raises ``GatewayLost``, ``EpochEnded``, ``Closed`` where nothing can be posted."""
-        failure = self._why_not()
+        """Raises ``GatewayLost``, ``EpochEnded`` or ``Closed`` when nothing can be posted."""
+        failure = self._refusal()
         if failure is not None:
             raise failure
 
-    def register(self, entry: Entry) -> Tuple[Link, int, int]:
-        """Numbers a collective. Raises ``GatewayLost``, ``EpochEnded``, ``Closed``."""
+    def register(self, entry: Entry) -> tuple[Connection, int, int]:
+        """Numbers a collective.
+
+        Returns:
+            The connection to post it on, the epoch and the number.
+
+        Raises:
+            GatewayLost, EpochEnded, Closed: Nothing can be posted.
+        """
         with self._lock:
-            # After a change of epoch a number may still be taken by a collective of the old
-            # one, whose failure is on its way.
-            self._wait_for(lambda: self._next not in self.entries or bool(self._why_not()), None)
+            # After a change of epoch a collective of the old one may still have the next number,
+            # until the message of its failure arrives.
+            self._wait_for(lambda: self._next not in self.entries or bool(self._refusal()), None)
             self.check_usable()
             sequence, self._next = self._next, self._next + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
             self._uncommitted = self.epoch
-            assert self.link is not None
-            return self.link, self.epoch, sequence
+            assert self.connection is not None
+            return self.connection, self.epoch, sequence
 
-    def register_commit(self, commit: Commit) -> Tuple[Link, int]:
-        """Notes a step to commit. Raises what ``register`` raises."""
+    def register_commit(self, commit: Commit) -> tuple[Connection, int]:
+        """Notes a step to commit. Returns the connection and the epoch. Raises as ``register``."""
         with self._lock:
             self.check_usable()
-            if commit.step in self.commits or len(self.commits) == COMMITS_MAX:
-                text = "is being committed already" if commit.step in self.commits else "waits"
-                raise errors.BadRequest(f"step {commit.step} {text}; at most {COMMITS_MAX} do")
+            if commit.step in self.commits:
+                raise errors.BadRequest(f"step {commit.step} is being committed already")
+            if len(self.commits) == COMMITS_MAX:
+                text = f"{COMMITS_MAX} steps are being committed; wait for one of them"
+                raise errors.BadRequest(f"step {commit.step} cannot be committed yet: {text}")
             self.commits[commit.step] = commit
-            # What was posted in an epoch that is over has failed, and in this one there would
-            # be nothing to confirm.
+            # Posts of an epoch that is over have failed. Committing in the current epoch would
+            # confirm nothing.
             covered, self._uncommitted = self._uncommitted, None
-            assert self.link is not None
-            return self.link, self.epoch if covered is None else covered
+            assert self.connection is not None
+            return self.connection, self.epoch if covered is None else covered
 
-    def wait_until(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
-        """Whether it came true before the deadline of ``time.monotonic``."""
+    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Waits for a predicate. Returns whether it came true by the deadline of
+        ``time.monotonic``."""
         with self._lock:
             return self._wait_for(predicate, deadline)
 
-    def hear_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
-        """Reads what the gateway says until ``latch`` is open, for so long at most, unless
-        another thread does."""
-        link = self.link
-        if link is not None:
+    def read_until(self, latch: Latch, timeout_s: float | None) -> None:
+        """Reads messages until ``latch`` opens or the timeout passes, unless another thread
+        reads."""
+        connection = self.connection
+        if connection is not None:
             self.check_handler()
-            link.read_until(latch, timeout_s)
+            connection.read_until(latch, timeout_s)
 
     def check_handler(self) -> None:
-        """Raises ``InCallback`` in a signal's handler that interrupts who reads: nothing that it
-        waits for would be heard."""
-        link = self.link
-        if link is not None and link.is_read_here():
+        """Raises ``InCallback`` in a signal handler that interrupts the thread that reads: no
+        message would arrive."""
+        connection = self.connection
+        if connection is not None and connection.is_read_here():
             raise errors.InCallback(
-                "the handler of a signal must not post, nor wait, while what it interrupts waits "
-                "for the gateway: have it set a flag"
+                "a signal handler must neither post nor wait while it interrupts a wait for the "
+                "gateway; set a flag in it"
             )
 
-    def handle(self, link: Link, response: Response) -> None:
-        """A message of the gateway, in the thread that reads it."""
-        if link is not self.link:
-            return  # of a connection that was given up
+    def handle(self, connection: Connection, response: Response) -> None:
+        """Handles a message of the gateway, in the thread that reads it."""
+        if connection is not self.connection:
+            return  # A connection that was given up.
         if isinstance(response, ResultReady):
             entry = self.entries.get(response.sequence)
             if entry is not None:
@@ -181,62 +204,63 @@ class State:
         elif isinstance(response, CommitFailed):
             self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
 
-    def end(self, link: Optional[Link], why: str) -> None:
-        """The connection is gone, and with it everything under way."""
+    def end(self, connection: Connection | None, reason: str) -> None:
+        """Ends the connection, and fails everything under way with ``GatewayLost``."""
         with self._lock:
             if self.ended is None:
-                if link is not self.link:
-                    return  # it was given up
-                self.ended = why
+                if connection is not self.connection:
+                    return  # A connection that was given up.
+                self.ended = reason
             self._changed.notify_all()
         self.finish_end()
 
     def finish_end(self) -> None:
-        """What ``end`` has to do, or what is left of that where a signal interrupted it."""
+        """Completes an ``end`` that a signal may have interrupted."""
         with self._ending:
             if self.ended is None:
                 return
-            link = self.link
-            if link is not None:
-                link.hang_up()
-                self.link = None
-            why = _lost(self.ended)
+            connection = self.connection
+            if connection is not None:
+                connection.shut_down()
+                self.connection = None
+            text = _lost(self.ended)
             for leaving in list(self._leaving):
-                self._complete(leaving, errors.GatewayLost(why))
+                self._complete(leaving, errors.GatewayLost(text))
             for step in sorted(self.commits):
-                self._finish_commit(step, errors.GatewayLost(why))
+                self._finish_commit(step, errors.GatewayLost(text))
             for sequence in sorted(self.entries):
-                self._finish(sequence, errors.GatewayLost(why))
+                self._finish(sequence, errors.GatewayLost(text))
 
     def close(self) -> None:
-        """For good."""
+        """Ends the connection for good."""
         self.closed = True
-        self.end(self.link, "the group was closed")
+        self.end(self.connection, "the group was closed")
 
-    def hang_up(self) -> None:
-        """Nobody can wait for anything any more."""
-        link = self.link
-        if link is not None:
-            link.hang_up()
+    def shut_down(self) -> None:
+        """Ends the connection of a group that no longer exists, so that nobody waits."""
+        connection = self.connection
+        if connection is not None:
+            connection.shut_down()
 
     def after_fork(self) -> None:
-        """In a forked process: nothing here is ours, and no other thread lives."""
+        """Forgets everything in a forked process, which has no other thread."""
         self._make_locks()
-        # Nobody is told how they end: it is not known here, their callbacks are another process's
-        # matter, and threads that are not there may have held their locks.
+        # Nothing is finished here: the outcome is unknown, the callbacks are for the parent
+        # process, and threads that do not exist here may have held the locks.
         self.entries, self.commits, self._leaving = {}, {}, set()
-        self.hang_up()
+        self.shut_down()
 
     def _make_locks(self) -> None:
-        # Taken by itself: taking a condition is a call, at whose end Ctrl-C may leave it taken.
+        # The lock is taken by itself: entering a condition is a call, after which Ctrl-C could
+        # leave it taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        # Of who tells everybody that the connection is gone; a callback may close the group.
-        # Taken before the other lock, never while that is held.
+        # Held while everything under way is failed. A callback may then close the group, so it is
+        # reentrant. It is taken before `_lock`, never while that is held.
         self._ending = threading.RLock()
 
-    def _wait_for(self, predicate: Callable[[], bool], deadline: Optional[float]) -> bool:
-        """With the lock held."""
+    def _wait_for(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+        """Waits with the lock held."""
         if predicate():
             return True
         left = None
@@ -244,26 +268,26 @@ class State:
             left = min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
         self._waiting += 1
         try:
-            link = self.link  # another thread may drop it
-            if link is not None:
-                link.attend()
+            connection = self.connection  # Another thread may drop it.
+            if connection is not None:
+                connection.wake_reader()
             return self._changed.wait_for(predicate, left)
         finally:
             self._waiting -= 1
 
-    def _why_not(self) -> Optional[errors.LandbridgeError]:
-        """Why nothing can be posted."""
+    def _refusal(self) -> errors.LandbridgeError | None:
+        """Returns why nothing can be posted, or ``None``."""
         if self.closed:
             return errors.Closed("the group was closed")
         if self.ended is not None:
             return errors.GatewayLost(_lost(self.ended))
         if not self.is_agreed:
-            # Ranks may have failed in different places of a step, so each must begin it anew.
+            # Ranks may have failed at different places of a step, so each must begin it again.
             text = f"epoch {self._agreed} ended; contribution intact"
             return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
         return None
 
-    def _finish(self, sequence: int, failure: Optional[errors.CollectiveFailed]) -> None:
+    def _finish(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
         with self._lock:
             entry = self.entries.get(sequence)
             if entry is None:
@@ -272,11 +296,11 @@ class State:
             if isinstance(failure, _EPOCH_ENDING) and operation.epoch == self.epoch:
                 self.is_over = True
             self._leaving.add(operation)
-            # Slots go before those are told who wait for room.
+            # The slots are free before the threads that wait for room are notified.
             del self.entries[sequence], entry
         self._complete(operation, failure)
 
-    def _finish_commit(self, step: int, failure: Optional[errors.CollectiveFailed]) -> None:
+    def _finish_commit(self, step: int, failure: errors.CollectiveFailed | None) -> None:
         with self._lock:
             commit = self.commits.get(step)
             if commit is None:
@@ -286,17 +310,17 @@ class State:
         self._complete(commit, failure)
 
     def _complete(
-        self, leaving: Union[Operation, Commit], failure: Optional[errors.CollectiveFailed]
+        self, leaving: Operation | Commit, failure: errors.CollectiveFailed | None
     ) -> None:
-        """It is told how it ended; again where that was interrupted."""
+        """Finishes an operation or a commit. It is called again after an interruption."""
         leaving._finish(failure)
         with self._lock:
             self._leaving.discard(leaving)
             self._changed.notify_all()
 
 
-def _lost(why: str) -> str:
-    return f"{why}; contribution intact; `recover` attaches anew"
+def _lost(reason: str) -> str:
+    return f"{reason}; contribution intact; `recover` attaches again"
 
 
 _EPOCH_ENDING = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

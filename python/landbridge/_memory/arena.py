@@ -1,7 +1,7 @@
-"""Memory that the gateway maps too: a sealed memfd with every page present.
+"""The memory that trainer and gateway share: a sealed memfd with every page present.
 
-Making it touches every page, which costs a quarter of a second for 256 MB or more; attaching
-pays that once, so that no step does.
+Making an arena touches every page, which takes 0.25 s or more for 256 MB. ``connect`` does so once,
+so that no step waits for pages.
 """
 
 from __future__ import annotations
@@ -13,50 +13,52 @@ import os
 import threading
 import weakref
 from collections import deque
-from typing import Any, Deque, Optional, Tuple
+from typing import Any
 
 from ..errors import ArenaFull, ConfigError
-from .allocator import ALIGN_BYTES, Slots
+from .allocator import ALIGN_BYTES, Allocator
 
-# Not in `mmap` before Python 3.10; the number is the same on every architecture supported.
+# Python 3.9 lacks the constant. Its value is the same on every supported architecture.
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Block:
-    """A slot in use. It is free again when ``memory`` and every array made of it are gone."""
+    """A slot in use. It is freed when ``memory`` and every array made of it are gone."""
 
     def __init__(self, memory: Any, offset: int, nbytes: int) -> None:
-        #: A ctypes array: what arrays of any library are views of.
+        #: A ctypes array, of which arrays of any library are views.
         self.memory = memory
-        #: From the arena's start.
+        #: Bytes from the start of the arena.
         self.offset = offset
-        #: Without the padding to the next slot.
+        #: Length in bytes, without the padding to the next slot.
         self.nbytes = nbytes
 
     def view(self) -> memoryview:
-        """Its bytes."""
+        """Returns the bytes of the slot."""
         return memoryview(self.memory).cast("B")[: self.nbytes]
 
 
 class Arena:
-    """See the module. ``take`` may be called from any thread."""
+    """The shared memory of one rank, in slots. Any thread may call ``take``."""
 
     def __init__(self, nbytes: int) -> None:
         if nbytes <= 0:
-            raise ConfigError(f"an arena of {nbytes} bytes is not possible")
+            raise ConfigError(f"arena of {nbytes} bytes: accepted: 1 byte or more")
         available = _available_bytes()
         if nbytes > available:
-            # The kernel would look for the pages until it has killed other processes.
+            # Without this check the kernel would kill other processes to find the pages.
             raise ArenaFull(
-                f"an arena of {nbytes} bytes: {available} bytes of memory are available"
+                f"arena of {nbytes} bytes: only {available} bytes of memory are available; "
+                "connect with a smaller `arena`"
             )
         self.nbytes = nbytes
         self.fd = os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         weakref.finalize(self, os.close, self.fd)
         try:
             os.ftruncate(self.fd, nbytes)
-            # Before it is mapped, so that a lack of memory is an error here, no signal later.
+            # Allocated before it is mapped, so that a lack of memory is an error here and no signal
+            # later.
             os.posix_fallocate(self.fd, 0, nbytes)
         except OSError as error:
             raise ArenaFull(f"no memory for an arena of {nbytes} bytes: {error}") from error
@@ -65,54 +67,54 @@ class Arena:
         start = ctypes.c_ubyte.from_buffer(self._map)
         self._start = ctypes.addressof(start)
         self._lock = threading.Lock()
-        self._slots = Slots(nbytes)
-        # Slots are given back by the garbage collector, at any moment and in any thread, so
-        # that it must not take the lock.
-        self._given: Deque[int] = deque()
+        self._allocator = Allocator(nbytes)
+        # Offsets of slots whose arrays are gone. The garbage collector appends them at any moment
+        # and in any thread, so it must not take the lock.
+        self._returned: deque[int] = deque()
 
-    def take(self, nbytes: int) -> Optional[Block]:
-        """A slot, or ``None`` when there is no room."""
+    def take(self, nbytes: int) -> Block | None:
+        """Takes a slot of ``nbytes``. Returns ``None`` when there is no room."""
         with self._lock:
-            self._take_back()
-            offset = self._slots.take(nbytes)
+            self._free_returned()
+            offset = self._allocator.take(nbytes)
         if offset is None:
             return None
         memory = (ctypes.c_ubyte * max(nbytes, 1)).from_buffer(self._map, offset)
-        freed = weakref.finalize(memory, self._given.append, offset)
+        freed = weakref.finalize(memory, self._returned.append, offset)
         freed.atexit = False
         return Block(memory, offset, nbytes)
 
-    def place_of(self, address: int, nbytes: int) -> Optional[int]:
-        """The offset of memory that can be a slot as it lies, or ``None``."""
+    def offset_of(self, address: int, nbytes: int) -> int | None:
+        """Returns the offset of memory that can serve as a slot where it lies, or ``None``."""
         offset = address - self._start
         inside = offset >= 0 and offset + nbytes <= self.nbytes
         return offset if inside and offset % ALIGN_BYTES == 0 else None
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in slots."""
+        """The number of bytes in slots."""
         with self._lock:
-            self._take_back()
-            return self._slots.used_bytes
+            self._free_returned()
+            return self._allocator.used_bytes
 
     def after_fork(self) -> None:
-        """In a forked process: the lock may have been held by a thread that is not there."""
+        """Replaces the lock in a forked process: a thread that does not exist may hold it."""
         self._lock = threading.Lock()
 
-    def _take_back(self) -> None:
-        while self._given:
-            self._slots.give(self._given.popleft())
+    def _free_returned(self) -> None:
+        while self._returned:
+            self._allocator.free(self._returned.popleft())
 
 
 def _available_bytes() -> int:
-    """What can be had without taking it from others, by the kernel's own estimate."""
+    """Returns the kernel's estimate of the memory that is available without swapping."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    raise ArenaFull("the kernel does not say how much memory is available")
+    raise ArenaFull("/proc/meminfo has no MemAvailable: unknown whether the arena fits")
 
 
-def overlap(one: Tuple[int, int], other: Tuple[int, int]) -> bool:
-    """Whether two (offset, length) share a byte."""
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Returns whether two parts, each an offset and a length, share a byte."""
     return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]

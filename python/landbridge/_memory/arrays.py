@@ -1,7 +1,7 @@
-"""Arrays of whatever library, as something that can be copied to and from a slot.
+"""Adapters that copy arrays of several libraries to and from slots of the arena.
 
-No array library is imported for an array of another one: what an array is, is asked of the
-libraries that the process has imported already.
+An adapter of one library never imports another one: ``adapt`` only asks libraries that the process
+has imported already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import importlib
 import math
 import operator
 import sys
-from typing import Any, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, Union
 
 from .._protocol.descriptor import Dtype
 from ..errors import UnsupportedArray
@@ -20,44 +21,50 @@ from .arena import Block
 
 Shape = Union[int, Sequence[int]]
 
-_CPU_DEVICES = (1, 3, 11)  # DLPack: plain memory, and memory pinned for CUDA or ROCm
+#: DLPack device types on the CPU: plain memory, and memory pinned for CUDA or ROCm.
+_CPU_DEVICES = (1, 3, 11)
 
 
 class Adapter:
-    """An array, seen from a slot. The subclasses say how each library copies."""
+    """An array that is copied to and from slots. Each library has a subclass."""
 
-    def __init__(self, array: Any, dtype: Dtype, shape: Tuple[int, ...]) -> None:
+    def __init__(self, array: Any, dtype: Dtype, shape: tuple[int, ...]) -> None:
         self.array = array
         self.dtype = dtype
         self.shape = shape
         self.elements = math.prod(shape)
         self.nbytes = self.elements * dtype.bytes
 
-    def address(self) -> Optional[int]:
-        """Where its elements are, in order and without gaps, or ``None``."""
+    def address(self) -> int | None:
+        """Returns the address of the elements, or ``None`` if they are not contiguous."""
         raise NotImplementedError
 
     def check_writable(self) -> None:
-        """Raises ``UnsupportedArray`` when a result cannot be put into it."""
+        """Raises ``UnsupportedArray`` when a result cannot be written into the array."""
         raise NotImplementedError
 
     def store(self, block: Block) -> None:
-        """Copies it into a slot."""
+        """Copies the array into a slot."""
         raise NotImplementedError
 
     def load(self, block: Block) -> None:
-        """Copies a slot into it."""
+        """Copies a slot into the array."""
         raise NotImplementedError
 
     def fresh(self, block: Block) -> Any:
-        """A new array of the same kind and shape, in memory of its own, from a slot."""
+        """Copies a slot into a new array of the same kind and shape."""
         raise NotImplementedError
 
 
-def adapt(array: Any, dtype: Optional[Dtype] = None) -> Adapter:
-    """Any array; ``dtype`` is for those whose library has no word for it.
+def adapt(array: Any, dtype: Dtype | None = None) -> Adapter:
+    """Returns the adapter of an array.
 
-    Raises ``UnsupportedArray``.
+    Args:
+        array: An array of any supported library.
+        dtype: The element type, for libraries that have no name for it.
+
+    Raises:
+        UnsupportedArray: The array cannot take part.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
@@ -66,7 +73,7 @@ def adapt(array: Any, dtype: Optional[Dtype] = None) -> Adapter:
     if numpy is not None and isinstance(array, (numpy.ndarray, numpy.generic)):
         masked = sys.modules.get("numpy.ma")
         if masked is not None and isinstance(array, masked.MaskedArray):
-            raise UnsupportedArray("the mask of a masked array would be lost; see its `filled`")
+            raise UnsupportedArray("a masked array would lose its mask; pass its `filled()`")
         return _Numpy(numpy, numpy.asarray(array), dtype)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):
@@ -76,15 +83,14 @@ def adapt(array: Any, dtype: Optional[Dtype] = None) -> Adapter:
     try:
         view = memoryview(array)
     except TypeError:
-        text = (
-            "accepted: torch tensors, NumPy and JAX arrays, buffers, and DLPack arrays on the CPU"
-        )
-        raise UnsupportedArray(f"{type(array).__name__} is no array; {text}") from None
+        accepted = "torch tensors, NumPy and JAX arrays, buffers, and DLPack arrays on the CPU"
+        text = f"{type(array).__name__} is no array; accepted: {accepted}"
+        raise UnsupportedArray(text) from None
     return _Memory(view, dtype)
 
 
 def over(block: Block, shape: Shape, dtype: Any) -> Any:
-    """An array over a slot, of the library that ``dtype`` is of; see ``Group.empty``."""
+    """Returns an array over a slot, of the library of ``dtype``; see ``Group.empty``."""
     shape = _shape(shape)
     kind = dtype_of(dtype)
     torch = sys.modules.get("torch")
@@ -96,12 +102,12 @@ def over(block: Block, shape: Shape, dtype: Any) -> Any:
 
 
 def size_of(shape: Shape, dtype: Any) -> int:
-    """Bytes of an array."""
+    """Returns the size of an array in bytes."""
     return math.prod(_shape(shape)) * dtype_of(dtype).bytes
 
 
 def dtype_of(dtype: Any) -> Dtype:
-    """Our word for a library's dtype. Raises ``UnsupportedArray``."""
+    """Returns the ``Dtype`` of a library's dtype. Raises ``UnsupportedArray``."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return _named(_torch_name(dtype))
@@ -119,11 +125,11 @@ def dtype_of(dtype: Any) -> Dtype:
 
 def _native(dtype: Any) -> Any:
     if not dtype.isnative:
-        raise UnsupportedArray("elements of the other byte order are not supported")
+        raise UnsupportedArray(f"dtype {dtype} has the other byte order, which is not supported")
     return dtype
 
 
-def _shape(shape: Shape) -> Tuple[int, ...]:
+def _shape(shape: Shape) -> tuple[int, ...]:
     sizes = (shape,) if isinstance(shape, int) else shape
     try:
         found = tuple(map(operator.index, sizes))
@@ -135,7 +141,7 @@ def _shape(shape: Shape) -> Tuple[int, ...]:
 
 
 def _named(name: str) -> Dtype:
-    """Names that NumPy, ml_dtypes, JAX and torch share."""
+    """Returns the ``Dtype`` of a name that NumPy, ml_dtypes, JAX and torch share."""
     dtype = _NAMES.get(name)
     if dtype is None:
         known = ", ".join(_NAMES)
@@ -143,19 +149,19 @@ def _named(name: str) -> Dtype:
     return dtype
 
 
-@functools.lru_cache(maxsize=None)  # of the few dtypes that there are
+@functools.cache  # There are few dtypes.
 def _torch_name(dtype: Any) -> str:
     return str(dtype).split(".")[-1]
 
 
-@functools.lru_cache(maxsize=None)  # NumPy makes it anew each time
+@functools.cache  # NumPy builds the name at each access.
 def _numpy_name(dtype: Any) -> str:
     name: str = dtype.name
     return name
 
 
-def _agree(natural: Optional[Dtype], given: Optional[Dtype], name: str, is_u16: bool) -> Dtype:
-    """16-bit integers may be said to hold bf16; anything else is what its library says."""
+def _agree(natural: Dtype | None, given: Dtype | None, name: str, is_u16: bool) -> Dtype:
+    """Returns the library's dtype. 16-bit integers may be declared to hold bf16."""
     if given is None or given == natural:
         return natural if natural is not None else _named(name)
     if given == Dtype.BF16 and is_u16:
@@ -171,25 +177,25 @@ def _numpy() -> Any:
 
 
 class _Memory(Adapter):
-    """Whatever has the buffer protocol: bytes, bytearray, array.array, memoryview."""
+    """A buffer, such as bytes, bytearray, array.array or memoryview."""
 
-    def __init__(self, view: memoryview, dtype: Optional[Dtype]) -> None:
+    def __init__(self, view: memoryview, dtype: Dtype | None) -> None:
         code = view.format.lstrip("@=<") if view.itemsize == 1 or view.format[0] != ">" else ""
-        # A C long is 64 bits wide here, and a c_ubyte may come as `<B`.
+        # A C long has 64 bits on Linux. The format of a c_ubyte may be `<B`.
         natural = {"l": Dtype.I64}.get(code)
         natural = natural or next((d for d in Dtype if d.format == code and code != "H"), None)
         agreed = _agree(natural, dtype, f"`{view.format}`", code == "H")
         super().__init__(view, agreed, tuple(view.shape or ()))
         self._format = code
 
-    def address(self) -> Optional[int]:
+    def address(self) -> int | None:
         if self.array.readonly or not self.array.c_contiguous or not self.nbytes:
             return None
         return ctypes.addressof(ctypes.c_char.from_buffer(self.array))
 
     def check_writable(self) -> None:
         if self.array.readonly or not self.array.c_contiguous:
-            raise UnsupportedArray("a result needs a buffer that is writable and contiguous")
+            raise UnsupportedArray("a result needs a writable, contiguous buffer")
 
     def store(self, block: Block) -> None:
         if self.array.c_contiguous and self.nbytes:
@@ -198,7 +204,7 @@ class _Memory(Adapter):
             block.view()[:] = self.array.tobytes()
 
     def load(self, block: Block) -> None:
-        if self.nbytes:  # without elements it cannot be cast
+        if self.nbytes:  # A buffer without elements cannot be cast.
             self.array.cast("B")[:] = block.view()
 
     def fresh(self, block: Block) -> memoryview:
@@ -206,14 +212,16 @@ class _Memory(Adapter):
 
 
 class _Numpy(Adapter):
-    def __init__(self, numpy: Any, array: Any, dtype: Optional[Dtype]) -> None:
+    """A NumPy array."""
+
+    def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
         name = _numpy_name(array.dtype)
         _native(array.dtype)
         agreed = _agree(_NAMES.get(name), dtype, name, name == "uint16")
         super().__init__(array, agreed, array.shape)
         self._numpy = numpy
 
-    def address(self) -> Optional[int]:
+    def address(self) -> int | None:
         if not self.array.flags.c_contiguous:
             return None
         address: int = self.array.__array_interface__["data"][0]
@@ -238,28 +246,32 @@ class _Numpy(Adapter):
 
 
 class _Jax(_Numpy):
-    """JAX arrays never change, so a result is always a new one."""
+    """A JAX array. It is immutable, so a result is always a new one."""
 
-    def __init__(self, array: Any, dtype: Optional[Dtype]) -> None:
+    def __init__(self, array: Any, dtype: Dtype | None) -> None:
         if any(device.platform != "cpu" for device in array.devices()):
-            raise UnsupportedArray("a JAX array on a device; put it on the CPU first")
+            raise UnsupportedArray("a JAX array on a device; copy it to the CPU first")
         numpy = _numpy()
         super().__init__(numpy, numpy.asarray(array), dtype)
 
-    def address(self) -> Optional[int]:
+    def address(self) -> int | None:
         return None
 
     def check_writable(self) -> None:
-        raise UnsupportedArray("JAX arrays cannot be written; use the array that is returned")
+        raise UnsupportedArray(
+            "`out` is a JAX array, which cannot be written; use the returned array"
+        )
 
     def fresh(self, block: Block) -> Any:
-        # JAX takes aligned NumPy memory over without a copy and holds it for unchanging. So
-        # it gets memory that nobody else will write: never the slot, which is used again.
+        # JAX takes over aligned NumPy memory without a copy, and relies on it not to change. So
+        # it gets a copy of the slot, which will be used again.
         return importlib.import_module("jax.numpy").asarray(super().fresh(block))
 
 
 class _Torch(Adapter):
-    def __init__(self, torch: Any, tensor: Any, dtype: Optional[Dtype]) -> None:
+    """A torch tensor."""
+
+    def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
         if not tensor.is_cpu or tensor.layout is not torch.strided:
             what = f"a {tensor.layout} tensor on {tensor.device}"
             raise UnsupportedArray(f"{what}; accepted: dense tensors on the CPU")
@@ -269,14 +281,14 @@ class _Torch(Adapter):
         super().__init__(plain, agreed, tensor.shape)
         self._torch = torch
 
-    def address(self) -> Optional[int]:
-        address: Optional[int] = self.array.data_ptr() if self.array.is_contiguous() else None
+    def address(self) -> int | None:
+        address: int | None = self.array.data_ptr() if self.array.is_contiguous() else None
         return address
 
     def check_writable(self) -> None:
         if self.array.is_inference() and not self._torch.is_inference_mode_enabled():
-            text = "a tensor made in inference mode is written only there"
-            raise UnsupportedArray(f"{text}; give another for the result")
+            text = "`out` was made in inference mode and can be written only in it"
+            raise UnsupportedArray(f"{text}; pass another tensor")
         _check_apart(self.shape, self.array.stride(), 1)
 
     def store(self, block: Block) -> None:
@@ -284,7 +296,7 @@ class _Torch(Adapter):
 
     def load(self, block: Block) -> None:
         if self.array.is_inference():
-            # Whoever waits may not be in the mode that it was posted in.
+            # The thread that waits may not be in the mode of the thread that posted.
             with self._torch.inference_mode():
                 self.array.copy_(self._over(block))
         else:
@@ -297,41 +309,45 @@ class _Torch(Adapter):
         return _torch_over(self._torch, block, self.array.dtype, self.shape)
 
 
-def _from_dlpack(array: Any, dtype: Optional[Dtype]) -> Adapter:
+def _from_dlpack(array: Any, dtype: Dtype | None) -> Adapter:
     if array.__dlpack_device__()[0] not in _CPU_DEVICES:
-        raise UnsupportedArray("a DLPack array on a device; accepted: those on the CPU")
+        raise UnsupportedArray("a DLPack array on a device; copy it to the CPU first")
     numpy = _numpy()
     try:
         return _Numpy(numpy, numpy.from_dlpack(array), dtype)
     except (BufferError, RuntimeError, TypeError) as error:
-        raise UnsupportedArray(f"a DLPack array that NumPy cannot take: {error}") from error
+        raise UnsupportedArray(f"NumPy cannot read this DLPack array: {error}") from error
 
 
-def _check_apart(shape: Tuple[int, ...], strides: Sequence[int], itemsize: int) -> None:
-    """That each element has a place of its own: dimension by dimension, from the innermost, past
-    what lies inside. Strange orders in which elements interlock are refused as well."""
+def _check_apart(shape: tuple[int, ...], strides: Sequence[int], itemsize: int) -> None:
+    """Checks that no two elements share memory.
+
+    From the innermost dimension outwards, each stride must step over everything inside it. That
+    also refuses unusual layouts whose elements interleave without sharing memory.
+    """
     inside = itemsize
     for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, shape)):
         if size > 1 and stride < inside and 0 not in shape:
-            text = "elements share memory, as after `expand` or `broadcast_to`"
-            raise UnsupportedArray(f"a result needs a place for each element, but {text}")
+            text = "its elements share memory, as after `expand` or `broadcast_to`"
+            raise UnsupportedArray(f"no result can be written into this array: {text}")
         inside += stride * (size - 1)
 
 
-def _cast(view: memoryview, code: Any, shape: Tuple[int, ...]) -> memoryview:
-    # A buffer without elements has no shape to cast to.
+def _cast(view: memoryview, code: Any, shape: tuple[int, ...]) -> memoryview:
+    # A buffer without elements cannot be cast to a shape.
     return view.cast(code, shape) if math.prod(shape) else view.cast(code)
 
 
-def _numpy_over(numpy: Any, block: Block, dtype: Any, shape: Tuple[int, ...]) -> Any:
+def _numpy_over(numpy: Any, block: Block, dtype: Any, shape: tuple[int, ...]) -> Any:
     return numpy.frombuffer(block.memory, dtype=dtype, count=math.prod(shape)).reshape(shape)
 
 
-def _torch_over(torch: Any, block: Block, dtype: Any, shape: Tuple[int, ...]) -> Any:
+def _torch_over(torch: Any, block: Block, dtype: Any, shape: tuple[int, ...]) -> Any:
     count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    # A storage of its own, from its start: DDP and others look at the storage alone.
+    # The tensor has a storage of its own and begins at its start, because DDP reads the storage
+    # from there.
     return torch.frombuffer(block.memory, dtype=dtype, count=count).view(shape)
 
 

@@ -1,7 +1,8 @@
-"""The connection to a gateway: frames out, and frames in.
+"""The connection to a gateway: it sends requests and reads responses.
 
-Whoever waits for the gateway reads what it says; a thread does while something is under way
-that nobody waits for. A thread that read for everybody would cost each answer another wake-up.
+A thread that waits for the gateway reads its messages itself. The connection's own thread reads
+only while something is under way that no thread waits for, because waking a second thread would
+delay each response. ``GroupState`` is the listener that gets the messages.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 from .. import errors
+from .._waiting import Latch
 from .wire import (
     FIRST_BYTE,
     LOCAL_VERSION,
@@ -33,143 +35,143 @@ from .wire import (
     Response,
 )
 
-#: Dozens of messages. Memory is taken for as many bytes at each read.
+#: Bytes of one read: room for dozens of messages. Each read allocates that much.
 _READ_BYTES = 1 << 12
-#: Longer than a gateway waits for a predecessor of the rank to be gone.
-_ANSWER_PATIENCE_S = 30.0
-#: Who waits looks this long for an answer before it sleeps: to be woken takes as long.
-_LOOK_S = 50e-6
-#: While nothing is under way, what the gateway says is heard this much later at most.
-_IDLE_LOOK_S = 0.1
-#: What a poll takes: a C int.
+#: Limit on the wait for the gateway's first response, in seconds: a gateway waits less than this
+#: for an earlier connection of the same rank to end.
+_FIRST_RESPONSE_TIMEOUT_S = 30.0
+#: Time that a waiting thread polls before it sleeps, in seconds: waking up takes as long.
+_SPIN_S = 50e-6
+#: Longest delay of a message that comes while nothing is under way, in seconds.
+_IDLE_POLL_S = 0.1
+#: Largest timeout of ``poll``, a C int, in milliseconds.
 _POLL_MAX_MS = (1 << 31) - 1
 
 
 class Listener(Protocol):
-    """Who hears what the gateway says, in the thread that reads it."""
+    """The receiver of the gateway's messages, called in the thread that reads them."""
 
     @property
-    def is_busy(self) -> bool:
-        """Whether the gateway is about to say something."""
+    def expects_messages(self) -> bool:
+        """Whether the gateway will send something."""
 
-    def handle(self, link: Link, response: Response) -> None:
-        """A message came."""
+    def handle(self, connection: Connection, response: Response) -> None:
+        """Handles a message."""
 
-    def end(self, link: Link, why: str) -> None:
-        """The connection is gone; nothing follows."""
-
-
-class Latch(Protocol):
-    """What opens when something was heard."""
-
-    is_open: bool
+    def end(self, connection: Connection, reason: str) -> None:
+        """Handles the end of the connection. No message follows."""
 
 
-class Link:
-    """An attached connection. ``listen`` starts its reader."""
+class Connection:
+    """An attached connection. ``listen`` starts its reader thread."""
 
-    def __init__(self, connection: socket.socket, attached: Attached, frames: Frames) -> None:
+    def __init__(self, connected: socket.socket, attached: Attached, frames: Frames) -> None:
         self.attached = attached
-        self._socket = connection
+        self._socket = connected
         self._frames = frames
         self._owner = os.getpid()
         self._listener: Any = None
-        # Who reads, if anybody does. Signals may interrupt a caller anywhere, so this is no lock:
-        # a lock could be taken without its holder knowing.
-        self._reading: Optional[_Turn] = None
+        # The thread that reads, if any. This is no lock, because a signal may interrupt a thread
+        # between taking a lock and noting that it holds it.
+        self._reading: _ReadingThread | None = None
         self._choosing = threading.Lock()
-        # The reader's thread is to look. No event: Ctrl-C could leave its lock taken, and the
-        # garbage collector, in any thread, calls `attend` as well.
+        # An item asks the reader thread to read. This is no event: Ctrl-C could leave an event's
+        # lock taken, and the garbage collector calls `wake_reader` too, in any thread.
         self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
-        self._why = ""
+        self._end_reason = ""
         self._poll = select.poll()
-        self._poll.register(connection, select.POLLIN)
+        self._poll.register(connected, select.POLLIN)
 
     def listen(self, listener: Listener) -> None:
-        """Starts the reader. It keeps the listener from nothing: when nobody else holds it,
-        the reader ends."""
+        """Starts the reader thread. It holds the listener weakly and ends with it."""
         self._listener = weakref.ref(listener)
-        why = self._deliver(b"")  # what came behind the first answer
-        if why is not None:
-            self._end(why)
+        reason = self._deliver(b"")  # Messages may have come right behind the first response.
+        if reason is not None:
+            self._end(reason)
         threading.Thread(target=self._read, name="landbridge-reader", daemon=True).start()
 
     def send(self, request: Request) -> None:
-        """Writes one message. Raises ``OSError``: the connection is gone."""
+        """Sends one message. Raises ``OSError`` when the connection is gone."""
         self._socket.sendall(REQUESTS.frame(request))
 
-    def attend(self) -> None:
-        """Something is under way: it is heard of, whether or not somebody waits for it."""
+    def wake_reader(self) -> None:
+        """Makes the reader thread read, because something is under way."""
         if self._wanted.empty():
             self._wanted.put(None)
 
-    def read_until(self, latch: Latch, timeout_s: Optional[float]) -> None:
-        """Reads in the caller's thread until ``latch`` is open, for so long at most; returns at
-        once where another thread reads already. A signal may interrupt it."""
-        me, is_mine = _Turn(), False
+    def read_until(self, latch: Latch, timeout_s: float | None) -> None:
+        """Reads in the caller's thread until ``latch`` opens or the timeout passes.
+
+        Returns at once where another thread reads already. A signal may interrupt it.
+        """
+        me, is_mine = _ReadingThread(), False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             with self._choosing:
                 if self._reading is None:
                     self._reading = me
             while self._reading is me and not latch.is_open:
-                if not self._comes_soon(deadline) and not self._comes(deadline):
+                if not self._is_readable_soon(deadline) and not self._is_readable_by(deadline):
                     break
-                self._hear()
-                # It may have spoken of other things all the time.
+                self._read_once()
+                # The messages may all have been about other collectives.
                 if deadline is not None and time.monotonic() >= deadline:
                     break
         finally:
-            # No call in between, so no signal either.
+            # These two statements make no call, so no signal can interrupt between them.
             if self._reading is me:
                 self._reading, is_mine = None, True
-            if not is_mine or self._is_busy():
-                self.attend()
+            if not is_mine or self._expects_messages():
+                self.wake_reader()
 
     def is_read_here(self) -> bool:
-        """Whether this thread reads, further up: a signal has interrupted it."""
+        """Returns whether this thread reads already: then a signal handler runs in it."""
         reading = self._reading
         return reading is not None and reading.thread == threading.get_ident()
 
-    def hang_up(self) -> None:
-        """Ends the connection, for the gateway too. In a forked process only its own copy of
-        the descriptor is closed, which the gateway does not notice."""
+    def shut_down(self) -> None:
+        """Ends the connection, also for the gateway.
+
+        In a forked process it only closes the process's copy of the descriptor, which the gateway
+        does not notice.
+        """
         if os.getpid() != self._owner:
             return self._socket.close()
-        # It may be gone already. Who reads closes it: nobody else may, for a new descriptor
-        # could get its number while somebody is about to read from it.
-        with contextlib.suppress(OSError):
+        # The thread that reads closes the socket. If another thread did, a new descriptor could
+        # get its number while the first thread is about to read from it.
+        with contextlib.suppress(OSError):  # The connection may be gone already.
             self._socket.shutdown(socket.SHUT_RDWR)
-        self.attend()
+        self.wake_reader()
 
     def _read(self) -> None:
-        """The reader's thread. It ends the connection, whoever found that it must end: signals
-        interrupt any other thread."""
-        me = _Turn()
+        """Runs in the reader thread. Only it ends the connection, because signals do not
+        interrupt it."""
+        me = _ReadingThread()
         while not self._is_over:
             with contextlib.suppress(queue.Empty):
-                self._wanted.get(timeout=_IDLE_LOOK_S)
+                self._wanted.get(timeout=_IDLE_POLL_S)
             with self._choosing:
                 if self._reading is not None:
-                    continue  # who reads says when it has done so
+                    continue  # The thread that reads wakes this one when it is done.
                 self._reading = me
-            while not self._is_over and self._comes(None if self._is_busy() else 0.0):
-                self._hear()
+            while not self._is_over and self._is_readable_by(
+                None if self._expects_messages() else 0.0
+            ):
+                self._read_once()
             self._reading = None
         listener = self._listener()
         if listener is not None:
-            listener.end(self, self._why)
+            listener.end(self, self._end_reason)
         self._socket.close()
 
-    def _is_busy(self) -> bool:
+    def _expects_messages(self) -> bool:
         listener = self._listener()
-        return listener is not None and bool(listener.is_busy)
+        return listener is not None and bool(listener.expects_messages)
 
-    def _comes_soon(self, deadline: Optional[float]) -> bool:
-        """Whether there is something to hear before a thread that sleeps would be awake, and by
-        then."""
-        end = time.monotonic() + _LOOK_S
+    def _is_readable_soon(self, deadline: float | None) -> bool:
+        """Polls for as long as waking up would take. Returns whether there is a message."""
+        end = time.monotonic() + _SPIN_S
         if deadline is not None:
             end = min(end, deadline)
         while not self._is_over and time.monotonic() < end:
@@ -177,8 +179,8 @@ class Link:
                 return True
         return False
 
-    def _comes(self, deadline: Optional[float]) -> bool:
-        """Whether there is something to hear, by then."""
+    def _is_readable_by(self, deadline: float | None) -> bool:
+        """Sleeps until there is a message or the deadline passes. Returns whether there is one."""
         if self._is_over:
             return False
         if deadline is None:
@@ -190,37 +192,37 @@ class Link:
             if left_ms <= _POLL_MAX_MS:
                 return False
 
-    def _hear(self) -> None:
-        """Reads once, and hands over what is complete."""
+    def _read_once(self) -> None:
+        """Reads once, and hands complete messages to the listener."""
         try:
             try:
                 data = self._socket.recv(_READ_BYTES)
             except OSError as error:
-                why: Optional[str] = f"connection to the gateway ended: {error}"
+                reason: str | None = f"connection to the gateway ended: {error}"
             else:
-                why = self._deliver(data) if data else "connection to the gateway ended"
-            if why is not None:
-                self._end(why)
+                reason = self._deliver(data) if data else "connection to the gateway ended"
+            if reason is not None:
+                self._end(reason)
         except BaseException:
-            # Bytes may be lost, or half a message handled: no way to go on.
-            self._end("waiting was interrupted while the gateway spoke")
+            # Bytes may be lost or a message half handled, so the connection cannot be used.
+            self._end("a wait was interrupted in the middle of a message from the gateway")
             raise
 
-    def _end(self, why: str) -> None:
-        """Nobody reads any more. What follows is up to the reader's thread."""
+    def _end(self, reason: str) -> None:
+        """Stops all reading. The reader thread does the rest."""
         if not self._is_over:
-            self._why = why
+            self._end_reason = reason
         self._is_over = True
-        self.attend()
+        self.wake_reader()
 
-    def _deliver(self, data: bytes) -> Optional[str]:
-        """Hands over what is complete; says why the connection is of no more use."""
+    def _deliver(self, data: bytes) -> str | None:
+        """Hands complete messages to the listener. Returns a reason to end the connection."""
         try:
             for message in self._frames.feed(data):
                 response = RESPONSES.decode(message)
                 listener = self._listener()
                 if listener is None:
-                    return "nobody listens"
+                    return "the group no longer exists"
                 if isinstance(response, Refused):
                     return response.why
                 if isinstance(response, Attached):
@@ -228,76 +230,89 @@ class Link:
                 listener.handle(self, response)
                 del listener
         except DecodeError as error:
-            return f"the gateway sent what is no message: {error}"
+            return f"malformed message from the gateway: {error}"
         except Exception as error:
-            # A bug of ours: whoever waits hears of it.
+            # A fault of this package must reach the threads that wait.
             return f"the client failed: {error!r}"
         return None
 
 
-class _Turn:
-    """Somebody reads."""
+class _ReadingThread:
+    """The thread that reads, as a new object for each turn."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
 
 
-def attach(path: Path, fd: int, request: Attach, deadline: float) -> Link:
-    """Connects and attaches, before ``deadline`` of ``time.monotonic``. Raises ``AttachError``."""
-    deadline = min(deadline, time.monotonic() + _ANSWER_PATIENCE_S)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def attach(path: Path, fd: int, request: Attach, deadline: float) -> Connection:
+    """Connects to a gateway's socket and attaches a rank.
+
+    Args:
+        path: The gateway's socket.
+        fd: The descriptor of the arena's memory.
+        request: The rank, and the token that admits it.
+        deadline: The latest return, in seconds of ``time.monotonic``.
+
+    Raises:
+        NoGateway: No gateway answers at the socket.
+        Refused: The gateway refused the rank.
+    """
+    deadline = min(deadline, time.monotonic() + _FIRST_RESPONSE_TIMEOUT_S)
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
-            _limit(connection, deadline)
-            connection.connect(str(path))
+            _limit_next_call(connected, deadline)
+            connected.connect(str(path))
         except OSError as error:
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text) from error
         frames = Frames()
         try:
-            attached = _ask(connection, frames, fd, request, deadline)
+            attached = _request_attach(connected, frames, fd, request, deadline)
         except socket.timeout as error:
             text = f"the gateway at {path} does not answer; is it stopped, or its host overloaded?"
             raise errors.NoGateway(text) from error
-        connection.settimeout(None)
+        connected.settimeout(None)
     except BaseException:
-        connection.close()
+        connected.close()
         raise
-    return Link(connection, attached, frames)
+    return Connection(connected, attached, frames)
 
 
-def _limit(connection: socket.socket, deadline: float) -> None:
-    """The next call to it ends by then, with ``socket.timeout``."""
-    connection.settimeout(max(deadline - time.monotonic(), 0.001))
+def _limit_next_call(connected: socket.socket, deadline: float) -> None:
+    """Makes the next call to the socket end by the deadline, with ``socket.timeout``."""
+    connected.settimeout(max(deadline - time.monotonic(), 0.001))
 
 
-def _ask(
-    connection: socket.socket, frames: Frames, fd: int, request: Attach, deadline: float
+def _request_attach(
+    connected: socket.socket, frames: Frames, fd: int, request: Attach, deadline: float
 ) -> Attached:
     try:
-        socket.send_fds(connection, [FIRST_BYTE], [fd])
-        connection.sendall(REQUESTS.frame(request))
-        answer = _first(connection, frames, deadline)
+        socket.send_fds(connected, [FIRST_BYTE], [fd])
+        connected.sendall(REQUESTS.frame(request))
+        response = _first_response(connected, frames, deadline)
     except socket.timeout:
         raise
     except (OSError, DecodeError) as error:
         raise errors.Refused(f"the gateway ended the connection: {error}") from error
-    if isinstance(answer, Refused):
-        raise errors.Refused(f"the gateway refused: {answer.why}")
-    if not isinstance(answer, Attached):
-        raise errors.Refused(f"the gateway's first answer is none: {answer}")
-    if answer.version != LOCAL_VERSION:
-        text = f"the gateway speaks version {answer.version}, this client {LOCAL_VERSION}"
-        raise errors.Refused(text)
-    return answer
+    if isinstance(response, Refused):
+        raise errors.Refused(f"the gateway refused: {response.why}")
+    if not isinstance(response, Attached):
+        raise errors.Refused(f"unexpected first response from the gateway: {response}")
+    if response.version != LOCAL_VERSION:
+        raise errors.Refused(
+            f"the gateway speaks version {response.version} of the local protocol, this client "
+            f"version {LOCAL_VERSION}; install the client and the gateway from one release"
+        )
+    return response
 
 
-def _first(connection: socket.socket, frames: Frames, deadline: float) -> Response:
+def _first_response(connected: socket.socket, frames: Frames, deadline: float) -> Response:
     while True:
-        _limit(connection, deadline)
-        data = connection.recv(_READ_BYTES)
+        _limit_next_call(connected, deadline)
+        data = connected.recv(_READ_BYTES)
         if not data:
             raise ConnectionResetError("closed without an answer")
         for message in frames.feed(data):
-            # What follows it stays in `frames`, for the reader.
+            # Later messages stay in `frames`, for the reader thread.
             return RESPONSES.decode(message)

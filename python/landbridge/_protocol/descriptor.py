@@ -1,4 +1,4 @@
-"""What one collective is: operation, element type, length, layout."""
+"""The description of a collective: its kind, its reduction and its element type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import ConfigError
 
 
 class Op(enum.IntEnum):
-    """How elements are combined; docs/protocol.md section 2."""
+    """The reduction of two elements; docs/protocol.md section 2."""
 
     SUM = 1
     AVG = 2
@@ -18,15 +18,15 @@ class Op(enum.IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Op:
-        """The operation of that name. Raises ``ConfigError``."""
+        """Returns the reduction of that name. Raises ``ConfigError`` for an unknown name."""
         op = _OPS.get(str(name).lower())
         if op is None:
-            raise ConfigError(f"`{name}` is not one of {', '.join(_OPS)}")
+            raise ConfigError(f"op {name!r}: accepted: {', '.join(_OPS)}")
         return op
 
 
-class Operation(enum.IntEnum):
-    """Who gives and who gets; docs/protocol.md section 2."""
+class CollectiveKind(enum.IntEnum):
+    """The kind of a collective; docs/protocol.md section 2 calls it its operation."""
 
     ALL_REDUCE = 1
     REDUCE = 2
@@ -47,34 +47,34 @@ class Dtype(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in configs and errors, such as ``bf16``."""
+        """The name in config files and errors, such as ``bf16``."""
         return self.name.lower()
 
     @property
     def bytes(self) -> int:
-        """Bytes that an element takes."""
+        """The size of an element in bytes."""
         return _BYTES[self]
 
     @property
     def is_float(self) -> bool:
-        """Whether an average is defined."""
+        """Whether an average of elements is defined."""
         return self in (Dtype.F32, Dtype.F64, Dtype.F16, Dtype.BF16)
 
     @property
     def format(self) -> str:
-        """The ``struct`` character of an element; bf16 goes as the bits of a ``u16``."""
+        """The ``struct`` character of an element. A bf16 has that of its bits, a ``u16``."""
         return _FORMATS[self]
 
     @classmethod
     def named(cls, name: str) -> Dtype:
-        """The dtype of that name. Raises ``ConfigError``."""
+        """Returns the dtype of that name. Raises ``ConfigError`` for an unknown name."""
         for dtype in cls:
             if dtype.label == name:
                 return dtype
-        raise ConfigError(f"`{name}` is not one of {', '.join(dtype.label for dtype in cls)}")
+        raise ConfigError(f"dtype {name!r}: accepted: {', '.join(dtype.label for dtype in cls)}")
 
 
-# An enumeration looks its names up ten times as slowly.
+# A dictionary finds a name ten times as fast as an enumeration.
 _OPS = {op.name.lower(): op for op in Op}
 _BYTES = {
     Dtype.F32: 4,

@@ -1,42 +1,27 @@
-"""What a trainer and its gateway say to each other; docs/protocol.md section 5.
+"""The messages between a trainer and its gateway; docs/protocol.md section 5.
 
-A message is a ``NamedTuple`` of fields in wire order. A new one is its class and one line in
-``REQUESTS`` or ``RESPONSES``.
+A message is a ``NamedTuple`` of its fields in wire order. To add one, write its class and one line
+in ``REQUESTS`` or ``RESPONSES``.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import (
-    Annotated,
-    Any,
-    Callable,
-    Dict,
-    Generic,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-    Union,
-    get_type_hints,
-)
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type_hints
 
-from .descriptor import Dtype, Op, Operation
+from .descriptor import CollectiveKind, Dtype, Op
 
-#: The version of everything in this module.
+#: The version of the local protocol.
 LOCAL_VERSION = 1
-#: Longest message, in bytes, without its length.
+#: Longest message in bytes, without its length field.
 MAX_BYTES = 4096
-#: Length of a job's token.
+#: Length of a job's token in bytes.
 TOKEN_BYTES = 32
-#: What a trainer sends first, with its arena's descriptor beside it.
+#: The first byte that a trainer sends. The arena's descriptor goes along with it.
 FIRST_BYTE = b"L"
-#: Longest text of a failure, in bytes.
+#: Longest text of a failure in bytes.
 FAILURE_TEXT_MAX_BYTES = 1024
 
 
@@ -55,10 +40,12 @@ class FailureCode(enum.IntEnum):
 
 
 class DecodeError(ValueError):
-    """Bytes that are no message. The sender's fault."""
+    """The bytes are no valid message. The sender is at fault."""
 
 
 class _Text(NamedTuple):
+    """The marker of a text field, with its longest length in bytes."""
+
     max_bytes: int
 
 
@@ -70,14 +57,14 @@ F64 = Annotated[float, "d"]
 Token = Annotated[bytes, f"{TOKEN_BYTES}s"]
 OpCode = Annotated[Op, "B"]
 DtypeCode = Annotated[Dtype, "B"]
-OperationCode = Annotated[Operation, "B"]
+KindCode = Annotated[CollectiveKind, "B"]
 Failure = Annotated[FailureCode, "B"]
 Text = Annotated[str, _Text(0xFFFF)]
 FailureText = Annotated[str, _Text(FAILURE_TEXT_MAX_BYTES)]
 
 
 class Attach(NamedTuple):
-    """First of all: who speaks, for which rank, with how much memory."""
+    """Attaches a rank with its memory. It is the first request."""
 
     version: U16
     rank: U32
@@ -87,7 +74,7 @@ class Attach(NamedTuple):
 
 
 class Post(NamedTuple):
-    """Start a collective."""
+    """Starts a collective."""
 
     epoch: U64
     sequence: U64
@@ -95,7 +82,7 @@ class Post(NamedTuple):
     dtype: DtypeCode
     elements: U64
     layout_hash: U64
-    operation: OperationCode
+    operation: KindCode
     root: U32
     weight: F64
     timeout_ns: U64
@@ -104,11 +91,11 @@ class Post(NamedTuple):
 
 
 class Detach(NamedTuple):
-    """No more posts will come; what is posted goes on."""
+    """Announces that no more posts follow. Posted collectives continue."""
 
 
 class Commit(NamedTuple):
-    """Say when a step is complete in every region."""
+    """Asks for a message when a step is complete in every region."""
 
     epoch: U64
     step: U64
@@ -116,7 +103,7 @@ class Commit(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """The trainer speaks for its rank now."""
+    """The rank is attached."""
 
     version: U16
     world_size: U32
@@ -124,27 +111,27 @@ class Attached(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The connection ends."""
+    """The gateway refuses the rank and ends the connection."""
 
     why: Text
 
 
 class EpochBegan(NamedTuple):
-    """Collectives are numbered from ``next_sequence``, in this epoch."""
+    """An epoch began. Its collectives are numbered from ``next_sequence``."""
 
     epoch: U64
     next_sequence: U64
-    # 1 with the last step known to be complete in every region; 0 and 0 without one.
+    # 1, and the last step known to be complete in every region; both 0 where none is known.
     has_committed: U8
     committed: U64
 
-    def is_sound(self) -> bool:
-        """Whether the last two fields go together."""
+    def is_valid(self) -> bool:
+        """Returns whether the last two fields are consistent."""
         return self.has_committed == 1 or self[2:] == (0, 0)
 
 
 class ResultReady(NamedTuple):
-    """The result slot may be read. Instants in ns on the host's monotonic clock."""
+    """The result slot may be read. Instants are in ns of the host's monotonic clock."""
 
     sequence: U64
     posted_ns: U64
@@ -160,7 +147,7 @@ class ContributionFree(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The collective failed; both slots are the trainer's again."""
+    """The collective failed. Both slots may be written again."""
 
     sequence: U64
     code: Failure
@@ -168,13 +155,13 @@ class Failed(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Every region has the step's collectives, on all its ranks."""
+    """All ranks of every region have the collectives of the step."""
 
     step: U64
 
 
 class CommitFailed(NamedTuple):
-    """It is not known here whether every region has the step's collectives."""
+    """It is unknown whether every region has the collectives of the step."""
 
     step: U64
     code: Failure
@@ -189,14 +176,15 @@ M = TypeVar("M")
 
 
 class _Layout:
-    """How one class of messages lies on the wire: fixed parts with texts between them."""
+    """The wire layout of one message class: fixed parts with texts between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
         self.cls = cls
         self._first = first
-        # A fixed part's struct with its enums, then the limit of the text after it.
-        self._parts: List[Tuple[struct.Struct, Tuple[Any, ...], Optional[_Text]]] = []
-        codes, enums = ">", []  # type: str, List[Any]
+        # For each fixed part: its struct, its enums, and the text field after it.
+        self._parts: list[tuple[struct.Struct, tuple[Any, ...], _Text | None]] = []
+        codes = ">"
+        enums: list[Any] = []
         hints = get_type_hints(cls, include_extras=True)
         for hint in (hints[name] for name in cls._fields):
             kind, mark = hint.__origin__, hint.__metadata__[0]
@@ -208,12 +196,12 @@ class _Layout:
                 enums.append(kind if issubclass(kind, enum.Enum) else None)
         if enums or not self._parts:
             self._parts.append((struct.Struct(codes), tuple(enums), None))
-        # Most messages have no text, and go by thousands: these are one struct.
+        # Frequent messages have no text, so one struct packs a whole one.
         has_text = any(text for _, _, text in self._parts)
         self._whole = None if has_text else struct.Struct(f">B{codes[1:]}")
         self._is_plain = self._whole is not None and not any(enums) and cls is not EpochBegan
 
-    def encode(self, message: Tuple[Any, ...]) -> bytes:
+    def encode(self, message: tuple[Any, ...]) -> bytes:
         if self._whole is not None:
             return self._whole.pack(self._first, *message)
         out = bytearray((self._first,))
@@ -224,7 +212,7 @@ class _Layout:
             if text is not None:
                 coded = message[at].encode()
                 if len(coded) > text.max_bytes:
-                    raise ValueError(f"a text of {len(coded)} bytes, {text.max_bytes} allowed")
+                    raise ValueError(f"text too long: {len(coded)} bytes, {text.max_bytes} allowed")
                 out += len(coded).to_bytes(2, "big") + coded
                 at += 1
         return bytes(out)
@@ -233,7 +221,7 @@ class _Layout:
         if self._is_plain and self._whole is not None and len(data) == self._whole.size:
             return self.cls(*self._whole.unpack(data)[1:])
         at = 1
-        values: List[Any] = []
+        values: list[Any] = []
         for fixed, enums, text in self._parts:
             try:
                 plain = fixed.unpack_from(data, at)
@@ -246,10 +234,10 @@ class _Layout:
                 taken, at = _take_text(data, at, text)
                 values.append(taken)
         if at != len(data):
-            raise DecodeError("bytes left over")
+            raise DecodeError("bytes follow the last field")
         message = self.cls(*values)
-        if isinstance(message, EpochBegan) and not message.is_sound():
-            raise DecodeError("a committed step that is none")
+        if isinstance(message, EpochBegan) and not message.is_valid():
+            raise DecodeError("a committed step without has_committed = 1")
         return message
 
 
@@ -260,43 +248,43 @@ def _member(kind: Callable[[int], Any], code: int) -> Any:
         raise DecodeError(f"unknown {getattr(kind, '__name__', kind)} {code}") from None
 
 
-def _take_text(data: bytes, at: int, text: _Text) -> Tuple[str, int]:
+def _take_text(data: bytes, at: int, text: _Text) -> tuple[str, int]:
     start = at + 2
     end = start + int.from_bytes(data[at:start], "big")
     if len(data) < start or len(data) < end:
         raise DecodeError("truncated")
     if end - start > text.max_bytes:
-        raise DecodeError(f"a text of {end - start} bytes, {text.max_bytes} allowed")
+        raise DecodeError(f"text too long: {end - start} bytes, {text.max_bytes} allowed")
     try:
         return data[start:end].decode(), end
     except UnicodeDecodeError:
-        raise DecodeError("a text that is not UTF-8") from None
+        raise DecodeError("a text is not UTF-8") from None
 
 
 class Codec(Generic[M]):
-    """The messages of one direction, by their first byte."""
+    """The codec of one direction's messages, which differ by their first byte."""
 
-    def __init__(self, name: str, messages: Mapping[int, Type[Any]]) -> None:
+    def __init__(self, name: str, messages: Mapping[int, type[Any]]) -> None:
         self._name = name
         self.messages = dict(messages)
         self._by_code = {code: _Layout(cls, code) for code, cls in messages.items()}
-        self._by_class: Dict[Any, _Layout] = {
+        self._by_class: dict[Any, _Layout] = {
             layout.cls: layout for layout in self._by_code.values()
         }
 
     def encode(self, message: M) -> bytes:
-        """The wire form, without the length in front."""
+        """Returns the wire form, without the length field."""
         return self._by_class[type(message)].encode(message)  # type: ignore[arg-type]
 
     def frame(self, message: M) -> bytes:
-        """The wire form behind its length."""
+        """Returns the wire form behind its length field."""
         data = self.encode(message)
         if len(data) > MAX_BYTES:
-            raise ValueError(f"a message of {len(data)} bytes, {MAX_BYTES} allowed")
+            raise ValueError(f"message too long: {len(data)} bytes, {MAX_BYTES} allowed")
         return len(data).to_bytes(4, "big") + data
 
     def decode(self, data: bytes) -> M:
-        """Reads the wire form. Raises :class:`DecodeError`: the sender's fault."""
+        """Decodes a message. Raises ``DecodeError`` for malformed bytes."""
         if not data:
             raise DecodeError("truncated")
         layout = self._by_code.get(data[0])
@@ -323,23 +311,23 @@ RESPONSES: Codec[Response] = Codec(
 
 
 class Frames:
-    """Cuts a stream of bytes into messages; holds at most one incomplete one."""
+    """Cuts a stream of bytes into messages, and keeps at most one incomplete message."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that ``data`` completes. Raises :class:`DecodeError`."""
+        """Yields the messages that ``data`` completes. Raises ``DecodeError``."""
         rest = self._rest + data if self._rest else data
         at = 0
         while len(rest) - at >= 4:
             length = int.from_bytes(rest[at : at + 4], "big")
             if length > MAX_BYTES:
-                raise DecodeError(f"a message of {length} bytes, {MAX_BYTES} allowed")
+                raise DecodeError(f"message too long: {length} bytes, {MAX_BYTES} allowed")
             end = at + 4 + length
             if len(rest) < end:
                 break
-            # Told before it is yielded, for a caller that stops here goes on after it.
+            # Set before the yield, so that a caller that stops here can continue behind it.
             self._rest = rest[end:]
             yield rest[at + 4 : end]
             at = end

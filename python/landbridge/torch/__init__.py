@@ -1,12 +1,15 @@
-"""PyTorch over Landbridge: gradients of one model, averaged over all sites.
+"""PyTorch over Landbridge: the gradients of one model, averaged over all regions.
 
-Each site runs its own ``torchrun`` and its own default process group; the sites do not reach
-each other but through their gateways.
+Each region runs its own ``torchrun`` with its own default process group. Regions reach each other
+only through their gateways.
 
+    import landbridge.torch as lb
     group = landbridge.connect(config="east.toml", rank=rank)
-    step = landbridge.torch.resume(group, 0, model, optimizer)
-    model = torch.nn.parallel.DistributedDataParallel(model)
-    model.register_comm_hook(landbridge.torch.State(group), landbridge.torch.all_reduce_hook)
+    step = lb.resume(group, 0, model, optimizer)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    ddp.register_comm_hook(lb.State(group), lb.all_reduce_hook)
+
+``examples/two_regions.py`` is a complete training script with recovery.
 """
 
 from ._flat import FlatGrads

@@ -1,10 +1,11 @@
-"""Gradients that are computed where the gateway reads them."""
+"""Gradients that lie in the arena, where the gateway reads them without a copy."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import Any, Iterator, List, Optional, Set
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -13,54 +14,69 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
 
+#: Default size of a bucket in bytes, as in DDP.
 _BUCKET_BYTES = 25 << 20
 
 
 class FlatGrads:
-    """Lays the gradients of a module into the arena, and averages them without a copy.
+    """Lays out the gradients of a module in the arena, and averages them without a copy.
 
         grads = landbridge.torch.FlatGrads(model)
         for batch in batches:
             grads.zero()
-            loss(model, batch).backward()   # sends each bucket as soon as it is complete
+            loss(model, batch).backward()  # posts each bucket as soon as it is complete
             grads.wait()
             optimizer.step()
 
-    There are two places for each gradient: ``backward`` adds up in one, the average comes into
-    the other, which is ``p.grad`` from ``wait`` to ``zero``, and may be clipped or written in any
-    other way. So ``zero`` takes the place of ``optimizer.zero_grad``, which by default would drop
-    them. The arena needs room for all gradients twice, and nothing else of it is used.
+    The arena holds each gradient twice: ``backward`` adds to one copy, and the average arrives in
+    the other. From ``wait`` to ``zero`` the average is ``p.grad``; it may be clipped or written.
+    Call ``zero`` instead of ``optimizer.zero_grad``, which drops gradients by default.
 
-    When ``wait`` raises, also ``KeyboardInterrupt``, ``p.grad`` are this rank's own gradients,
-    intact. After ``Group.recover``, and where ``resume`` goes on with the same step, ``wait`` sends
-    them again: no need to compute them anew. When ``backward`` raises, they are incomplete: begin
-    the step again by ``zero``.
+    When ``wait`` raises, ``p.grad`` are this rank's own gradients, intact. After ``Group.recover``,
+    and if ``resume`` continues with the same step, ``wait`` posts them again, so ``backward`` need
+    not be repeated. When ``backward`` raises, gradients are incomplete: begin the step again with
+    ``zero``.
 
-    ``group`` is the only one that this process has connected, where it is not given.
+    Attributes:
+        group: The ranks that average.
+        weight: The weight of this rank in the average.
+        timeout: How long to wait for the other ranks' gradients, in seconds.
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
-        group: Optional[Group] = None,
+        group: Group | None = None,
         *,
         weight: float = 1.0,
         bucket_bytes: int = _BUCKET_BYTES,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        """Lays out the gradients.
+
+        Args:
+            module: The module whose parameters are trained.
+            group: The ranks that average. The default is the only group of this process.
+            weight: The weight of this rank in the average, such as its number of samples.
+            bucket_bytes: The most bytes of gradients that are averaged together.
+            timeout: How long to wait for the other ranks' gradients, in seconds.
+
+        Raises:
+            ArenaFull: The arena has no room for all gradients twice.
+            UnsupportedArray: A parameter's dtype is not supported.
+            ConfigError: No group was given, and the process has none or several.
+        """
         group = chosen(group)
-        # Nothing is reduced inside the site: each trainer is a rank of the fabric.
+        # Each trainer is a rank of the fabric: nothing is reduced inside a site first.
         LocalRanks(group, None)
         self.group = group
-        #: What this rank counts in the average.
         self.weight = weight
-        #: How long to wait for the other ranks' gradients, in seconds.
         self.timeout = timeout
         self._sending = True
-        # Whether `backward` ended in a failure to send.
+        # Whether `backward` failed while it posted a bucket.
         self._incomplete = False
         trained = [p for p in module.parameters() if p.requires_grad]
-        # Backward comes to the last ones first.
+        # `backward` completes the last parameters first.
         self._buckets = [
             _Bucket(group, parameters, index)
             for index, parameters in enumerate(_buckets(trained[::-1], bucket_bytes))
@@ -74,7 +90,7 @@ class FlatGrads:
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of the ``backward`` inside are added up, but not sent."""
+        """A context in which ``backward`` adds to the gradients, but posts none of them."""
         self._sending = False
         try:
             yield
@@ -82,29 +98,32 @@ class FlatGrads:
             self._sending = True
 
     def zero(self) -> None:
-        """Begins a step: ``p.grad`` are zeros, to be added to."""
+        """Begins a step: sets ``p.grad`` to zeros in the arena."""
         self._next, self._incomplete = 0, False
         for bucket in self._buckets:
             bucket.zero()
 
     def wait(self) -> None:
-        """Ends a step: ``p.grad`` are the averages, and the gateway needs them no more. Buckets
-        that ``backward`` has not completed, because some parameter was not used, are sent now.
+        """Ends a step: waits until ``p.grad`` are the averages and may be written.
 
-        Raises what ``Operation.wait`` and ``Group.all_reduce_async`` raise, and ``ConfigError``
-        when ``backward`` has failed since ``zero``.
+        It first posts the buckets that ``backward`` left incomplete because some parameter was
+        not used.
+
+        Raises:
+            ConfigError: ``backward`` has failed since ``zero``.
+            LandbridgeError: As ``Group.all_reduce``.
         """
         if self._incomplete:
             text = "`backward` failed, and its gradients are incomplete"
-            raise ConfigError(f"{text}: begin the step again by `FlatGrads.zero`")
-        if self._buckets and self._buckets[0].is_of_the_past(self.group):
-            # All ranks begin the step's collectives anew, whatever became of some.
+            raise ConfigError(f"{text}: begin the step again with `FlatGrads.zero`")
+        if self._buckets and self._buckets[0].was_posted_before_recovery(self.group):
+            # After a recovery all ranks post all buckets of the step again.
             self._next = 0
         try:
             while self._next < len(self._buckets):
-                self._send_next()
+                self._post_next()
         except BaseException:
-            # Also Ctrl-C: what was to be sent then, nobody knows.
+            # Ctrl-C too: it is unknown whether the bucket was posted.
             self._next = 0
             raise
         try:
@@ -124,72 +143,72 @@ class FlatGrads:
                 self._incomplete = False
                 return
             bucket.missing.discard(id(parameter))
-            # In order, for all ranks must post in the same order.
+            # Buckets are posted in their order, because all ranks must post in the same order.
             while self._next < len(self._buckets) and not self._buckets[self._next].missing:
-                self._send_next()
+                self._post_next()
             self._incomplete = False
 
         return ready
 
-    def _send_next(self) -> None:
-        self._buckets[self._next].send(self.group, self.weight, self.timeout)
+    def _post_next(self) -> None:
+        self._buckets[self._next].post(self.group, self.weight, self.timeout)
         self._next += 1
 
 
 class _Bucket:
-    """Gradients that travel together."""
+    """Gradients that are averaged together."""
 
-    def __init__(self, group: Group, parameters: List[torch.nn.Parameter], index: int) -> None:
+    def __init__(self, group: Group, parameters: list[torch.nn.Parameter], index: int) -> None:
         self.parameters = parameters
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype
-        self._places = [group.empty(elements, dtype) for _ in range(2)]
-        self._views = [_views(place, parameters) for place in self._places]
+        self._flats = [group.empty(elements, dtype) for _ in range(2)]
+        self._views = [_views(flat, parameters) for flat in self._flats]
         text = f"flat {index} {[tuple(p.shape) for p in parameters]}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         self._layout = int.from_bytes(digest, "big")
-        # Where gradients add up; averages come into the other.
+        # The index of the tensor that `backward` adds to. Averages arrive in the other one.
         self._own = 0
-        self._operation: Optional[Operation] = None
-        # The group's agreements when that was sent.
+        self._operation: Operation | None = None
+        # The group's agreements when the operation was posted.
         self._agreements = 0
-        self._is_sent = False
-        self.missing: Set[int] = set()
+        self._is_posted = False
+        self.missing: set[int] = set()
 
     def zero(self) -> None:
         if self._operation is not None:
-            # The gateway may still send from both.
+            # The gateway may still read from both tensors.
             self._operation.wait_free()
-        self._places[self._own].zero_()
+        self._flats[self._own].zero_()
         self._show(self._own)
-        self._is_sent = False
+        self._is_posted = False
         self.missing = {id(p) for p in self.parameters}
 
     def note(self, parameter: torch.Tensor) -> None:
-        if self._is_sent:
+        if self._is_posted:
             raise ConfigError(
-                "a gradient was added to while it was being sent: each `FlatGrads.zero` has one "
-                "`backward`; those before it are inside `no_sync`"
+                "a gradient was added to while it was being sent: call `backward` once after each "
+                "`FlatGrads.zero`, and earlier calls of the step inside `no_sync`"
             )
-        grad, place = parameter.grad, self._places[self._own]
-        if grad is None or grad.untyped_storage().data_ptr() != place.untyped_storage().data_ptr():
+        grad, flat = parameter.grad, self._flats[self._own]
+        if grad is None or grad.untyped_storage().data_ptr() != flat.untyped_storage().data_ptr():
             raise UnsupportedArray(
-                "a gradient is not in the arena: begin a step by `FlatGrads.zero`, "
-                "in place of `zero_grad`"
+                "a gradient is not in the arena: begin a step with `FlatGrads.zero` in place of "
+                "`zero_grad`"
             )
 
-    def send(self, group: Group, weight: float, timeout: float) -> None:
-        self._is_sent, self._agreements = True, group._state.agreements
+    def post(self, group: Group, weight: float, timeout: float) -> None:
+        self._is_posted, self._agreements = True, group._state.agreements
         self._operation = group.all_reduce_async(
-            self._places[self._own],
+            self._flats[self._own],
             weight=weight,
-            out=self._places[1 - self._own],
+            out=self._flats[1 - self._own],
             layout=self._layout,
             timeout=timeout,
         )
 
-    def is_of_the_past(self, group: Group) -> bool:
-        """Whether the group has recovered since it was sent."""
+    def was_posted_before_recovery(self, group: Group) -> bool:
+        """Returns whether the group has recovered since the bucket was posted."""
         state = group._state
         recovered = state.agreements != self._agreements
         return self._operation is not None and state.is_agreed and recovered
@@ -197,7 +216,7 @@ class _Bucket:
     def wait(self) -> None:
         if self._operation is not None:
             self._operation.wait()
-            # The averages are shown to who may write them.
+            # The caller may write the averages, so the gateway must be done with them.
             self._operation.wait_free()
 
     def show_averages(self) -> None:
@@ -208,19 +227,19 @@ class _Bucket:
             parameter.grad = view
 
 
-def _views(place: torch.Tensor, parameters: List[torch.nn.Parameter]) -> List[torch.Tensor]:
+def _views(flat: torch.Tensor, parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
     views, at = [], 0
     for parameter in parameters:
-        views.append(place[at : at + parameter.numel()].view(parameter.shape))
+        views.append(flat[at : at + parameter.numel()].view(parameter.shape))
         at += parameter.numel()
     return views
 
 
 def _buckets(
-    parameters: List[torch.nn.Parameter], bucket_bytes: int
-) -> Iterator[List[torch.nn.Parameter]]:
-    """Of one dtype each, in order."""
-    bucket: List[torch.nn.Parameter] = []
+    parameters: list[torch.nn.Parameter], bucket_bytes: int
+) -> Iterator[list[torch.nn.Parameter]]:
+    """Yields buckets of parameters, in order. A bucket has one dtype."""
+    bucket: list[torch.nn.Parameter] = []
     for parameter in parameters:
         full = sum(p.nbytes for p in bucket) + parameter.nbytes > bucket_bytes
         if bucket and (full or bucket[0].dtype != parameter.dtype):

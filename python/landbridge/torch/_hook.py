@@ -1,44 +1,48 @@
-"""The hook for ``DistributedDataParallel``."""
+"""The communication hook for ``DistributedDataParallel``."""
 
-# No postponed annotations here: DDP compares those of the hook with its own types.
+# Annotations are not postponed here: DDP compares those of the hook with its own types.
 import contextlib
 import functools
 import hashlib
-from typing import Any, Callable, Iterator, List, Optional
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
 
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from .. import errors
 from .._group import Group, chosen
-from .._operation import DEFAULT_TIMEOUT_S, Latch, Operation
+from .._operation import DEFAULT_TIMEOUT_S, Operation
+from .._waiting import Latch
 from ._local_ranks import LocalRanks
-from ._site_reduction import Site
+from ._site_reduction import SiteReduction
 
 
 class State:
-    """What ``all_reduce_hook`` needs; one for each model. ``group`` is the only one that this
-    process has connected, where it is not given.
+    """The state of ``all_reduce_hook``. Make one for each model.
 
-    Without ``process_group`` every rank hands its gradients to the gateway directly, which adds
-    up those of its host: the way for one or two ranks a host.
+    Without ``process_group`` each trainer is a rank of the fabric and hands its gradients to the
+    gateway, which adds up those of its host. Use this for one or two trainers a host.
 
-    With it, gradients are reduced inside the site first, each rank taking a shard across, and
-    gathered inside the site afterwards. Then each rank of the process group has a job of its
-    own in the region's file, so that shards with the same number meet: the fabric has one rank
-    for each site, and local rank ``i`` connects with ``job=f"train-{i}"``. ``UnevenSampler`` gets
-    the process group as well. When one of them dies, the others of its site have ``SiteFailed``,
-    and all of them must be started anew.
+    With ``process_group`` gradients are first reduced among the trainers of a site. Each trainer
+    sends one shard across, and all gather the result. The layout is then:
 
-    The process group is the default one or a part of it. Its ranks make their states at the same
-    point of the program; in the case of a part, they are in equally many process groups then.
+    * The fabric has one rank for each site.
+    * Each local rank ``i`` has a job of its own, such as ``job=f"train-{i}"``, in the region file,
+      so that equal shards meet.
+    * ``UnevenSampler`` gets the same process group.
+    * The process group is the default one or a part of it. Its trainers make their states at the
+      same point of the program. A trainer of a part is in as many process groups as the others.
+    * When one trainer dies, the others of its site raise ``SiteFailed``. Start all of them again.
 
-    ``weight`` is what this rank counts in the average: 1, or its samples in a step when they
-    are unequal.
+    DDP regroups its buckets after the first step. Pass ``find_unused_parameters=True`` to DDP where
+    a trainer may be started again while others continue: buckets then stay the same. Otherwise
+    such a trainer raises ``RanksDisagree``.
 
-    DDP makes other buckets after its first step. Where a trainer may be started anew while the
-    others go on, give DDP ``find_unused_parameters=True``: its buckets then stay as they are at
-    first. Otherwise ``RanksDisagree`` says that they differ.
+    Attributes:
+        group: The ranks that average.
+        timeout: How long to wait for the other ranks' gradients, in seconds.
+        failure: The reason why gradients were not averaged, until ``recover``, or ``None``.
     """
 
     def __init__(
@@ -49,22 +53,35 @@ class State:
         weight: float = 1.0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> None:
+        """Prepares the hook.
+
+        Args:
+            group: The ranks that average. The default is the only group of this process.
+            process_group: The trainers of this site, if they reduce gradients among themselves.
+            weight: The weight of this rank in the average: 1, or its samples in a step.
+            timeout: How long to wait for the other ranks' gradients, in seconds.
+
+        Raises:
+            ConfigError: No group was given, and the process has none or several; or
+                ``process_group`` does not fit.
+        """
         self.group = group = chosen(group)
-        #: How long to wait for the other ranks' gradients, in seconds.
         self.timeout = timeout
-        #: Why gradients were not averaged, until ``recover``.
         self.failure: Optional[errors.LandbridgeError] = None
-        # Failures of buckets that were begun before the last `recover` may still come.
+        # Buckets of before the last `recover` may still fail after it. This number tells.
         self._recoveries = 0
         self._weight = weight
         local = LocalRanks(group, process_group)
         self._shard = str(local)
-        self._site = None if process_group is None else Site(group, local, weight)
+        self._site = None if process_group is None else SiteReduction(group, local, weight)
 
     @property
     def weight(self) -> float:
-        """What this rank counts in the average. All ranks of a site set theirs at the same
-        point of the program, for with a process group they tell each other."""
+        """The weight of this rank in the average, such as its number of samples.
+
+        With a process group, all trainers of a site set it at the same point of the program,
+        because setting it is a collective among them.
+        """
         return self._weight
 
     @weight.setter
@@ -75,8 +92,10 @@ class State:
 
     @contextlib.contextmanager
     def typed_errors(self) -> Iterator[None]:
-        """Around ``backward``: raises the ``LandbridgeError`` itself, where autograd only has a
-        ``RuntimeError`` with its text."""
+        """A context for ``backward`` that raises the ``LandbridgeError`` itself.
+
+        Autograd alone raises a ``RuntimeError`` with its text.
+        """
         try:
             yield
         except RuntimeError as error:
@@ -85,16 +104,20 @@ class State:
             raise self.failure from error
 
     def recover(
-        self,
-        failure: Optional[errors.LandbridgeError] = None,
-        timeout: float = DEFAULT_TIMEOUT_S,
+        self, failure: Optional[errors.LandbridgeError] = None, timeout: float = DEFAULT_TIMEOUT_S
     ) -> None:
-        """After a failed step: returns once every rank is ready to begin one, from its
-        ``forward``. Which one ``resume`` says. See ``Group.recover``; ``failure`` is what was
-        raised elsewhere than in ``backward``.
+        """Returns when every rank is ready to begin a step again, from its ``forward``.
 
-        Without any failure, as after Ctrl-C, raises ``SiteFailed`` where there is a process
-        group: the others of the site may wait for what this rank has not begun.
+        ``resume`` then tells which step to begin.
+
+        Args:
+            failure: The exception of the failed step, if ``backward`` did not raise it.
+            timeout: How long to wait for the gateway and the other ranks, in seconds.
+
+        Raises:
+            SiteFailed: There is a process group but no failure, as after Ctrl-C: other trainers
+                of the site may wait for what this one has not begun.
+            LandbridgeError: As ``Group.recover``.
         """
         failure = self.failure or failure
         if failure is None and self._site is not None:
@@ -102,38 +125,38 @@ class State:
         self.failure = None
         self._recoveries += 1
         if self._site is not None:
-            self._site.begin_anew()
+            self._site.give_up_step()
         self.group.recover(failure, timeout)
 
     def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Begins to average a bucket."""
+        """Starts averaging a bucket. Returns a future of its average."""
         future: torch.futures.Future[None] = torch.futures.Future()
-        # What came is not the future's value, for the garbage collector does not see into that:
-        # a failure holds frames, which hold futures.
-        came: List[Any] = []
+        # The outcome is not the future's value, because the garbage collector does not see into
+        # futures: a failure holds frames, which hold futures.
+        outcomes: list[Any] = []
 
-        def done(what: Any) -> None:
-            came.append(what)
+        def done(outcome: Any) -> None:
+            outcomes.append(outcome)
             future.set_result(None)
 
-        # What it raises surfaces in `backward`, with its text.
-        result = future.then(functools.partial(self._result, self._recoveries, came))
+        # `backward` raises the text of an exception of `_result`.
+        result = future.then(functools.partial(self._result, self._recoveries, outcomes))
         self._begin(bucket, done)
         return result
 
     def _begin(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
         gradients, layout = bucket.buffer(), layout_of(bucket, self._shard)
         if self._site is not None:
-            # Also after a failure, for the others of the site may have begun this bucket.
+            # After a failure too, because other trainers of the site may have begun this bucket.
             return self._site.start(gradients, layout, self.timeout, done)
         if self.failure is not None:
-            # Every rank begins the step anew, so what is left of this one is not sent.
+            # Every rank begins the step again, so the rest of it is not posted.
             return done(self.failure)
         try:
             operation = self.group.all_reduce_async(
                 gradients,
                 weight=self._weight,
-                # DDP reads the result where it was received.
+                # DDP reads the result in the arena, where it was received.
                 out=self.group.empty(gradients.numel(), gradients.dtype),
                 layout=layout,
                 timeout=self.timeout,
@@ -142,12 +165,13 @@ class State:
         except errors.LandbridgeError as failure:
             done(failure)
 
-    def _result(self, recoveries: int, came: List[Any], _: Any) -> torch.Tensor:
-        what = came.pop()
+    def _result(self, recoveries: int, outcomes: list[Any], _: Any) -> torch.Tensor:
+        outcome = outcomes.pop()
         try:
-            if isinstance(what, errors.LandbridgeError):
-                raise what
-            tensor: torch.Tensor = what.wait() if isinstance(what, Operation) else what
+            if isinstance(outcome, errors.LandbridgeError):
+                raise outcome
+            is_operation = isinstance(outcome, Operation)
+            tensor: torch.Tensor = outcome.wait() if is_operation else outcome
             return tensor
         except errors.LandbridgeError as failure:
             if self.failure is None and recoveries == self._recoveries:
@@ -159,19 +183,22 @@ class State:
 
 
 def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket of gradients over all sites; for ``register_comm_hook``."""
+    """Averages a bucket of gradients over all regions.
+
+    Pass it to ``DistributedDataParallel.register_comm_hook``, together with a ``State``.
+    """
     future = state.start(bucket)
-    # DDP waits for it where no signal is handled. This waits before, when all buckets have been
-    # begun, in Python: Ctrl-C ends it.
-    answered = Latch()
-    future.add_done_callback(lambda _: answered.open())
-    wait: Any = functools.partial(answered.wait, None)
+    # DDP waits for the future where no signal is handled. This callback waits first, in Python,
+    # once all buckets have begun, so that Ctrl-C ends the wait.
+    done = Latch()
+    future.add_done_callback(lambda _: done.open())
+    wait: Any = functools.partial(done.wait, None)
     torch.autograd.Variable._execution_engine.queue_callback(wait)
     return future
 
 
 def layout_of(bucket: GradBucket, shard: str) -> int:
-    """What ranks must agree on beside the length: also which ``shard`` of it they bring."""
+    """Returns a hash of the bucket's shapes and of the shard, on which ranks must agree."""
     shapes = [tuple(parameter.shape) for parameter in bucket.parameters()]
     text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

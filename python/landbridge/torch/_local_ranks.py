@@ -1,9 +1,12 @@
-"""The trainers of a site that share one rank of the fabric."""
+"""The trainers of a site that share one rank of the fabric.
+
+A site is the trainers of one region that share a process group.
+"""
 
 from __future__ import annotations
 
 import weakref
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,44 +14,57 @@ import torch.distributed as dist
 from .. import errors
 from .._group import Group
 
-#: How many trainers share the rank, by what was made over each group.
+#: For each group, the number of trainers that share its rank.
 _sizes: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()
 
 
 class LocalRanks:
-    """Those of ``process_group``, seen from one of them; without one, a trainer alone.
+    """The trainers of a process group, seen from one of them. Without one, a trainer alone."""
 
-    Raises ``ConfigError`` where something else over the same group was made with another number
-    of them: local ranks would train on the same samples, or leave gradients out.
-    """
+    def __init__(self, group: Group, process_group: Any | None) -> None:
+        """Notes how many trainers share the rank of ``group``.
 
-    def __init__(self, group: Group, process_group: Optional[Any]) -> None:
+        Raises:
+            ConfigError: Something else over the same group was made for another number of
+                trainers. They would train on the same samples, or leave gradients out.
+        """
         self.process_group = process_group
         self.size, self.index = 1, 0
         if process_group is not None:
-            self.size, self.index = dist.get_world_size(process_group), dist.get_rank(process_group)
+            self.size, self.index = (
+                dist.get_world_size(process_group),
+                dist.get_rank(process_group),
+            )
         if self.size < 1:
-            raise errors.ConfigError("this trainer is not in the process group that it was given")
+            raise errors.ConfigError(
+                "this trainer is not in its `process_group`; pass the one it is in"
+            )
         other = _sizes.setdefault(group, self.size)
         if other != self.size:
             raise errors.ConfigError(
-                f"over one group, something is for {other} trainers of a site and something for "
-                f"{self.size}: give `State` and `UnevenSampler` the same process group"
+                f"one group is used for {other} trainers of a site and for {self.size}: give "
+                "`State` and `UnevenSampler` the same process group"
             )
 
     def __str__(self) -> str:
         return f"{self.index} of {self.size}"
 
-    def part(self, samples: int) -> Tuple[int, int]:
-        """Where this trainer's part of the site's samples begins, and how many it has."""
+    def part(self, samples: int) -> tuple[int, int]:
+        """Returns the start and the length of this trainer's part of the site's samples."""
         least, more = divmod(samples, self.size)
         return self.index * least + min(self.index, more), least + (self.index < more)
 
-    def most(self, value: float, failure: Optional[errors.LandbridgeError] = None) -> float:
-        """The largest value of all local ranks; a collective of the process group.
+    def maximum(self, value: float, failure: errors.LandbridgeError | None = None) -> float:
+        """Returns the largest value of all trainers of the site, by a collective among them.
 
-        Where one of them has a failure all raise: that one its own, the others ``EpochEnded``.
-        Raises ``SiteFailed`` when one is gone.
+        Args:
+            value: This trainer's value.
+            failure: The reason why this trainer has no value.
+
+        Raises:
+            LandbridgeError: ``failure``, on the trainer that has one.
+            EpochEnded: Another trainer has a failure.
+            SiteFailed: A trainer of the site is gone.
         """
         if self.size > 1:
             failed = 0 if failure is None else self.size - self.index
@@ -57,7 +73,7 @@ class LocalRanks:
                 dist.all_reduce(both, dist.ReduceOp.MAX, group=self.process_group)
             except RuntimeError as error:
                 raise errors.SiteFailed(
-                    "the trainers of this site cannot end a step together any more, start all of "
+                    "the trainers of this site can no longer end a step together, start all of "
                     f"them anew: {error}"
                 ) from error
             value, first = both.tolist()

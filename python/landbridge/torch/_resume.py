@@ -1,10 +1,10 @@
-"""From which step training goes on, with the same weights everywhere."""
+"""Continuing after a failure or a restart, with the same weights on every rank."""
 
 from __future__ import annotations
 
 import io
 import time
-from typing import Any, List
+from typing import Any
 
 import torch
 
@@ -22,23 +22,33 @@ def resume(
     *others: Any,
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> int:
-    """The steps that are finished, the same on every rank, which then has their weights.
+    """Brings all ranks to the same step and the same weights, and returns that step.
 
-    Every rank calls it before its first step, with the step of the checkpoint that it loaded or
-    0, and after each ``recover``, with the steps that it has finished: those after which its
-    optimizer has stepped. A failure may come to one rank before the end of a step and to another
-    after it, and a rank that was started anew has an older checkpoint or none. Whoever is behind
-    gets, of the first of those ranks that are ahead, the state of ``module`` and of ``others``:
-    the optimizer, and what else has ``state_dict`` and ``load_state_dict``. What a rank has that
-    is ahead is right, for every rank gave to it. Before anybody has finished a step, all get the
-    parameters and buffers of rank 0.
+    Every rank calls it before its first step and after each ``recover``. A failure may reach one
+    rank before the end of a step and another rank after it, and a rank that was started again has
+    an old checkpoint or none. Ranks that are behind get the state of the first rank that is ahead,
+    which is right because every rank contributed to it. If no rank has finished a step, all get
+    the parameters and buffers of rank 0.
 
-    A failure that comes meanwhile is recovered from here; ``timeout`` is for all of it. Ranks
-    that are behind need memory for the state twice more, the others once. With a process group
-    in each site (see ``State``) trainers of one site come with one step.
+    It recovers from failures that happen meanwhile. Ranks that are behind need memory for the
+    state twice more, and other ranks once. With a process group in each site (see ``State``), all
+    trainers of a site pass the same step.
 
-    Raises ``RanksDisagree`` when modules differ in names, shapes or dtypes, ``others`` in kind,
-    or parameters after the same step; and what ``Group.recover`` raises.
+    Args:
+        group: The ranks.
+        step: The number of steps that this rank has finished, after which its optimizer has
+            stepped. At the start, the step of the loaded checkpoint, or 0.
+        module: The model, with or without DDP around it.
+        others: The optimizer, and anything else with ``state_dict`` and ``load_state_dict``.
+        timeout: How long all of it may take, in seconds.
+
+    Returns:
+        The number of finished steps, the same on every rank.
+
+    Raises:
+        RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
+            parameters of ranks after the same step.
+        LandbridgeError: As ``Group.recover``.
     """
     if not 0 <= step < 1 << 63:
         raise ConfigError(f"step {step}: accepted: 0 to 2^63 - 1")
@@ -52,12 +62,12 @@ def resume(
     while True:
         try:
             digest = parameters_digest(module) if step else 0
-            words = exchange(group, [step, digest], layout=layout, timeout=left())
-            steps, most = words[0], max(words[0])
+            rows = exchange(group, [step, digest], layout=layout, timeout=left())
+            steps, most = rows[0], max(rows[0])
             if most == 0:
                 sync_module(module, group)
                 return 0
-            _check_alike(most, *words)
+            _check_alike(most, *rows)
             if min(steps) == most:
                 return step
             state = _state_of(parts, group, root=steps.index(most))
@@ -68,20 +78,20 @@ def resume(
             group.recover(failure, left())
 
 
-def _check_alike(most: int, steps: List[int], digests: List[int]) -> None:
-    """That no two ranks have different parameters after the same step."""
+def _check_alike(most: int, steps: list[int], digests: list[int]) -> None:
+    """Checks that ranks with the most steps have the same parameters."""
     ahead = [rank for rank, step in enumerate(steps) if step == most]
     unlike = [rank for rank in ahead if digests[rank] != digests[ahead[0]]]
     if unlike:
         ranks = ", ".join(map(str, unlike))
         raise RanksDisagree(
             f"after step {most} the parameters of rank {ahead[0]} are not those of rank {ranks}: "
-            "load the same checkpoint everywhere, or choose by `sync_module` whose are right"
+            "load the same checkpoint everywhere, or call `sync_module` with the rank that is right"
         )
 
 
-def _state_of(parts: List[Any], group: Group, root: int) -> io.BytesIO:
-    """Nothing is overwritten until all of it is there."""
+def _state_of(parts: list[Any], group: Group, root: int) -> io.BytesIO:
+    """Receives the state of ``root`` completely, before anything is overwritten."""
     state = io.BytesIO()
     if group.rank == root:
         torch.save([part.state_dict() for part in parts], state)
@@ -93,7 +103,7 @@ def _state_of(parts: List[Any], group: Group, root: int) -> io.BytesIO:
     return state
 
 
-def _load(parts: List[Any], state: io.BytesIO) -> None:
+def _load(parts: list[Any], state: io.BytesIO) -> None:
     loaded = torch.load(state, map_location="cpu", weights_only=True)
-    for part, of_one in zip(parts, loaded):
-        part.load_state_dict(of_one)
+    for part, part_state in zip(parts, loaded):
+        part.load_state_dict(part_state)

@@ -1,4 +1,4 @@
-"""Batches of unequal size for sites of unequal speed."""
+"""Batches of unequal size for ranks of unequal speed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import heapq
 import math
 from collections import deque
-from typing import Any, Deque, Iterator, List, Optional, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any
 
 import torch
 
@@ -17,27 +18,21 @@ from ._local_ranks import LocalRanks
 
 
 class UnevenSampler:
-    """Yields this rank's part of every global batch; for ``DataLoader(batch_sampler=...)``.
+    """Yields this rank's part of every global batch, for ``DataLoader(batch_sampler=...)``.
 
-    A global batch is split in proportion to the fabric's ``speeds``, and within ``limits``,
-    samples for each rank, so that all ranks take the same time. ``share`` is this trainer's part
-    of it: as ``weight`` of the average it makes a mean loss over the local batch into one over
-    the global batch.
+    A global batch is split in proportion to the fabric's ``speeds``, so that all ranks take the
+    same time. All ranks shuffle alike, by ``seed`` and epoch. Samples beyond the last whole global
+    batch are left out.
 
-    Where ``State`` has a process group, this has the same: a rank of the fabric is a site then,
-    whose part is split evenly among the trainers of the process group, who do all of this alike.
+    ``share`` is the size of this trainer's part. Set it as the ``weight`` of the average, so that
+    mean losses over local batches give the mean loss over the global batch.
 
-    All ranks shuffle alike, by ``seed`` and epoch; samples beyond the last whole global batch
-    are left out. Raises ``ConfigError`` when a trainer would get nothing.
-
-    Where ``end_step`` is called after every step, on all ranks, the split follows speeds that
-    drift; ``share`` is then set as the weight anew before each step. A loader with workers draws
-    batches before the steps that use them: ``ahead`` says how many, which is ``num_workers *
-    prefetch_factor``, the same on all ranks. A step has the split that was known when the step
-    ``ahead + 1`` before it had ended, on every rank, whenever its batch was drawn. Drawing
-    farther ahead raises ``ConfigError``. Begin to iterate over an epoch when the last step
-    before it has ended. After ``recover`` all ranks make new samplers, for each may have come
-    to know another split; ``set_epoch`` leaves out what is done of an epoch.
+    If ``end_step`` is called after every step, on all ranks, the split follows speeds that drift.
+    Set ``share`` as the weight before each step then. A loader with workers draws batches before
+    the steps that use them; ``prefetch`` tells how many, and a step then has the split that was
+    known ``prefetch + 1`` steps before it. Begin to iterate over an epoch after the last step of
+    the previous one has ended. After ``recover`` all ranks make new samplers, because ranks may
+    know different splits; ``set_epoch`` skips the batches that are done.
     """
 
     def __init__(
@@ -46,27 +41,50 @@ class UnevenSampler:
         group: Group,
         global_batch: int,
         *,
-        process_group: Optional[Any] = None,
+        process_group: Any | None = None,
         shuffle: bool = True,
         seed: int = 0,
-        limits: Optional[Sequence[int]] = None,
-        ahead: int = 0,
+        limits: Sequence[int] | None = None,
+        prefetch: int | None = None,
+        ahead: int | None = None,
     ) -> None:
-        if ahead < 0:
-            raise ConfigError(f"{ahead} batches ahead: accepted: 0 or more")
+        """Splits the global batch.
+
+        Args:
+            dataset: The samples, or anything of the same length.
+            group: The ranks. All make the sampler with the same arguments.
+            global_batch: The number of samples of all ranks together in a step.
+            process_group: The process group of ``State``, if that has one. A rank of the fabric is
+                then a site, whose part is split evenly among the trainers of the process group.
+            shuffle: Whether to shuffle the samples in each epoch.
+            seed: The seed of the shuffling.
+            limits: The most samples of each rank, by rank, such as its memory holds.
+            prefetch: How many batches the loader draws ahead: ``num_workers * prefetch_factor``.
+                The default is 0.
+            ahead: The former name of ``prefetch``, which still works.
+
+        Raises:
+            ConfigError: A trainer would get no sample, or an argument cannot be used.
+        """
+        if prefetch is not None and ahead is not None:
+            raise ConfigError("`ahead` is the former name of `prefetch`: pass only `prefetch`")
+        prefetch = next((value for value in (prefetch, ahead) if value is not None), 0)
+        if prefetch < 0:
+            raise ConfigError(f"prefetch {prefetch}: accepted: 0 or more")
         self._local = LocalRanks(group, process_group)
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
         if min(shares) < self._local.size:
             raise ConfigError(_too_few(shares, self._local.size))
         self._rank = group.rank
-        self._ahead = ahead
-        digest = hashlib.blake2b(f"{ahead} {self._local}".encode(), digest_size=8).digest()
+        self._prefetch = prefetch
+        digest = hashlib.blake2b(f"{prefetch} {self._local}".encode(), digest_size=8).digest()
         self._layout = int.from_bytes(digest, "big")
-        #: Steps that have ended, and the shares of the step under way and of `ahead` after it.
+        #: The number of steps that have ended.
         self._ended = 0
-        self._known: Deque[List[int]] = deque([shares] * (ahead + 1), maxlen=ahead + 1)
-        #: Steps of which batches were drawn.
+        #: The shares of the current step and of `prefetch` steps after it.
+        self._known: deque[list[int]] = deque([shares] * (prefetch + 1), maxlen=prefetch + 1)
+        #: The number of steps whose batches were drawn.
         self._drawn = 0
         self._samples = len(dataset)
         self._global_batch = global_batch
@@ -77,53 +95,69 @@ class UnevenSampler:
 
     @property
     def share(self) -> int:
-        """This trainer's samples of the global batch of the step under way."""
+        """This trainer's samples of the global batch in the current step."""
         return self._local.part(self._known[0][self._rank])[1]
 
     def end_step(self, computed_seconds: float, timeout: float = DEFAULT_TIMEOUT_S) -> bool:
-        """The step under way is over, and this rank computed for so long, waits for others not
-        counted: a collective of three numbers for each rank. True if batches drawn from now on
-        are split in another way; each trainer keeps at least one sample. With a process group
-        the slowest of its trainers counts. ``timeout`` in seconds is how long to wait for the
-        other ranks; inside a site, the process group's own counts.
+        """Ends a step: exchanges the ranks' speeds, by one small collective.
 
-        Raises what ``BatchSplit.end_step`` raises; ``ConfigError`` when the loader drew farther
-        ahead than was said; ``RanksDisagree`` when ``ahead`` differs, and when ranks had unlike
-        splits, as when one was started anew and the others went on with their samplers. With a
-        process group, trainers of its that see nothing of that raise ``EpochEnded``, and
-        ``SiteFailed`` when one of them is gone.
+        Each trainer keeps at least one sample. With a process group its slowest trainer counts.
+
+        Args:
+            computed_seconds: How long this trainer computed, without waits for other ranks.
+            timeout: How long to wait for the other ranks, in seconds. Inside a site the timeout of
+                the process group counts.
+
+        Returns:
+            Whether batches drawn from now on are split differently.
+
+        Raises:
+            ConfigError: ``computed_seconds`` is invalid, or the loader drew more batches ahead
+                than ``prefetch``.
+            RanksDisagree: Ranks had different splits, as when one was started again and others
+                kept their samplers; or they differ in ``prefetch`` or another argument.
+            EpochEnded: Another trainer of the site failed.
+            SiteFailed: A trainer of the site is gone.
+            LandbridgeError: As ``BatchSplit.end_step``.
         """
-        ahead = self._drawn - self._ended - 1
-        failure: Optional[LandbridgeError] = None
-        if ahead > self._ahead:
-            failure = ConfigError(_too_far(ahead, self._ahead))
+        drawn_ahead = self._drawn - self._ended - 1
+        failure: LandbridgeError | None = None
+        if drawn_ahead > self._prefetch:
+            failure = ConfigError(_too_far(drawn_ahead, self._prefetch))
         elif not 0 <= computed_seconds < math.inf:
             failure = ConfigError(f"a step of {computed_seconds} s: accepted: finite, at least 0")
-        seconds = self._local.most(0.0 if failure else computed_seconds, failure)
+        seconds = self._local.maximum(0.0 if failure else computed_seconds, failure)
         changed = self._exchange(seconds, timeout)
         self._ended += 1
         self._known.append(_with_at_least(self._split.shares, self._local.size))
         return changed
 
     def _exchange(self, computed_seconds: float, timeout: float) -> bool:
-        """Over the job of each local rank, which all have told the same."""
+        """Exchanges speeds over the job of each local rank. All pass the same time."""
         changed = False
-        failure: Optional[LandbridgeError] = None
+        failure: LandbridgeError | None = None
         samples = self._known[0][self._rank]
         try:
             changed = self._split.end_step(
                 computed_seconds, samples, layout=self._layout, timeout=timeout
             )
             if not self._split.was_alike:
-                text = "ranks had unlike splits of the global batch in the last step"
+                text = "ranks had different splits of the global batch in the last step"
                 raise RanksDisagree(f"{text}: make a new sampler on every rank")
         except LandbridgeError as error:
             failure = error
-        return bool(self._local.most(changed, failure))
+        return bool(self._local.maximum(changed, failure))
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
-        """Which order of the samples to yield, and how many of its batches are done already and
-        left out; the same on all ranks. Raises ``ConfigError`` when it has not so many."""
+        """Chooses the order of the samples, and skips batches. All ranks pass the same.
+
+        Args:
+            epoch: The number of the epoch, which the shuffling depends on.
+            done: How many batches of the epoch are done and are skipped.
+
+        Raises:
+            ConfigError: The epoch has fewer batches.
+        """
         batches = self._samples // self._global_batch
         if not 0 <= done <= batches:
             raise ConfigError(f"{done} batches done: an epoch has {batches}")
@@ -132,7 +166,7 @@ class UnevenSampler:
     def __len__(self) -> int:
         return self._samples // self._global_batch - self._done
 
-    def __iter__(self) -> Iterator[List[int]]:
+    def __iter__(self) -> Iterator[list[int]]:
         if self._shuffle:
             generator = torch.Generator()
             generator.manual_seed(self._seed * 1_000_003 + self._epoch)
@@ -146,24 +180,24 @@ class UnevenSampler:
             begin = batch * self._global_batch + sum(shares[: self._rank]) + before
             yield order[begin : begin + mine].tolist()
 
-    def _next_shares(self) -> List[int]:
-        """Of the next step of which no batch was drawn."""
-        ahead = self._drawn - self._ended
-        if ahead < 0:
+    def _next_shares(self) -> list[int]:
+        """Returns the shares of the next step whose batch was not drawn yet."""
+        drawn_ahead = self._drawn - self._ended
+        if drawn_ahead < 0:
             raise ConfigError("`end_step` was called for more steps than batches were drawn")
-        # As long as no step was ended the split does not change.
-        if ahead > self._ahead and self._ended > 0:
-            raise ConfigError(_too_far(ahead, self._ahead))
+        # The split does not change before the first `end_step`.
+        if drawn_ahead > self._prefetch and self._ended > 0:
+            raise ConfigError(_too_far(drawn_ahead, self._prefetch))
         self._drawn += 1
-        return self._known[min(ahead, self._ahead)]
+        return self._known[min(drawn_ahead, self._prefetch)]
 
 
-def _too_far(is_ahead: int, may: int) -> str:
-    text = f"a batch was drawn {is_ahead} steps before its own, with ahead={may}"
-    return f"{text}: give `num_workers * prefetch_factor`, and call `end_step` after every step"
+def _too_far(drawn_ahead: int, prefetch: int) -> str:
+    text = f"a batch was drawn {drawn_ahead} steps before its own, with prefetch={prefetch}"
+    return f"{text}: pass `num_workers * prefetch_factor`, and call `end_step` after every step"
 
 
-def _too_few(shares: List[int], least: int) -> str:
+def _too_few(shares: list[int], least: int) -> str:
     rank = shares.index(min(shares))
     if least == 1:
         text = f"rank {rank} gets no sample"
@@ -173,12 +207,14 @@ def _too_few(shares: List[int], least: int) -> str:
     return f"{text}: use a larger one, or give the rank a higher speed"
 
 
-def _with_at_least(shares: List[int], least: int) -> List[int]:
-    """A rank that has become too slow for so many samples gets some of the rank that has most,
-    for every trainer has a gradient."""
+def _with_at_least(shares: list[int], least: int) -> list[int]:
+    """Raises small shares to ``least``, at the cost of the largest ones.
+
+    Every trainer needs a sample, because every trainer has a gradient.
+    """
     missing = sum(max(least - share, 0) for share in shares)
     shares = [max(least, share) for share in shares]
-    # Of equals the lower rank.
+    # The lower rank comes first of two equals.
     most = [(-share, rank) for rank, share in enumerate(shares)]
     heapq.heapify(most)
     for _ in range(missing):

@@ -1,11 +1,14 @@
-"""Reduction inside a site around the exchange between sites.
+"""Reduction inside a site, before and after the exchange between regions.
 
-A bucket goes through three collectives, whose order must be the same on every rank of the
-site: reduce-scatter in the order of the hook's calls, the exchange in the same order by one
-thread, and the gathering in the same order by another, over a process group of its own.
+A bucket passes through three collectives, in the same order on every trainer of the site:
 
-So every rank takes every bucket through both collectives of the site, also after a failure:
-only the exchange is left out then, and the gathering tells the others.
+1. A reduce-scatter in the site, started by the hook.
+2. The exchange of shards between regions, by the ``landbridge-exchange`` thread.
+3. An all-gather in the site, by the ``landbridge-gather`` thread, over its own process group.
+
+Unbounded queues connect them; DDP bounds the buckets of a step. After a failure every trainer still
+takes every bucket through both collectives of the site. Only the exchange is left out, and the
+all-gather carries the failure to the other trainers.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import contextlib
 import queue
 import threading
 import weakref
-from typing import Any, Callable, NamedTuple, Optional, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,36 +29,37 @@ from .._operation import Operation
 from ._local_ranks import LocalRanks
 
 
-class _Gathering(NamedTuple):
-    """Another process group of the same trainers."""
+class _GatherGroup(NamedTuple):
+    """A second process group of the same trainers, for the all-gather."""
 
     process_group: Any
-    #: Whether it is of all trainers of the default group.
+    #: Whether it has all trainers of the default group.
     is_whole: bool
 
-    def let_go(self) -> None:
-        # Otherwise its name follows from how many there are: the next one would have the same, and
-        # find this one's addresses. It goes with the default group.
+    def destroy(self) -> None:
+        """Destroys the process group, unless it ends with the default group."""
+        # The name of a group of a part counts the existing groups. The next one would have the
+        # same name and find the addresses of this one.
         if self.is_whole:
-            # It may be gone, with all others.
+            # The group may be gone already, together with all others.
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.process_group)
 
 
-def _gathering(process_group: Any) -> _Gathering:
+def _make_gather_group(process_group: Any) -> _GatherGroup:
     ranks = dist.get_process_group_ranks(process_group)
     is_whole = len(ranks) == dist.get_world_size()
     made = dist.new_group(
         ranks,
         backend=dist.get_backend(process_group),
-        # Trainers that are not in it need not know of it.
+        # Trainers outside the group need not take part in making it.
         use_local_synchronization=not is_whole,
     )
-    return _Gathering(made, is_whole)
+    return _GatherGroup(made, is_whole)
 
 
 class _Scattered(NamedTuple):
-    """A bucket whose reduction inside the site is under way."""
+    """A bucket that is being reduced inside the site."""
 
     work: Any
     shard: torch.Tensor
@@ -62,39 +67,39 @@ class _Scattered(NamedTuple):
     layout: int
     timeout: float
     done: Callable[[Any], None]
-    #: Set once its step has failed: nothing more of it is posted.
-    over: threading.Event
-    #: Why this rank cannot post it.
-    failure: Optional[errors.LandbridgeError]
+    #: Set once the step has failed, after which none of its shards is posted.
+    step_failed: threading.Event
+    #: The reason why this trainer cannot post the shard.
+    failure: errors.LandbridgeError | None
 
 
 class _Posted(NamedTuple):
-    """A bucket whose shard is under way between the sites."""
+    """A bucket whose shard is being exchanged between regions."""
 
     bucket: _Scattered
-    out: Optional[torch.Tensor]
-    operation: Optional[Operation]
-    failure: Optional[errors.LandbridgeError]
+    out: torch.Tensor | None
+    operation: Operation | None
+    failure: errors.LandbridgeError | None
 
 
-class Site:
-    """The ranks of one site. Every one of them makes it, and calls everything, alike."""
+class SiteReduction:
+    """The reduction of one site. All its trainers make it and call its methods alike."""
 
     def __init__(self, group: Group, local: LocalRanks, weight: float) -> None:
         self._group = group
         self._process_group = local.process_group
         self._size = local.size
-        self._stages = _Stages(group, _gathering(local.process_group), self._size)
-        self._over = threading.Event()
+        self._stages = _Stages(group, _make_gather_group(local.process_group), self._size)
+        self._step_failed = threading.Event()
         self._share = 1.0
         self.set_weight(weight)
-        # They hold the stages, not the site, so that they end when nobody holds it any more.
+        # The threads hold the stages and not this object, so that they end when it is dropped.
         for name, run in (("exchange", self._stages.exchange), ("gather", self._stages.gather)):
             threading.Thread(target=run, name=f"landbridge-{name}", daemon=True).start()
         weakref.finalize(self, self._stages.scattered.put, None).atexit = False
 
     def set_weight(self, weight: float) -> None:
-        """What this rank counts for, in the site and beyond."""
+        """Sets the weight of this trainer, by a collective of the site."""
         total = torch.tensor([weight], dtype=torch.float64)
         dist.all_reduce(total, group=self._process_group)
         self._stages.weight = float(total)
@@ -103,7 +108,7 @@ class Site:
     def start(
         self, gradients: torch.Tensor, layout: int, timeout: float, done: Callable[[Any], None]
     ) -> None:
-        """Begins to average; ``done`` gets the result or a ``LandbridgeError``."""
+        """Starts averaging. ``done`` gets the average or a ``LandbridgeError``."""
         stages, elements = self._stages, gradients.numel()
         try:
             stages.check()
@@ -118,21 +123,21 @@ class Site:
             done(stages.broken_by(error))
         else:
             stages.scattered.put(
-                _Scattered(work, shard, elements, layout, timeout, done, self._over, failure)
+                _Scattered(work, shard, elements, layout, timeout, done, self._step_failed, failure)
             )
 
-    def begin_anew(self) -> None:
-        """The step under way is over: on return nothing of it will be posted."""
+    def give_up_step(self) -> None:
+        """Ends the current step. After the return none of its shards is posted."""
         with self._stages.posting:
-            self._over.set()
-        self._over = threading.Event()
+            self._step_failed.set()
+        self._step_failed = threading.Event()
 
     def _shard(
         self, length: int, gradients: torch.Tensor
-    ) -> tuple[torch.Tensor, Optional[errors.LandbridgeError]]:
-        """Room for this rank's shard: in the arena when it is to be posted."""
-        failure: Optional[errors.LandbridgeError] = None
-        if not self._over.is_set():
+    ) -> tuple[torch.Tensor, errors.LandbridgeError | None]:
+        """Returns memory for this trainer's shard: in the arena if it is to be posted."""
+        failure: errors.LandbridgeError | None = None
+        if not self._step_failed.is_set():
             try:
                 shard: torch.Tensor = self._group.empty(length, gradients.dtype)
                 return shard, None
@@ -142,38 +147,40 @@ class Site:
 
 
 class _Stages:
-    """What the threads of a site do. Whatever they meet, each bucket's ``done`` is called."""
+    """The work of the two threads. Each bucket's ``done`` is called, whatever fails."""
 
-    def __init__(self, group: Group, gathering: _Gathering, size: int) -> None:
+    def __init__(self, group: Group, gather_group: _GatherGroup, size: int) -> None:
         self.weight = 1.0
         #: Held while a bucket is posted.
         self.posting = threading.Lock()
-        # `None` ends the threads; their `put` may be called by the garbage collector.
-        self.scattered: queue.SimpleQueue[Optional[_Scattered]] = queue.SimpleQueue()
-        self._posted: queue.SimpleQueue[Optional[_Posted]] = queue.SimpleQueue()
-        # Why this rank cannot take part any more. The failure itself would hold frames.
-        self._broken: Optional[str] = None
+        # `None` ends a thread. The garbage collector may put it, so these are simple queues.
+        self.scattered: queue.SimpleQueue[_Scattered | None] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[_Posted | None] = queue.SimpleQueue()
+        # The reason why this trainer can no longer take part. An exception would hold frames.
+        self._broken: str | None = None
         self._group = group
-        self._gathering = gathering
+        self._gather_group = gather_group
         self._size = size
 
     def check(self) -> None:
-        """Raises ``SiteFailed`` once this rank cannot take part any more."""
+        """Raises ``SiteFailed`` once this trainer can no longer take part."""
         if self._broken is not None:
             raise errors.SiteFailed(self._broken)
 
     def broken_by(self, error: Exception) -> errors.SiteFailed:
-        """Notes that this rank cannot take part any more. Others of the site that wait for it
-        are told when its process ends."""
+        """Notes that this trainer can no longer take part.
+
+        Trainers of the site that wait for it fail when its process ends.
+        """
         if self._broken is None:
             self._broken = (
-                "the trainers of this site cannot reduce together any more, start all of them "
+                "the trainers of this site can no longer reduce together, start all of them "
                 f"anew: {type(error).__name__}: {error}"
             )
         return errors.SiteFailed(self._broken)
 
     def exchange(self) -> None:
-        """A thread: posts shards."""
+        """Posts shards, in a thread."""
         while True:
             bucket = self.scattered.get()
             if bucket is None:
@@ -185,26 +192,26 @@ class _Stages:
             del bucket
 
     def gather(self) -> None:
-        """A thread: awaits shards and puts them together."""
+        """Waits for shards and puts them together, in a thread."""
         while True:
             posted = self._posted.get()
             if posted is None:
-                return self._gathering.let_go()
-            came: Union[torch.Tensor, errors.LandbridgeError]
+                return self._gather_group.destroy()
+            outcome: torch.Tensor | errors.LandbridgeError
             try:
-                came = self._whole(posted)
+                outcome = self._gather_result(posted)
             except Exception as error:
-                came = self.broken_by(error)
-            posted.bucket.done(came)
-            del posted, came
+                outcome = self.broken_by(error)
+            posted.bucket.done(outcome)
+            del posted, outcome
 
     def _post(self, bucket: _Scattered) -> _Posted:
         self.check()
         bucket.work.wait()
         out, operation, failure = None, None, bucket.failure
         with self.posting:
-            if failure is None and bucket.over.is_set():
-                failure = errors.EpochEnded("not sent, for the step has failed already")
+            if failure is None and bucket.step_failed.is_set():
+                failure = errors.EpochEnded("not sent, because the step has failed already")
             if failure is None:
                 try:
                     out = self._group.empty(bucket.shard.numel(), bucket.shard.dtype)
@@ -219,7 +226,7 @@ class _Stages:
                     failure = error
         return _Posted(bucket, out, operation, failure)
 
-    def _whole(self, posted: _Posted) -> Union[torch.Tensor, errors.LandbridgeError]:
+    def _gather_result(self, posted: _Posted) -> torch.Tensor | errors.LandbridgeError:
         bucket, failure = posted.bucket, posted.failure
         if posted.operation is not None:
             try:
@@ -227,7 +234,7 @@ class _Stages:
             except errors.LandbridgeError as error:
                 failure = error
         self.check()
-        # One element more says whether the shard failed: the others must not wait for it.
+        # One more element tells the others whether this shard failed, so that they do not wait.
         length = bucket.shard.numel()
         mine = bucket.shard.new_zeros(length + 1)
         if failure is not None:
@@ -235,12 +242,12 @@ class _Stages:
         elif posted.out is not None:
             mine[:length] = posted.out
         every = mine.new_empty((self._size, length + 1))
-        dist.all_gather_into_tensor(every.view(-1), mine, group=self._gathering.process_group)
+        dist.all_gather_into_tensor(every.view(-1), mine, group=self._gather_group.process_group)
         failed = every[:, length].nonzero()
         if len(failed) == 0:
             return every[:, :length].reshape(-1)[: bucket.elements].clone()
-        # Before anybody hears of it.
-        bucket.over.set()
+        # Set before `done` is called.
+        bucket.step_failed.set()
         return failure or errors.EpochEnded(
-            f"rank {int(failed[0])} of this site could not exchange its shard"
+            f"local rank {int(failed[0])} of this site could not exchange its shard"
         )

@@ -1,11 +1,12 @@
-"""Equal parameters everywhere before the first step, and proof that they are."""
+"""Equal parameters on all ranks: broadcasting them, and comparing their digests."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 from collections import deque
-from typing import Deque, Iterator, List, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -13,18 +14,23 @@ from .._group import Group, chosen
 from .._operation import Operation
 from ..errors import ArenaFull
 
-#: Bytes that one broadcast carries; it takes twice as many of the arena.
+#: Size of one broadcast in bytes. It takes twice as much of the arena.
 _CHUNK_BYTES = 1 << 20
-#: Broadcasts under way, so that a long way does not leave the link idle between them.
-_UNDER_WAY_MAX = 16
+#: Broadcasts that may be in flight, so that a long round trip does not leave the link idle.
+_IN_FLIGHT_MAX = 16
 
 
-def sync_module(module: torch.nn.Module, group: Optional[Group] = None, root: int = 0) -> None:
-    """Gives every rank the parameters and buffers of ``root``, bit for bit. ``group`` is the only
-    one that this process has connected, where it is not given.
+def sync_module(module: torch.nn.Module, group: Group | None = None, root: int = 0) -> None:
+    """Gives every rank the parameters and buffers of one rank, bit for bit.
 
-    Raises ``RanksDisagree`` when the ranks' modules differ in names, shapes or dtypes, and
-    whatever collectives raise; parts of the module are overwritten then.
+    Args:
+        module: The module to overwrite, with or without DDP around it.
+        group: The ranks. The default is the only group of this process.
+        root: The rank whose parameters and buffers are right.
+
+    Raises:
+        RanksDisagree: The ranks' modules differ in names, shapes or dtypes.
+        LandbridgeError: As ``Group.broadcast``. Parts of the module may be overwritten.
     """
     group = chosen(group)
     group.barrier(layout=names_digest(module))
@@ -32,22 +38,32 @@ def sync_module(module: torch.nn.Module, group: Optional[Group] = None, root: in
     check_module(module, group)
 
 
-def broadcast(tensors: List[torch.Tensor], group: Group, root: int) -> None:
-    """Gives every rank what ``root``'s tensors hold, bit for bit. Raises what collectives
-    raise; some tensors are overwritten then."""
-    under_way: Deque[_Broadcast] = deque()
+def broadcast(tensors: list[torch.Tensor], group: Group, root: int) -> None:
+    """Gives every rank the content of ``root``'s tensors, bit for bit.
+
+    Raises as ``Group.broadcast``. Some tensors may be overwritten then.
+    """
+    in_flight: deque[_Broadcast] = deque()
     for chunk in _chunks(tensors):
-        if len(under_way) == _UNDER_WAY_MAX:
-            under_way.popleft().finish()
-        under_way.append(_begin(chunk, group, root, under_way))
-    for last in under_way:
+        if len(in_flight) == _IN_FLIGHT_MAX:
+            in_flight.popleft().finish()
+        in_flight.append(_begin(chunk, group, root, in_flight))
+    for last in in_flight:
         last.finish()
 
 
-def check_module(module: torch.nn.Module, group: Optional[Group] = None) -> int:
-    """The digest of the module, equal on every rank. ``group`` as for ``sync_module``.
+def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
+    """Checks that parameters and buffers are equal on all ranks.
 
-    Raises ``RanksDisagree`` on every rank when parameters or buffers differ anywhere.
+    Args:
+        module: The module, with or without DDP around it.
+        group: The ranks. The default is the only group of this process.
+
+    Returns:
+        The digest of the module, as ``module_digest``.
+
+    Raises:
+        RanksDisagree: Parameters or buffers differ. Every rank raises it.
     """
     digest = module_digest(module)
     chosen(group).barrier(layout=digest)
@@ -55,22 +71,22 @@ def check_module(module: torch.nn.Module, group: Optional[Group] = None) -> int:
 
 
 def module_digest(module: torch.nn.Module) -> int:
-    """64 bits of BLAKE2b over names, shapes, dtypes and bytes of parameters and buffers."""
+    """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of parameters and buffers."""
     return _digest(_names(module), *(_flat(tensor) for _, tensor in _tensors(module)))
 
 
 def names_digest(module: torch.nn.Module, *more: str) -> int:
-    """Of names, shapes and dtypes alone, and of more words."""
+    """Returns a digest of names, shapes and dtypes, and of more texts."""
     return _digest("\n".join([_names(module), *more]))
 
 
 def parameters_digest(module: torch.nn.Module) -> int:
-    """Of what training makes equal: buffers, such as running means, may differ between sites."""
+    """Returns a digest of the parameters. Buffers, such as running means, may differ by rank."""
     return _digest("", *(_flat(parameter) for parameter in module.parameters()))
 
 
 def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """Without DDP around it, in which its parts have other names."""
+    """Returns the module without DDP around it, which changes the names of its parts."""
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         inner: torch.nn.Module = module.module
         return inner
@@ -78,10 +94,10 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
 
 
 class _Broadcast(NamedTuple):
-    """A chunk under way."""
+    """A chunk in flight."""
 
     operation: Operation
-    chunk: List[torch.Tensor]
+    chunk: list[torch.Tensor]
     is_root: bool
 
     def finish(self) -> None:
@@ -91,7 +107,7 @@ class _Broadcast(NamedTuple):
 
 
 def _begin(
-    chunk: List[torch.Tensor], group: Group, root: int, under_way: Deque[_Broadcast]
+    chunk: list[torch.Tensor], group: Group, root: int, in_flight: deque[_Broadcast]
 ) -> _Broadcast:
     is_root = group.rank == root
     if is_root:
@@ -103,10 +119,10 @@ def _begin(
             operation = group.broadcast_async(flat, root, out=flat)
             return _Broadcast(operation, chunk, is_root)
         except ArenaFull:
-            # Their results are in the arena until they are fetched.
-            if not under_way:
+            # Results stay in the arena until they are fetched.
+            if not in_flight:
                 raise
-            under_way.popleft().finish()
+            in_flight.popleft().finish()
 
 
 def _digest(names: str, *parts: torch.Tensor) -> int:
@@ -117,7 +133,7 @@ def _digest(names: str, *parts: torch.Tensor) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _tensors(module: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from bare(module).named_parameters()
     yield from bare(module).named_buffers()
 
@@ -131,9 +147,9 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous().reshape(-1)
 
 
-def _chunks(tensors: List[torch.Tensor]) -> Iterator[List[torch.Tensor]]:
-    """Tensors of at most ``_CHUNK_BYTES`` together, or a part of one, as views."""
-    chunk: List[torch.Tensor] = []
+def _chunks(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Yields views of tensors, or of a part of one, of at most ``_CHUNK_BYTES`` together."""
+    chunk: list[torch.Tensor] = []
     nbytes = 0
     for tensor in tensors:
         for part in _parts(tensor.detach()):
@@ -155,10 +171,10 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     yield from torch.split(tensor.view(-1), _CHUNK_BYTES // tensor.element_size())
 
 
-def _scatter(flat: torch.Tensor, chunk: List[torch.Tensor]) -> None:
+def _scatter(flat: torch.Tensor, chunk: list[torch.Tensor]) -> None:
     at = 0
     for part in chunk:
-        # Copied, since a view of another dtype must begin at a multiple of its size.
+        # Cloned, because a view of another dtype must begin at a multiple of its element size.
         values = flat[at : at + part.nbytes].clone().view(part.dtype)
         with torch.no_grad():
             part.copy_(values.view(part.shape))

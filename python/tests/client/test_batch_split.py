@@ -11,7 +11,7 @@ SPLITS = [line for line in LINES if "shares" in line]
 SEQUENCES = [line for line in LINES if "steps" in line]
 
 
-def test_batches_are_split_as_the_daemons_side_splits_them():
+def test_batches_are_split_as_in_the_gateway():
     for line in SPLITS:
         case = (line["batch"], line["speeds"], line["limits"])
         if line["shares"] is None:
@@ -74,12 +74,12 @@ def test_splits_go_on_as_on_the_daemons_side(index):
         (9, [1.0, 1.0], [4, 4], "9 samples is above the 8 that all ranks hold"),
     ],
 )
-def test_what_cannot_be_split_is_told(batch, speeds, limits, words):
+def test_invalid_batches_are_refused(batch, speeds, limits, words):
     with pytest.raises(landbridge.ConfigError, match=words):
         batch_shares(batch, speeds, limits)
 
 
-def test_what_cannot_be_split_by_changes_nothing():
+def test_invalid_speeds_change_nothing():
     split = Split(16, [1.0, 2.0])
     before = split.state()
     for wrong in ([1.0], [1.0, 0.0], [float("nan"), 1.0]):
@@ -95,7 +95,7 @@ def test_limits_hold_and_the_others_take_what_is_left(groups):
         groups[0].batch_split(16, [8, 8])
 
 
-def test_a_rank_that_became_slow_is_followed_once_on_all_ranks_alike(groups):
+def test_all_ranks_follow_a_rank_that_became_slow(groups):
     """First it breathes, which changes nothing."""
 
     def steps(group):
@@ -118,7 +118,7 @@ def test_a_rank_that_became_slow_is_followed_once_on_all_ranks_alike(groups):
     assert all(abs(share - 133) < 8 for share in seen[0][-1][1])
 
 
-def test_ranks_that_split_otherwise_are_named(groups):
+def test_ranks_with_another_split_are_named(groups):
     def unlike_limits(group):
         split = group.batch_split(16, [16, 16, 9 if group.rank == 1 else 16])
         with pytest.raises(landbridge.RanksDisagree, match="rank 1 splits another global batch"):
@@ -156,7 +156,7 @@ def test_splits_that_came_apart_are_alike_after_one_exchange(groups):
     assert on_all(groups, steps) == [([80, 160, 160], False, False, True)] * 3
 
 
-def test_a_rank_not_measured_yet_counts_as_was_expected_of_it(groups):
+def test_an_unmeasured_rank_counts_with_its_expected_speed(groups):
     """Its speed in the fabric, 2, has another unit than what the others measure."""
 
     def steps(group):
@@ -168,7 +168,7 @@ def test_a_rank_not_measured_yet_counts_as_was_expected_of_it(groups):
     assert on_all(groups, steps) == [[100, 100, 200]] * 3
 
 
-def test_an_exchange_of_speeds_waits_as_long_as_it_is_told(groups):
+def test_an_exchange_of_speeds_obeys_its_timeout(groups):
     with pytest.raises(landbridge.RanksTimedOut):
         groups[0].batch_split(16).end_step(1.0, timeout=0.2)
 

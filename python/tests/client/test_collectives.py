@@ -11,7 +11,7 @@ import pytest
 import landbridge
 from conftest import attached, on_all
 from landbridge._group import state as group_state
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 
 numpy = pytest.importorskip("numpy")
 
@@ -63,7 +63,7 @@ def test_the_result_goes_where_it_is_wanted(groups):
     assert on_all(groups, step) == [(6, 6, 6)] * 3
 
 
-def test_what_is_given_as_out_is_what_is_returned(groups):
+def test_the_given_out_is_returned(groups):
     """Not an alias of it, which its library would take for another array."""
 
     def step(group):
@@ -117,7 +117,7 @@ def test_an_operation_is_ready_before_it_is_free(groups):
     assert on_all(groups, step) == [[(True, 1.0), "late"]] * 3
 
 
-def test_a_callback_that_posts_or_would_wait_is_told_so_at_once(groups):
+def test_a_callback_that_posts_or_waits_raises_at_once(groups):
     """It would wait for what comes to its own thread. The caller's thread is no exception, for
     which of the two it is nobody can know."""
     group, array = groups[0], numpy.ones(4, "float32")
@@ -216,9 +216,9 @@ def test_each_collective_is_posted_as_what_it_is(groups):
     """What the gateways know, they move no more bytes for than it needs."""
 
     def step(group):
-        posts, link = [], group._state.link
-        send = link.send
-        link.send = lambda request: (posts.append(request), send(request))
+        posts, connection = [], group._state.connection
+        send = connection.send
+        connection.send = lambda request: (posts.append(request), send(request))
         array = numpy.ones(5, "int32")
         group.all_reduce(array, "max")
         group.reduce(array, 1, "sum")
@@ -241,7 +241,7 @@ def test_a_root_that_is_no_rank_is_refused_here(groups, name):
         getattr(groups[0], name)(numpy.ones(2, "float32"), 3)
 
 
-def test_ranks_that_disagree_on_the_collective_are_told(groups):
+def test_ranks_that_disagree_on_the_collective_raise(groups):
     array = numpy.ones(4, "float32")
 
     def roots(group):
@@ -287,17 +287,17 @@ def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     on_all(groups[1:], failure_of)
 
 
-def test_ranks_agree_on_the_step_or_are_told_who_is_where(groups):
+def test_ranks_agree_on_the_step_or_raise_their_steps(groups):
     def step(group):
         assert group.agree(5) == 5
-        with pytest.raises(landbridge.StepsDiffer) as told:
+        with pytest.raises(landbridge.StepsDiffer) as raised:
             group.agree(7 if group.rank == 1 else 6)
-        return told.value.steps, told.value.furthest, str(told.value)
+        return raised.value.steps, raised.value.furthest, str(raised.value)
 
     for steps, furthest, text in on_all(groups, step):
         assert (steps, furthest) == ([6, 7, 6], 1)
         assert "rank 1 (east) has finished 7, rank 2 (west) has finished 6" in text
-        assert "of rank 1, and go on after step 7" in text
+        assert "of rank 1, and continue after step 7" in text
     with pytest.raises(landbridge.ConfigError, match="step -1"):
         groups[0].agree(-1)
 
@@ -308,14 +308,14 @@ def test_batches_are_shared_by_speed(groups):
     assert (groups[1].rank, groups[1].world_size, groups[1].fabric) == (1, 3, "lab")
 
 
-def test_ranks_that_disagree_are_told_field_and_values(groups):
+def test_ranks_that_disagree_raise_field_and_values(groups):
     def step(group):
-        with pytest.raises(landbridge.RanksDisagree) as told:
+        with pytest.raises(landbridge.RanksDisagree) as raised:
             group.all_reduce(numpy.ones(10 + (group.rank == 1), "float32"))
-        assert told.value.fault == "caller" and told.value.code == 1
+        assert raised.value.fault == "caller" and raised.value.code == 1
         # The next collective is not harmed.
         assert group.all_reduce(numpy.ones(1, "float32"), "sum")[0] == 3
-        return str(told.value)
+        return str(raised.value)
 
     for text in on_all(groups, step):
         assert "length" in text and "rank 1 (east) posted 11" in text and "posted 10" in text
@@ -331,18 +331,18 @@ def test_a_layout_that_differs_is_a_disagreement(groups):
 
 def test_waiting_for_ranks_ends_by_the_callers_timeout(groups):
     array = numpy.ones(4, "float32")
-    with pytest.raises(landbridge.RanksTimedOut) as told:
+    with pytest.raises(landbridge.RanksTimedOut) as raised:
         groups[0].all_reduce(array, timeout=0.2)
-    assert "rank" in str(told.value) and isinstance(told.value, TimeoutError)
+    assert "rank" in str(raised.value) and isinstance(raised.value, TimeoutError)
     late = on_all(groups[1:], failure_of)
     assert all(isinstance(failure, landbridge.RanksTimedOut) for failure in late)
     assert on_all(groups, lambda group: group.all_reduce(array, "sum")[0]) == [3] * 3
 
 
 def failure_of(group):
-    with pytest.raises(landbridge.CollectiveFailed) as told:
+    with pytest.raises(landbridge.CollectiveFailed) as raised:
         group.all_reduce(numpy.ones(4, "float32"))
-    return told.value
+    return raised.value
 
 
 def test_a_wait_may_end_before_the_collective(groups):
@@ -381,7 +381,7 @@ def test_a_wait_may_end_before_the_collective(groups):
         ({"array": numpy.ones(1 << 22, "float32")}, landbridge.ArenaFull, "larger `arena`"),
     ],
 )
-def test_what_cannot_be_posted_is_refused_here(groups, arguments, error, words):
+def test_unusable_posts_are_refused_before_posting(groups, arguments, error, words):
     arguments = {"array": numpy.ones(2, "float32"), **arguments}
     state = groups[0]._state
     state.wait_until(lambda: not state.entries, None)  # of having met
@@ -403,16 +403,16 @@ def test_what_cannot_be_posted_is_refused_here(groups, arguments, error, words):
         (lambda group: group.recover(timeout=float("inf")), "timeout inf: accepted"),
     ],
 )
-def test_terms_that_cannot_be_told_to_a_gateway_are_refused_here(groups, call, words):
+def test_invalid_arguments_are_refused_before_posting(groups, call, words):
     state = groups[0]._state
     with pytest.raises(landbridge.ConfigError, match=words):
         call(groups[0])
     assert state.ended is None and state.is_agreed and not state.commits
 
 
-def test_a_timeout_that_is_none_is_refused_before_the_gateway_is_asked(lab):
+def test_an_invalid_timeout_is_refused_before_connecting(regions):
     with pytest.raises(landbridge.ConfigError, match="timeout None: accepted"):
-        landbridge.connect(config=lab.config("east"), rank=0, arena=4096, timeout=None)
+        landbridge.connect(config=regions.config("east"), rank=0, arena=4096, timeout=None)
 
 
 def test_posts_wait_for_room_and_results_not_fetched_take_it(groups):
@@ -480,12 +480,12 @@ def test_a_result_slot_in_use_is_waited_for(groups):
 
 
 def test_jobs_do_not_meet():
-    with Lab(ranks=(1, 1), jobs=("train", "zoo")) as lab:
+    with LocalRegions(ranks=(1, 1), jobs=("train", "zoo")) as regions:
 
         def attach(who):
             rank, job = who
             return landbridge.connect(
-                config=lab.config_of(rank), rank=rank, job=job, arena="1 MiB", timeout=60
+                config=regions.config_of(rank), rank=rank, job=job, arena="1 MiB", timeout=60
             )
 
         every = on_all([(0, "train"), (1, "train"), (0, "zoo"), (1, "zoo")], attach)
@@ -498,28 +498,28 @@ def test_jobs_do_not_meet():
             group.close()
 
 
-def test_a_wrong_token_is_refused(lab, tmp_path):
-    text = lab.config("east").read_text().replace('"keys/train.token"', '"other.token"')
+def test_a_wrong_token_is_refused(regions, tmp_path):
+    text = regions.config("east").read_text().replace('"keys/train.token"', '"other.token"')
     for name in ("fabric.toml", "east.sock", "keys"):
-        (tmp_path / name).symlink_to(lab.folder / name)
+        (tmp_path / name).symlink_to(regions.folder / name)
     (tmp_path / "east.toml").write_text(text)
     (tmp_path / "other.token").write_text("00" * 32)
     with pytest.raises(landbridge.Refused, match="no such job, or a wrong token"):
         landbridge.connect(config=tmp_path / "east.toml", rank=0, arena=4096)
 
 
-def test_a_rank_of_another_region_is_refused(lab):
+def test_a_rank_of_another_region_is_refused(regions):
     with pytest.raises(landbridge.Refused, match="rank 2 is not served here"):
-        landbridge.connect(config=lab.config("east"), rank=2, arena=4096)
+        landbridge.connect(config=regions.config("east"), rank=2, arena=4096)
 
 
-def test_ranks_that_do_not_come_are_named(lab):
+def test_ranks_that_do_not_come_are_named(regions):
     with pytest.raises(landbridge.RanksTimedOut, match="rank"):
-        landbridge.connect(config=lab.config("west"), rank=2, arena=4096, timeout=0.3)
+        landbridge.connect(config=regions.config("west"), rank=2, arena=4096, timeout=0.3)
 
 
-def test_a_closed_group_says_so(lab):
-    with attached(lab) as groups:
+def test_a_closed_group_says_so(regions):
+    with attached(regions) as groups:
         operation = groups[0].all_reduce_async(numpy.ones(4, "float32"))
         kept = groups[0].empty(4, "float32")
         groups[0].close()
@@ -532,9 +532,9 @@ def test_a_closed_group_says_so(lab):
         kept[:] = 1  # still memory
 
 
-def test_a_commit_names_the_epoch_of_the_last_post_that_it_covers():
-    state = group_state.State()
-    state.link, state.ended, state.is_over = object(), None, False
+def test_a_commit_names_the_epoch_of_its_last_post():
+    state = group_state.GroupState()
+    state.connection, state.ended, state.is_over = object(), None, False
     state.epoch = 1
     state.agree()
     state.register(SimpleNamespace(operation=SimpleNamespace()))

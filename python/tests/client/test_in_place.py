@@ -26,32 +26,32 @@ def put_result(gateway, post, value):
 
 
 @pytest.mark.parametrize("overlapping", [lambda a: a, lambda a: a[::-1]])
-def test_a_result_in_place_of_its_contribution_comes_when_that_is_free(overlapping):
+def test_a_result_over_its_contribution_waits_for_free_memory(overlapping):
     """Until then the gateway may send the contribution again."""
     with alone() as (group, gateway):
         array, called = array_of(group, 1), []
         out = overlapping(array)
         operation = group.all_reduce_async(array, "sum", out=out)
         operation.add_done_callback(lambda op: called.append(op.wait() is out))
-        post = gateway.hear()
+        post = gateway.receive()
         put_result(gateway, post, 3)
-        gateway.say(ready(post))
+        gateway.send(ready(post))
         with pytest.raises(landbridge.WaitTimeout):
             operation.wait(0.05)
         assert (array == 1).all() and not operation.is_ready() and not called
-        gateway.say(free(post))
+        gateway.send(free(post))
         assert operation.wait(DEADLINE_S) is out and called == [True]
         assert (array == 3).all() and operation.timing.ready_ns == 4
 
 
-def test_a_result_that_never_came_in_place_leaves_the_contribution_intact():
+def test_a_missing_result_in_place_leaves_the_contribution_intact():
     with alone() as (group, gateway):
         array = array_of(group, 1)
         operation = group.all_reduce_async(array, "sum", out=array)
-        post = gateway.hear()
+        post = gateway.receive()
         put_result(gateway, post, 3)
-        gateway.say(ready(post))
-        gateway.hang_up()
+        gateway.send(ready(post))
+        gateway.shut_down()
         with pytest.raises(landbridge.GatewayLost):
             operation.wait(DEADLINE_S)
         assert (array == 1).all()
@@ -61,11 +61,11 @@ def test_a_result_beside_its_contribution_does_not_wait_for_that():
     with alone() as (group, gateway):
         array, out = array_of(group, 1), array_of(group, 0)
         operation = group.all_reduce_async(array, "sum", out=out)
-        post = gateway.hear()
+        post = gateway.receive()
         put_result(gateway, post, 3)
-        gateway.say(ready(post))
+        gateway.send(ready(post))
         assert operation.wait(DEADLINE_S) is out and not operation.is_free()
-        gateway.say(free(post))
+        gateway.send(free(post))
         operation.wait_free(DEADLINE_S)
 
 
@@ -74,13 +74,13 @@ def test_a_slot_that_is_still_a_result_is_not_contributed():
     with alone() as (group, gateway):
         first, out = array_of(group, 1), array_of(group, 0)
         group.all_reduce_async(first, "sum", out=out)
-        post = gateway.hear()
-        gateway.say(ready(post))
+        post = gateway.receive()
+        gateway.send(ready(post))
         second = threading.Thread(target=group.all_reduce_async, args=(out, "sum"))
         second.start()
-        assert not gateway.has_heard()
-        gateway.say(free(post))
-        assert gateway.hear().contribution_offset == post.result_offset
+        assert not gateway.has_request()
+        gateway.send(free(post))
+        assert gateway.receive().contribution_offset == post.result_offset
         second.join(DEADLINE_S)
 
 
@@ -98,7 +98,7 @@ def test_a_result_may_be_contributed_next(groups):
 
 @pytest.mark.parametrize("post_one", ["all_reduce", "reduce", "broadcast"])
 @pytest.mark.parametrize("arena_has", ["both", "contribution", "result", "neither"])
-def test_a_call_returns_when_its_arrays_in_the_arena_may_be_written(post_one, arena_has):
+def test_a_call_returns_when_its_arena_arrays_are_writable(post_one, arena_has):
     """It returns nothing that could be asked for that; arrays elsewhere were copied."""
     with alone() as (group, gateway):
         plain = numpy.ones(COUNT, "float32")
@@ -112,22 +112,22 @@ def test_a_call_returns_when_its_arrays_in_the_arena_may_be_written(post_one, ar
 
         caller = threading.Thread(target=call)
         caller.start()
-        post = gateway.hear()
-        gateway.say(ready(post))
+        post = gateway.receive()
+        gateway.send(ready(post))
         assert returned.wait(0.05 if arena_has != "neither" else DEADLINE_S) == (
             arena_has == "neither"
         )
-        gateway.say(free(post))
+        gateway.send(free(post))
         assert returned.wait(DEADLINE_S)
         caller.join(DEADLINE_S)
 
 
-def test_what_a_lost_gateway_may_still_send_is_not_written_by_the_next_post():
+def test_the_next_post_spares_memory_of_a_lost_gateway():
     with alone() as (group, gateway):
         ones = numpy.ones(COUNT, "float32")
         lost = group.all_reduce_async(ones, "sum")
-        post = gateway.hear()
-        group._state.end(group._state.link, "for this test")
+        post = gateway.receive()
+        group._state.end(group._state.connection, "for this test")
         lost.wait_free(DEADLINE_S)
         del lost
         gc.collect()

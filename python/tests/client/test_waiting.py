@@ -11,17 +11,17 @@ import pytest
 import landbridge
 from conftest import DEADLINE_S, attached, on_all
 from landbridge._operation import Delivery
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 from stand_in_gateway import alone, free, ready
 
 ONES = numpy.ones(256, "float32")
 
 
 def test_a_caller_that_waits_hears_the_gateway_itself():
-    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
-        link, heard = group._state.link, []
-        hear = link._hear
-        link._hear = lambda: heard.append(threading.current_thread()) or hear()
+    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
+        connection, heard = group._state.connection, []
+        hear = connection._read_once
+        connection._read_once = lambda: heard.append(threading.current_thread()) or hear()
         for _ in range(20):
             group.all_reduce(ONES)
         # Another thread looks now and then.
@@ -86,9 +86,9 @@ def test_a_timeout_ends_a_wait_that_reads(groups):
     assert operation.wait(DEADLINE_S)[0] == 3
 
 
-def test_a_wait_that_is_interrupted_while_the_gateway_speaks_ends_the_connection():
+def test_a_wait_interrupted_in_mid_message_ends_the_connection():
     """Where it was interrupted nobody knows, so that nothing may go on as if nothing was."""
-    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
 
         def interrupt(_):
             raise KeyboardInterrupt
@@ -106,18 +106,18 @@ def test_a_wait_that_is_interrupted_while_the_gateway_speaks_ends_the_connection
         assert group.all_reduce(ONES)[0] == 1
 
 
-def test_what_the_gateway_says_while_nothing_is_under_way_is_heard():
-    with Lab(ranks=(1,)) as lab, attached(lab) as (group,):
+def test_messages_are_read_while_nothing_is_under_way():
+    with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
         group.all_reduce(ONES)
         time.sleep(0.3)  # its reader is asleep by now
-        lab.kill("east")
+        regions.kill("east")
         deadline = time.monotonic() + DEADLINE_S
         while group._state.ended is None:
             assert time.monotonic() < deadline, "nobody hears of it"
             time.sleep(0.01)
 
 
-def test_a_copy_of_one_result_does_not_hold_up_another(monkeypatch):
+def test_a_copy_of_one_result_delays_no_other(monkeypatch):
     with alone() as (group, gateway):
         copying, go_on, deliver = threading.Event(), threading.Event(), Delivery.deliver
 
@@ -131,10 +131,10 @@ def test_a_copy_of_one_result_does_not_hold_up_another(monkeypatch):
         first, second = group.all_reduce_async(ONES), group.all_reduce_async(ONES)
         slow = threading.Thread(target=first.wait)
         slow.start()
-        posts = gateway.hear(), gateway.hear()
-        gateway.say(ready(posts[0]))
+        posts = gateway.receive(), gateway.receive()
+        gateway.send(ready(posts[0]))
         assert copying.wait(DEADLINE_S)
-        gateway.say(free(posts[0]), ready(posts[1]))
+        gateway.send(free(posts[0]), ready(posts[1]))
         try:
             second.wait(2)
         finally:
@@ -142,9 +142,9 @@ def test_a_copy_of_one_result_does_not_hold_up_another(monkeypatch):
             slow.join(DEADLINE_S)
 
 
-def test_a_timeout_ends_a_wait_while_the_gateway_speaks_of_other_things(monkeypatch):
+def test_a_timeout_ends_a_wait_despite_other_messages(monkeypatch):
     with alone() as (group, _), monkeypatch.context() as patch:
-        link, until = group._state.link, time.monotonic() + 3
+        connection, until = group._state.connection, time.monotonic() + 3
 
         def hear():
             time.sleep(0.001)
@@ -152,7 +152,7 @@ def test_a_timeout_ends_a_wait_while_the_gateway_speaks_of_other_things(monkeypa
 
         group._is_awaited = True  # by whoever reads; not by the reader's thread
         operation = group.all_reduce_async(ONES)
-        patch.setattr(link, "_hear", hear)
-        patch.setattr(link, "_poll", SimpleNamespace(poll=lambda *_: True))
+        patch.setattr(connection, "_read_once", hear)
+        patch.setattr(connection, "_poll", SimpleNamespace(poll=lambda *_: True))
         with pytest.raises(landbridge.WaitTimeout):
             operation.wait(0.1)

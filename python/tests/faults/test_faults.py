@@ -17,16 +17,16 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached, on_all, usage
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 
 numpy = pytest.importorskip("numpy")
 ONES = numpy.ones(1000, "float32")
 
 
 @pytest.fixture
-def own_lab():
+def own_regions():
     """Gateways that a test may kill."""
-    with Lab(ranks=(1, 1)) as running:
+    with LocalRegions(ranks=(1, 1)) as running:
         yield running
 
 
@@ -34,9 +34,9 @@ def test_gateways_end_with_the_process_that_started_them():
     """Also when it is killed, and so are the quickstart's and the benches'."""
     script = """
 import sys
-from landbridge._testing import Lab, LinkSpec
-with Lab(link=LinkSpec()) as lab:
-    print(lab.folder, *(process.pid for process in lab._processes.values()), flush=True)
+from landbridge._testing import LocalRegions, LinkSpec
+with LocalRegions(link=LinkSpec()) as regions:
+    print(regions.folder, *(process.pid for process in regions._processes.values()), flush=True)
     sys.stdin.read()
 """
     with python(script) as starter, contextlib.ExitStack() as stack:
@@ -75,17 +75,17 @@ def python(script, *arguments):
 
 
 def failure_of(operation):
-    with pytest.raises(landbridge.CollectiveFailed) as told:
+    with pytest.raises(landbridge.CollectiveFailed) as raised:
         operation.wait(DEADLINE_S)
-    return told.value
+    return raised.value
 
 
-def test_a_killed_gateway_is_named_and_attached_to_anew(own_lab):
-    with attached(own_lab) as (east, west):
+def test_a_killed_gateway_is_named_and_attached_to_anew(own_regions):
+    with attached(own_regions) as (east, west):
         under_way = east.all_reduce_async(ONES)
         kept = east.empty(1000, "float32")
         kept[:] = 7
-        own_lab.kill("east")
+        own_regions.kill("east")
         failure = failure_of(under_way)
         assert isinstance(failure, landbridge.GatewayLost) and failure.fault == "us"
         assert isinstance(failure, ConnectionError)
@@ -94,24 +94,24 @@ def test_a_killed_gateway_is_named_and_attached_to_anew(own_lab):
         with pytest.raises(landbridge.GatewayLost, match="recover"):
             east.all_reduce(ONES)
         # What east had sent may complete the collective in the west, but not the next one.
-        with pytest.raises(landbridge.CollectiveFailed) as told:
+        with pytest.raises(landbridge.CollectiveFailed) as raised:
             while True:
                 west.all_reduce_async(ONES).wait(DEADLINE_S)
         told_by_west = (landbridge.RegionLost, landbridge.EpochEnded, landbridge.Stalled)
-        assert isinstance(told.value, told_by_west)
-        restart = threading.Timer(0.5, own_lab.start, ["east"])
+        assert isinstance(raised.value, told_by_west)
+        restart = threading.Timer(0.5, own_regions.start, ["east"])
         restart.start()
-        on_all([(east, failure), (west, told.value)], lambda pair: pair[0].recover(pair[1], 60))
+        on_all([(east, failure), (west, raised.value)], lambda pair: pair[0].recover(pair[1], 60))
         restart.join()
         results = on_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
         assert results == [14, 14], "memory of before is good"
 
 
-def test_a_killed_trainer_is_named_and_may_come_back(own_lab):
+def test_a_killed_trainer_is_named_and_may_come_back(own_regions):
     """The step that it died in is done again by all, with the same result."""
     script = f"""
 import numpy, sys, landbridge
-group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+group = landbridge.connect(config={str(own_regions.config("west"))!r}, rank=1, arena="1 MiB")
 step = int(sys.argv[1])
 while True:
     print(group.all_reduce(numpy.full(4, step, "float32"), "sum")[0], flush=True)
@@ -121,7 +121,7 @@ while True:
 """
 
     with python(script, "1", "hold"):
-        east = landbridge.connect(config=own_lab.config("east"), rank=0, arena="1 MiB")
+        east = landbridge.connect(config=own_regions.config("east"), rank=0, arena="1 MiB")
         assert [step_of(east, step) for step in (1, 2)] == [2, 4]
         under_way = east.all_reduce_async(numpy.full(4, 3, "float32"), "sum")
     failure = failure_of(under_way)
@@ -135,23 +135,23 @@ def step_of(group, step):
     return group.all_reduce(numpy.full(4, step, "float32"), "sum")[0]
 
 
-def test_an_epoch_that_changes_between_collectives_is_told(own_lab):
+def test_an_epoch_change_between_collectives_raises(own_regions):
     """A rank that has not heard of it would post in another place of its step."""
-    with attached(own_lab) as (east, west):
+    with attached(own_regions) as (east, west):
         on_all((east, west), lambda group: group.all_reduce(ONES))
-        west._state.end(west._state.link, "for this test")
+        west._state.end(west._state.connection, "for this test")
 
         def of_west():
-            with pytest.raises(landbridge.GatewayLost) as told:
+            with pytest.raises(landbridge.GatewayLost) as raised:
                 west.all_reduce(ONES)
-            west.recover(told.value, 60)
+            west.recover(raised.value, 60)
 
         def of_east():
-            with pytest.raises(landbridge.CollectiveFailed) as told:
+            with pytest.raises(landbridge.CollectiveFailed) as raised:
                 while True:
                     east.all_reduce_async(ONES).wait(DEADLINE_S)
-            assert isinstance(told.value, (landbridge.EpochEnded, landbridge.RankLost))
-            east.recover(told.value, 60)
+            assert isinstance(raised.value, (landbridge.EpochEnded, landbridge.RankLost))
+            east.recover(raised.value, 60)
 
         before = east.epoch
         on_all((of_west, of_east), lambda call: call())
@@ -160,9 +160,9 @@ def test_an_epoch_that_changes_between_collectives_is_told(own_lab):
 
 
 @contextlib.contextmanager
-def stopped(lab, region):
+def stopped(regions, region):
     """Its gateway does nothing, and its socket stays."""
-    process = lab._processes[region]
+    process = regions._processes[region]
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     try:
@@ -179,19 +179,19 @@ def silence_is_told():
     assert time.monotonic() - begun < 10, "of thirty and more seconds"
 
 
-def test_no_patience_is_outlasted_by_a_gateway_that_is_stopped(own_lab, monkeypatch):
-    place = {"config": own_lab.config("east"), "rank": 0, "arena": "1 MiB"}
-    with stopped(own_lab, "east"), silence_is_told():
+def test_a_stopped_gateway_outlasts_no_timeout(own_regions, monkeypatch):
+    place = {"config": own_regions.config("east"), "rank": 0, "arena": "1 MiB"}
+    with stopped(own_regions, "east"), silence_is_told():
         landbridge.connect(**place, timeout=1)
-    with attached(own_lab) as groups:
-        with stopped(own_lab, "east"), silence_is_told():
+    with attached(own_regions) as groups:
+        with stopped(own_regions, "east"), silence_is_told():
             groups[0].recover(timeout=1)
         assert on_all(groups, step_of_survivor) == [2, 2]
         barrier_async = landbridge.Group.barrier_async
         with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
 
             def stop_and_post(group, timeout, **options):
-                stack.enter_context(stopped(own_lab, "east"))
+                stack.enter_context(stopped(own_regions, "east"))
                 return barrier_async(group, timeout, **options)
 
             patch.setattr(landbridge.Group, "barrier_async", stop_and_post)
@@ -210,20 +210,20 @@ def step_of_survivor(group):
             print(group.rank, failure)
 
 
-def test_what_the_caller_did_wrong_is_not_tried_again(own_lab):
-    with attached(own_lab) as groups:
+def test_faults_of_the_caller_are_not_retried(own_regions):
+    with attached(own_regions) as groups:
 
         def step(group):
-            with pytest.raises(landbridge.RanksDisagree) as told:
+            with pytest.raises(landbridge.RanksDisagree) as raised:
                 group.all_reduce(ONES, "sum" if group.rank else "max")
             with pytest.raises(landbridge.RanksDisagree):
-                group.recover(told.value)
+                group.recover(raised.value)
 
         on_all(groups, step)
 
 
-def test_a_forked_process_does_not_disturb_the_client(own_lab):
-    with attached(own_lab) as groups:
+def test_a_forked_process_does_not_disturb_the_client(own_regions):
+    with attached(own_regions) as groups:
         east = groups[0]
         kept = east.empty(1000, "float32")
         kept[:] = 1
@@ -258,18 +258,18 @@ def in_child(group, under_way):
         return 3
 
 
-def test_a_trainer_that_dies_is_gone_though_its_forked_children_live(own_lab):
+def test_a_dead_trainer_detaches_though_its_forked_children_live(own_regions):
     """A child that kept the socket open would keep the rank attached."""
     script = f"""
 import numpy, os, sys, landbridge
-group = landbridge.connect(config={str(own_lab.config("west"))!r}, rank=1, arena="1 MiB")
+group = landbridge.connect(config={str(own_regions.config("west"))!r}, rank=1, arena="1 MiB")
 read, write = os.pipe()
 if os.fork() == 0:
     print(os.getpid(), flush=True)
     os.read(read, 1)
 os.read(read, 1)
 """
-    east_of = partial(landbridge.connect, config=own_lab.config("east"), rank=0, arena="1 MiB")
+    east_of = partial(landbridge.connect, config=own_regions.config("east"), rank=0, arena="1 MiB")
     with python(script) as trainer, east_of() as east:
         child = int(trainer.stdout.readline())
         under_way = east.all_reduce_async(ONES)
@@ -281,8 +281,8 @@ os.read(read, 1)
             os.kill(child, signal.SIGKILL)
 
 
-def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_interrupts):
-    with attached(own_lab) as (east, west):
+def test_ctrl_c_ends_a_wait_but_not_its_collective(own_regions, ctrl_c_interrupts):
+    with attached(own_regions) as (east, west):
         under_way = east.all_reduce_async(ONES, "sum")
         pressed = []
 
@@ -302,8 +302,8 @@ def test_ctrl_c_ends_a_wait_at_once_and_the_collective_goes_on(own_lab, ctrl_c_i
         west.barrier()
 
 
-def test_a_callback_that_raises_harms_nobody_else(own_lab, caplog):
-    with attached(own_lab) as groups:
+def test_a_callback_that_raises_harms_nobody_else(own_regions, caplog):
+    with attached(own_regions) as groups:
 
         def step(group):
             operation = group.all_reduce_async(ONES, "sum")
@@ -315,8 +315,8 @@ def test_a_callback_that_raises_harms_nobody_else(own_lab, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_thousand_steps_leak_nothing(own_lab):
-    with attached(own_lab) as groups:
+def test_a_thousand_steps_leak_nothing(own_regions):
+    with attached(own_regions) as groups:
         array = numpy.ones(4096, "float32")
 
         def steps(group, count):
@@ -344,9 +344,9 @@ def test_a_thousand_steps_leak_nothing(own_lab):
         assert [group._arena.used_bytes for group in groups] == [0, 0]
 
 
-def test_attaching_and_closing_leak_nothing(own_lab):
+def test_attaching_and_closing_leak_nothing(own_regions):
     def once():
-        with attached(own_lab, "1 MiB") as groups:
+        with attached(own_regions, "1 MiB") as groups:
             on_all(groups, lambda group: group.all_reduce(ONES))
 
     once()
@@ -360,8 +360,8 @@ def test_attaching_and_closing_leak_nothing(own_lab):
     assert after["threads"] == before["threads"]
 
 
-def test_a_group_that_is_dropped_detaches_and_one_with_work_under_way_does_not(own_lab):
-    with attached(own_lab) as groups:
+def test_a_dropped_group_detaches_once_its_work_is_done(own_regions):
+    with attached(own_regions) as groups:
         west = groups.pop()
         under_way = west.all_reduce_async(ONES, "sum")
         del west

@@ -17,8 +17,8 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, in_fork
-from landbridge._protocol import connection
-from landbridge._protocol.connection import Link
+from landbridge import _protocol
+from landbridge._protocol.connection import Connection
 from landbridge._protocol.wire import CommitFailed, Committed, Failed, FailureCode, Frames
 from stand_in_gateway import alone, attach, free, ready
 
@@ -28,7 +28,7 @@ ONES = numpy.ones(16, "float32")
 @pytest.fixture(autouse=True)
 def a_reader_that_hardly_looks(monkeypatch):
     """Where the machine stalls, it would hear what a test's wait is about to."""
-    monkeypatch.setattr(connection, "_IDLE_LOOK_S", 2.0)
+    monkeypatch.setattr(_protocol.connection, "_IDLE_POLL_S", 2.0)
 
 
 def press(*_):
@@ -41,18 +41,18 @@ def failed(post):
 
 def unheard(group, *begins):
     """What is begun, which the next that waits hears of, not the reader's thread."""
-    link = group._state.link
+    connection = group._state.connection
 
     def nobody_reads():
-        with link._choosing:
-            if link._reading is None:
-                link._reading = SimpleNamespace(thread=None)
+        with connection._choosing:
+            if connection._reading is None:
+                connection._reading = SimpleNamespace(thread=None)
                 return True
 
     comes(nobody_reads)
     group._is_awaited = True
     begun = [begin() for begin in begins]
-    group._is_awaited, link._reading = False, None
+    group._is_awaited, connection._reading = False, None
     return begun
 
 
@@ -108,8 +108,8 @@ def test_a_callback_that_is_interrupted_leaves_nothing_unfinished(answer):
         called = []
         first.add_done_callback(press)
         first.add_done_callback(called.append)
-        post = gateway.hear()
-        gateway.say(*([ready(post)] if answer is free else []), answer(post))
+        post = gateway.receive()
+        gateway.send(*([ready(post)] if answer is free else []), answer(post))
         with pytest.raises(KeyboardInterrupt):
             first.wait_free()
         failures = [outcome_of(waiting.wait) for waiting in (first, second, commit)]
@@ -142,9 +142,9 @@ def test_a_wait_that_is_interrupted_anywhere_leaves_nothing_unfinished(answer):
         with alone() as (group, gateway):
             begins = collective(group), lambda: group.commit_async(3)
             operation, commit = unheard(group, *begins)
-            post = gateway.hear()
+            post = gateway.receive()
             done = Committed(3) if answer is free else CommitFailed(3, FailureCode.STALLED, "")
-            gateway.say(*([ready(post)] if answer is free else []), answer(post), done)
+            gateway.send(*([ready(post)] if answer is free else []), answer(post), done)
             with ctrl_c_at(moment) as was_pressed:
                 outcome_of(operation.wait)
                 operation.wait_free(DEADLINE_S)
@@ -165,8 +165,8 @@ def test_a_post_that_is_interrupted_anywhere_leaves_nothing_unfinished():
             with ctrl_c_at(moment) as was_pressed:
                 group.all_reduce_async(ONES, "sum")
             with contextlib.suppress(AssertionError, OSError):  # of a client that hung up
-                while gateway.has_heard():
-                    gateway.say(failed(gateway.hear()))
+                while gateway.has_request():
+                    gateway.send(failed(gateway.receive()))
             assert outcome_of(first.wait) is not None
             first.wait_free(DEADLINE_S)
             comes(lambda: group._state.is_idle)
@@ -194,8 +194,8 @@ def test_waits_in_a_forked_process_say_so():
     with alone() as (group, gateway):
         operation, commit = group.all_reduce_async(ONES, "sum"), group.commit_async(3)
         done = group.all_reduce_async(ONES, "sum")
-        _, _, post = (gateway.hear() for _ in range(3))
-        gateway.say(ready(post), free(post))
+        _, _, post = (gateway.receive() for _ in range(3))
+        gateway.send(ready(post), free(post))
         done.wait_free(DEADLINE_S)
 
         def waits():
@@ -221,12 +221,12 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
         with operation._lock:
             assert in_fork(closes) == 0
-        post = gateway.hear()
-        gateway.say(ready(post), free(post))
+        post = gateway.receive()
+        gateway.send(ready(post), free(post))
         assert operation.wait(DEADLINE_S)[0] == 0 and called == [operation]
 
 
-def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():
+def test_a_signal_handler_must_not_wait():
     """What it would wait for is heard by what it interrupts."""
     with alone() as (group, gateway):
         begins = [collective(group)] * 2 + [lambda: group.commit_async(3)]
@@ -239,8 +239,8 @@ def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():
                 with pytest.raises(landbridge.InCallback, match="signal") as error:
                     use(timeout=DEADLINE_S)
                 told.append(error)
-            post = gateway.hear()
-            gateway.say(ready(post), free(post))
+            post = gateway.receive()
+            gateway.send(ready(post), free(post))
 
         before = signal.signal(signal.SIGUSR1, handle)
         try:
@@ -255,8 +255,8 @@ def test_a_handler_of_a_signal_is_told_that_it_must_not_wait():
 def test_a_wait_may_be_as_long_as_one_likes(timeout):
     with alone() as (group, gateway):
         (operation,) = unheard(group, collective(group))
-        post = gateway.hear()
-        threading.Timer(0.05, gateway.say, (ready(post), free(post))).start()
+        post = gateway.receive()
+        threading.Timer(0.05, gateway.send, (ready(post), free(post))).start()
         operation.wait(timeout)
         operation.wait_free(timeout)
 
@@ -267,45 +267,45 @@ def test_a_commit_keeps_its_group():
     del group
     gc.collect()
     assert kept() is not None
-    gateway.say(Committed(3))
+    gateway.send(Committed(3))
     commit.wait(DEADLINE_S)
     comes(lambda: gc.collect() is not None and kept() is None)
-    gateway.hang_up()
+    gateway.shut_down()
 
 
 def test_a_connection_that_still_ends_leaves_the_next_one_alone():
     """The reader's thread may be slow to hang up, while another attaches anew."""
     with alone() as (group, gateway):
-        state, old = group._state, group._state.link
-        ends, go_on, hang_up = threading.Event(), threading.Event(), old.hang_up
+        state, old = group._state, group._state.connection
+        ends, go_on, shut_down = threading.Event(), threading.Event(), old.shut_down
 
-        def hang_up_slowly():
-            hang_up()
+        def shut_down_slowly():
+            shut_down()
             ends.set()
             go_on.wait(DEADLINE_S)
 
-        old.hang_up = hang_up_slowly
-        gateway.hang_up()
+        old.shut_down = shut_down_slowly
+        gateway.shut_down()
         assert ends.wait(DEADLINE_S)
         ours, theirs = socket.socketpair()
-        new = Link(ours, old.attached, Frames())
+        new = Connection(ours, old.attached, Frames())
         threading.Timer(0.1, go_on.set).start()
         state.begin(new)
         comes(lambda: old._socket.fileno() == -1)
-        assert state.link is new and state.ended is None
+        assert state.connection is new and state.ended is None
         theirs.close()
 
 
-def test_a_call_for_the_reader_that_is_interrupted_anywhere_can_be_made_again():
+def test_waking_the_reader_can_be_repeated_after_any_interruption():
     with alone() as (group, _):
-        link, was_pressed, moment = group._state.link, lambda: True, 0
+        connection, was_pressed, moment = group._state.connection, lambda: True, 0
         while was_pressed():
             moment += 1
             with ctrl_c_at(moment, threading) as was_pressed:
-                link.attend()
-            again = threading.Thread(target=link.attend, daemon=True)
+                connection.wake_reader()
+            again = threading.Thread(target=connection.wake_reader, daemon=True)
             again.start()
             again.join(DEADLINE_S)
             assert not again.is_alive()
-            comes(link._wanted.empty)
+            comes(connection._wanted.empty)
         assert moment > 1

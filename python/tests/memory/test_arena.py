@@ -1,4 +1,4 @@
-"""Slots and the arena."""
+"""Allocator and the arena."""
 
 import ctypes
 import fcntl
@@ -9,7 +9,7 @@ import random
 import pytest
 
 from landbridge import errors
-from landbridge._memory.allocator import ALIGN_BYTES, Slots
+from landbridge._memory.allocator import ALIGN_BYTES, Allocator
 from landbridge._memory.arena import Arena
 
 
@@ -18,7 +18,7 @@ def test_slots_never_overlap_and_all_room_comes_back():
     print("seed", seed)
     rng = random.Random(seed)
     for _ in range(300):
-        slots, live = Slots(8192), {}
+        slots, live = Allocator(8192), {}
         for _ in range(rng.randrange(80)):
             nbytes = rng.choice([0, 1, 64, 65, rng.randrange(2000)])
             offset = slots.take(nbytes)
@@ -30,9 +30,9 @@ def test_slots_never_overlap_and_all_room_comes_back():
             if live and rng.random() < 0.4:
                 freed = rng.choice(list(live))
                 del live[freed]
-                slots.give(freed)
+                slots.free(freed)
         for offset in live:
-            slots.give(offset)
+            slots.free(offset)
         assert slots.used_bytes == 0
         assert slots.take(8192) == 0
         assert slots.take(1) is None
@@ -48,7 +48,7 @@ def test_the_memfd_is_what_a_gateway_accepts():
         os.ftruncate(arena.fd, 4096)
 
 
-def test_no_first_use_of_a_page_costs_more_than_a_later_one():
+def test_the_first_use_of_a_page_costs_no_more():
     """Pages are there and mapped before the first step, so that it causes no faults."""
     arena = Arena(64 << 20)
     block = arena.take(64 << 20)
@@ -63,7 +63,7 @@ def minor_faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def test_a_slot_is_free_when_the_last_view_of_it_is_gone():
+def test_a_slot_is_freed_with_its_last_view():
     arena = Arena(4096)
     block = arena.take(4000)
     view = block.view()[10:20]
@@ -94,11 +94,11 @@ def test_places_are_told_by_address():
     arena = Arena(4096)
     block = arena.take(256)
     address = ctypes.addressof(block.memory)
-    assert arena.place_of(address, 256) == block.offset
-    assert arena.place_of(address + 64, 192) == block.offset + 64
-    assert arena.place_of(address + 4, 100) is None, "no multiple of 64"
-    assert arena.place_of(address, 5000) is None, "reaches beyond the arena"
-    assert arena.place_of(ctypes.addressof(ctypes.create_string_buffer(64)), 64) is None
+    assert arena.offset_of(address, 256) == block.offset
+    assert arena.offset_of(address + 64, 192) == block.offset + 64
+    assert arena.offset_of(address + 4, 100) is None, "no multiple of 64"
+    assert arena.offset_of(address, 5000) is None, "reaches beyond the arena"
+    assert arena.offset_of(ctypes.addressof(ctypes.create_string_buffer(64)), 64) is None
 
 
 @pytest.mark.parametrize("nbytes", [0, -1])
@@ -107,7 +107,7 @@ def test_an_arena_of_nothing_is_refused(nbytes):
         Arena(nbytes)
 
 
-def test_more_memory_than_there_is_is_never_asked_of_the_kernel(monkeypatch):
+def test_more_memory_than_available_is_never_requested(monkeypatch):
     """It would kill other processes for it. Were it asked all the same, this would be told."""
     asked = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: asked.append(arguments))

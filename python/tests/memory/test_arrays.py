@@ -121,7 +121,7 @@ def test_bf16_of_ml_dtypes(arena):
      numpy.array(["x"]), array.array("b", [1]), numpy.ma.zeros(1, "float32")],
     ids=["list", "str", "big endian", "complex", "bool", "strings", "i8", "masked"],
 )  # fmt: skip
-def test_what_cannot_take_part_is_refused(wrong):
+def test_unsupported_arrays_are_refused(wrong):
     with pytest.raises(UnsupportedArray):
         arrays.adapt(wrong)
 
@@ -184,7 +184,7 @@ def test_arrays_over_a_slot_are_the_slot(arena):
         assert isinstance(over, memoryview if dtype == "f32" else numpy.ndarray)
         over[1, 2] = 7.0
         assert bytes(block.view()[20:]) == numpy.float32(7).tobytes()
-        assert arena.place_of(arrays.adapt(over).address(), 24) == block.offset
+        assert arena.offset_of(arrays.adapt(over).address(), 24) == block.offset
     for wrong in ("complex64", "foo", ">f4", "f4,"):
         with pytest.raises(UnsupportedArray):
             arrays.size_of(3, wrong)
@@ -233,7 +233,7 @@ def test_torch_tensors_over_a_slot_begin_at_their_storage(arena):
     over = arrays.over(block, (4, 4), torch.float32)
     assert over.storage_offset() == 0 and over.untyped_storage().nbytes() == 64
     assert before and block.offset > 0
-    assert arena.place_of(over.data_ptr(), 64) == block.offset
+    assert arena.offset_of(over.data_ptr(), 64) == block.offset
 
 
 def test_the_byte_order_is_the_one_of_the_protocol():

@@ -40,7 +40,7 @@ def test_messages_have_the_daemons_bytes(line):
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if "refused" in line])
-def test_what_the_daemon_refuses_is_refused(line):
+def test_messages_that_the_gateway_refuses_are_refused(line):
     with pytest.raises(DecodeError):
         CODECS[line["side"]].decode(bytes.fromhex(line["refused"]))
 
@@ -88,14 +88,14 @@ def test_frames_come_out_whole_however_the_stream_is_cut():
     assert came == sent
 
 
-def test_what_was_not_taken_from_the_frames_is_kept():
+def test_frames_keep_messages_not_taken_yet():
     frames = Frames()
     stream = RESPONSES.frame(Refused("first")) + RESPONSES.frame(Refused("second"))
     assert RESPONSES.decode(next(frames.feed(stream))) == Refused("first")
     assert [RESPONSES.decode(data) for data in frames.feed(b"")] == [Refused("second")]
 
 
-def test_a_message_that_is_too_long_is_refused_before_it_is_there():
+def test_a_message_too_long_is_refused_before_it_arrives():
     with pytest.raises(DecodeError, match="4097 bytes"):
         list(Frames().feed((MAX_BYTES + 1).to_bytes(4, "big")))
     with pytest.raises(ValueError, match="4096 allowed"):

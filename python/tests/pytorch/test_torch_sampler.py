@@ -121,7 +121,7 @@ def test_a_rank_too_slow_for_a_sample_keeps_one():
     assert [sampler.share for sampler in samplers] == [6, 1, 1]
 
 
-def test_draws_beyond_what_is_known_are_told():
+def test_draws_beyond_the_known_splits_raise():
     def sampler():
         return UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, ahead=2)
 
@@ -148,7 +148,7 @@ def test_draws_beyond_what_is_known_are_told():
         next(draws)
 
 
-def test_splits_that_were_unlike_are_told():
+def test_different_splits_raise():
     sampler = UnevenSampler(range(80), FakeGroup(0, [4, 4], alike=False), 8)
     next(iter(sampler))
     with pytest.raises(landbridge.RanksDisagree, match="new sampler on every rank"):
@@ -189,7 +189,7 @@ def sites_of(splits, size, samples, batch, **options):
     ]
 
 
-def test_trainers_of_a_site_share_its_part_whatever_their_shapes_are(monkeypatch):
+def test_trainers_of_a_site_share_its_part_of_any_size(monkeypatch):
     """In each step all of them together have the global batch, and no sample twice."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -235,7 +235,7 @@ def test_trainers_of_a_site_follow_the_slowest_of_them(monkeypatch):
     assert len({told[0]["layout"] for told in of_groups}) == 3, "jobs of different local ranks"
 
 
-def test_a_trainer_that_cannot_end_a_step_does_not_hold_up_its_site(monkeypatch):
+def test_a_trainer_unable_to_end_a_step_releases_its_site(monkeypatch):
     monkeypatch.setattr(_local_ranks, "dist", LocalFake(2))
 
     def raised(times, failing=None):
@@ -258,13 +258,13 @@ def test_a_trainer_that_cannot_end_a_step_does_not_hold_up_its_site(monkeypatch)
     assert isinstance(other, landbridge.EpochEnded) and "rank 1 of this site" in str(other)
 
 
-def test_sites_too_slow_for_a_sample_of_each_trainer_are_refused(monkeypatch):
+def test_sites_too_slow_for_all_their_trainers_are_refused(monkeypatch):
     monkeypatch.setattr(_local_ranks, "dist", LocalFake(3))
     with pytest.raises(landbridge.ConfigError, match="the 3 trainers of rank 1 get 2 samples"):
         sites_of([[6, 2]], 3, 48, 8)
 
 
-def test_a_sampler_without_the_process_group_of_the_gradients_is_refused(monkeypatch):
+def test_a_sampler_without_the_process_group_is_refused(monkeypatch):
     """Local ranks would train on the same samples."""
     monkeypatch.setattr(_local_ranks, "dist", LocalFake(2))
     alone, of_site = FakeGroup(0, [4, 4]), FakeGroup(0, [4, 4])

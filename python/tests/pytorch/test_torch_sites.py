@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import on_all
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 
 torch = pytest.importorskip("torch")
 
@@ -32,8 +32,8 @@ def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     sharded = mode in ("sharded", "parts")
     layout = {"ranks": (1, 1), "jobs": ("train-0", "train-1")} if sharded else {"ranks": (2, 2)}
     with contextlib.ExitStack() as stack:
-        lab = stack.enter_context(Lab(link=FAR, **layout))
-        specs = list(specs_of(lab, "sharded" if sharded else mode, tmp_path))
+        regions = stack.enter_context(LocalRegions(link=FAR, **layout))
+        specs = list(specs_of(regions, "sharded" if sharded else mode, tmp_path))
         if mode == "parts":
             for index, spec in enumerate(specs):
                 spec.update(local_rank=index, local_size=4, parts=[[0, 1], [2, 3]])
@@ -93,11 +93,11 @@ def test_a_trainer_killed_at_step_5_and_restarted_changes_nothing(mode, tmp_path
     """With shards it takes its site with it, which is started anew as a whole."""
     sharded = mode == "sharded"
     more = {"jobs": ("train-0", "train-1")} if sharded else {"speeds": (3.0, 1.0)}
-    with Lab(ranks=(1, 1), link=FAR, **more) as lab:
+    with LocalRegions(ranks=(1, 1), link=FAR, **more) as regions:
 
         def specs(run, hold_at=None):
             (tmp_path / run).mkdir()
-            made = list((specs_of if sharded else specs_of_two)(lab, mode, tmp_path / run))
+            made = list((specs_of if sharded else specs_of_two)(regions, mode, tmp_path / run))
             for index, spec in enumerate(made):
                 kept = tmp_path / ("whole" if run == "whole" else "broken")
                 spec["checkpoint"] = f"{kept}-{index}"
@@ -133,16 +133,19 @@ def halves(items):
 
 
 @pytest.mark.parametrize("mode", ["ddp", "sharded"])
-def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(mode, tmp_path):
-    with lab_of(mode) as lab, trainers_of(specs_for(lab, mode, tmp_path, hold_at=3)) as processes:
+def test_backward_names_a_killed_gateway_and_training_continues(mode, tmp_path):
+    with (
+        lab_of(mode) as regions,
+        trainers_of(specs_for(regions, mode, tmp_path, hold_at=3)) as processes,
+    ):
         said = [process.says("held") for process in processes]
-        lab.kill("east")
+        regions.kill("east")
         for process in processes:
             process.go_on()
         for site, told in zip(halves(processes), (LOST, MISSED)):
             for process in site:
                 assert_told(process, mode, *told)
-        lab.start("east")
+        regions.start("east")
         # All hold once more where they fell back to, for they begin the step again.
         for process in processes:
             process.says("held")
@@ -155,9 +158,9 @@ def test_a_killed_gateway_is_told_by_backward_and_training_goes_on(mode, tmp_pat
 def test_a_gateway_killed_between_two_buckets_changes_nothing(mode, tmp_path):
     """All have the average of one bucket of the step, and nobody that of the other."""
     specs = partial(specs_for, mode=mode, tmp_path=tmp_path, hold_between=3)
-    with lab_of(mode) as lab, trainers_of(specs(lab)) as processes:
+    with lab_of(mode) as regions, trainers_of(specs(regions)) as processes:
         said = [process.says("held") for process in processes]
-        restart_east(lab, processes)
+        restart_east(regions, processes)
         for site, told in zip(halves(processes), (LOST, BACK)):
             for process in site:
                 assert_told(process, mode, *told)
@@ -166,25 +169,25 @@ def test_a_gateway_killed_between_two_buckets_changes_nothing(mode, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
-def test_a_region_that_has_a_step_gives_it_to_the_one_that_has_not(mode, tmp_path):
+def test_a_region_ahead_gives_its_step_to_the_other(mode, tmp_path):
     """If each went on from where it is, they would average gradients of different steps."""
-    with lab_of(mode) as lab:
-        specs = list(specs_for(lab, mode, tmp_path))
+    with lab_of(mode) as regions:
+        specs = list(specs_for(regions, mode, tmp_path))
         for spec in halves(specs)[0]:
             spec["lose_at"] = 3
         with trainers_of(specs) as processes:
             east, west = halves(processes)
             said = [process.says("held") for process in east]
             said += [says_loss_of(process, 3) for process in west]
-            restart_east(lab, east)
+            restart_east(regions, east)
             outcomes = on_all(processes, outcome)
     assert_same(mode, said, outcomes, given=3)
 
 
-def test_a_trainer_that_comes_back_with_nothing_is_given_what_the_others_have(tmp_path):
+def test_a_trainer_without_checkpoint_gets_the_state_of_the_others(tmp_path):
     """Its optimizer's momentum too."""
-    with lab_of("flat") as lab:
-        specs = list(specs_for(lab, "flat", tmp_path))
+    with lab_of("flat") as regions:
+        specs = list(specs_for(regions, "flat", tmp_path))
         specs[1]["hold_at"] = 5
         with trainers_of(specs) as (east, west):
             said = [[], west.says("held")]
@@ -198,19 +201,19 @@ def test_a_trainer_that_comes_back_with_nothing_is_given_what_the_others_have(tm
 
 def lab_of(mode):
     jobs = ("train-0", "train-1") if mode == "sharded" else ("train",)
-    return Lab(ranks=(1, 1), jobs=jobs)
+    return LocalRegions(ranks=(1, 1), jobs=jobs)
 
 
-def specs_for(lab, mode, tmp_path, **more):
-    return (specs_of if mode == "sharded" else specs_of_two)(lab, mode, tmp_path, **more)
+def specs_for(regions, mode, tmp_path, **more):
+    return (specs_of if mode == "sharded" else specs_of_two)(regions, mode, tmp_path, **more)
 
 
-def restart_east(lab, held):
+def restart_east(regions, held):
     """While these hold; then they go on."""
-    lab.kill("east")
+    regions.kill("east")
     for process in held:
         process.go_on()
-    lab.start("east")
+    regions.start("east")
 
 
 def says_loss_of(process, step):
@@ -232,9 +235,9 @@ def assert_same(mode, said, outcomes, given=None):
     assert torch.equal(outcomes[0][2], weights)
 
 
-def test_a_rank_that_cannot_post_its_shard_does_not_hold_up_its_site(tmp_path):
-    with Lab(ranks=(1, 1), jobs=("train-0", "train-1")) as lab:
-        specs = list(specs_of(lab, "sharded", tmp_path))
+def test_a_rank_unable_to_post_its_shard_releases_its_site(tmp_path):
+    with LocalRegions(ranks=(1, 1), jobs=("train-0", "train-1")) as regions:
+        specs = list(specs_of(regions, "sharded", tmp_path))
         specs[0]["fill_at"] = 3
         with trainers_of(specs) as processes:
             (full, _), (other, _) = [raised_of(process) for process in processes[:2]]

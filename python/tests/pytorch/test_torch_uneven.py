@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import on_all
-from landbridge._testing import Lab
+from landbridge._testing import LocalRegions
 
 torch = pytest.importorskip("torch")
 
@@ -22,8 +22,8 @@ from training_run import (  # noqa: E402
 
 @pytest.mark.parametrize("mode", ["ddp", "flat"])
 def test_unequal_sites_train_like_one_process(mode, tmp_path):
-    with Lab(ranks=(1, 1), speeds=(3.0, 1.0), link=FAR) as lab:
-        with trainers_of(specs_of_two(lab, mode, tmp_path)) as processes:
+    with LocalRegions(ranks=(1, 1), speeds=(3.0, 1.0), link=FAR) as regions:
+        with trainers_of(specs_of_two(regions, mode, tmp_path)) as processes:
             outcomes = on_all(processes, outcome)
     assert_alike(outcomes, one_process(lambda _: [[12], [4]]))
 
@@ -31,10 +31,10 @@ def test_unequal_sites_train_like_one_process(mode, tmp_path):
 JOBS = ("train-0", "train-1")
 
 
-def test_unequal_sites_of_trainers_that_take_shards_train_like_one_process(tmp_path):
+def test_unequal_sites_with_shards_train_like_one_process(tmp_path):
     """Of eleven samples and five, so that trainers of one site are unequal as well."""
-    with Lab(ranks=(1, 1), jobs=JOBS, speeds=(2.0, 1.0), link=FAR) as lab:
-        with trainers_of(specs_of(lab, "sharded", tmp_path, ranks=None)) as processes:
+    with LocalRegions(ranks=(1, 1), jobs=JOBS, speeds=(2.0, 1.0), link=FAR) as regions:
+        with trainers_of(specs_of(regions, "sharded", tmp_path, ranks=None)) as processes:
             outcomes = on_all(processes, outcome)
     assert_alike(outcomes, one_process(lambda _: [[6, 5], [3, 2]]))
 
@@ -54,9 +54,9 @@ def test_sites_whose_speeds_drift_train_like_one_process(mode, tmp_path):
     shares have become. The fabric has speeds in another unit than they are measured in."""
     sharded = mode == "sharded"
     jobs = JOBS if sharded else ("train",)
-    with Lab(ranks=(1, 1), jobs=jobs, speeds=(3.0, 1.0)) as lab:
+    with LocalRegions(ranks=(1, 1), jobs=jobs, speeds=(3.0, 1.0)) as regions:
         made = specs_of if sharded else specs_of_two
-        specs = list(made(lab, mode, tmp_path, ranks=None))
+        specs = list(made(regions, mode, tmp_path, ranks=None))
         per_site = len(specs) // 2
         for index, spec in enumerate(specs):
             spec["speeds"] = [speed / per_site for speed in SPEEDS[index // per_site]]

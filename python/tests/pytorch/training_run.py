@@ -106,13 +106,13 @@ def one_process(parts, steps=trainers.STEPS):
 FAR = LinkSpec(rtt="80 ms", loss="0.1 %")
 
 
-def specs_of(lab, mode, tmp_path, **more):
+def specs_of(regions, mode, tmp_path, **more):
     """Two sites of two trainers each."""
     for trainer in range(4):
         site, local = divmod(trainer, 2)
         yield {
             "mode": mode,
-            "config": str(lab.config(["east", "west"][site])),
+            "config": str(regions.config(["east", "west"][site])),
             "trainer": trainer,
             "ranks": 4,
             "rank": site if mode == "sharded" else trainer,
@@ -124,12 +124,12 @@ def specs_of(lab, mode, tmp_path, **more):
         }
 
 
-def specs_of_two(lab, mode, tmp_path, **more):
+def specs_of_two(regions, mode, tmp_path, **more):
     """Two sites of one trainer each."""
     for rank in range(2):
         yield {
             "mode": mode,
-            "config": str(lab.config_of(rank)),
+            "config": str(regions.config_of(rank)),
             "rank": rank,
             "local_rank": 0,
             "local_size": 1,

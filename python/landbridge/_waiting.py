@@ -1,0 +1,79 @@
+"""Waiting for the gateway: a latch to wait at, and the checks of who may wait.
+
+``Operation`` and ``Commit`` own latches; the thread that reads from the gateway opens them.
+Every wait goes through ``Latch.wait``, so that a signal such as Ctrl-C ends it at once.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import threading
+
+from . import errors
+
+
+class _ThreadState(threading.local):
+    """The state of each thread."""
+
+    #: Whether the thread runs a callback of a collective.
+    in_callback = False
+
+
+thread_state = _ThreadState()
+
+
+def check_caller() -> None:
+    """Raises ``InCallback`` in a callback, where a wait might never end."""
+    if thread_state.in_callback:
+        raise errors.InCallback(
+            "a callback of a collective must neither post nor wait: it runs in the thread that "
+            "reads from the gateway, and ranks run their callbacks in different orders; use "
+            "another thread"
+        )
+
+
+def check_process(owner: int) -> None:
+    """Raises ``ForkedProcess`` unless this process is ``owner``, which connected."""
+    if os.getpid() != owner:
+        text = f"this process was forked from {owner}, which connected; connect in this process"
+        raise errors.ForkedProcess(text)
+
+
+class Latch:
+    """Opens once. Signals such as Ctrl-C interrupt a wait at it."""
+
+    def __init__(self) -> None:
+        # Each waiting thread has a lock of its own, so that an interrupted one delays no other.
+        self._waiting: list[_thread.LockType] = []
+        self.is_open = False
+
+    def open(self) -> None:
+        """Lets every waiting thread continue. It may be called again after an interruption."""
+        self.is_open = True
+        for lock in list(self._waiting):
+            with contextlib.suppress(RuntimeError):  # The lock is released already.
+                lock.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits for at most ``timeout_s`` seconds. Returns whether the latch is open.
+
+        Raises:
+            InCallback: The latch is closed, and the caller is a callback.
+        """
+        if self.is_open:
+            return True
+        check_caller()
+        timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        try:
+            self._waiting.append(lock)
+            # The check comes after the append: `open` reads the list after it sets the flag.
+            if not self.is_open:
+                lock.acquire(True, timeout)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(lock)
+        return self.is_open

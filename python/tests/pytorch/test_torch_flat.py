@@ -1,0 +1,176 @@
+"""Gradients that lie in the arena."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+import landbridge
+import stand_in_gateway
+from conftest import DEADLINE_S, on_all
+
+torch = pytest.importorskip("torch")
+
+
+from landbridge.torch import (  # noqa: E402
+    FlatGrads,
+)
+
+
+@pytest.fixture
+def groups(two_groups):
+    """Two ranks, each in a region of its own."""
+    return two_groups
+
+
+class Partly(torch.nn.Module):
+    """Has parameters that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = torch.nn.Parameter(torch.ones(5))
+        self.unused = torch.nn.Parameter(torch.ones(3))
+        self.also_used = torch.nn.Parameter(torch.ones(4, dtype=torch.float64))
+
+    def forward(self, scale):
+        return (self.used.sum() + self.also_used.sum()) * scale
+
+
+def test_flat_gradients_of_unused_parameters_and_several_backwards(groups):
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group)
+        taken = group._arena.used_bytes
+        for _ in range(3):
+            grads.zero()
+            with grads.no_sync():
+                model(group.rank + 1.0).backward()
+            model(10.0).backward()
+            grads.wait()
+            assert model.used.grad.tolist() == [11.5] * 5
+            assert model.unused.grad.tolist() == [0] * 3
+            assert model.also_used.grad.tolist() == [11.5] * 4
+        assert group._arena.used_bytes <= taken, "no copies"
+
+    on_all(groups, step)
+
+
+def test_dropped_flat_gradients_raise(groups):
+    model = Partly()
+    grads = FlatGrads(model, groups[0])
+    model.zero_grad()
+    with pytest.raises(Exception, match="in place of `zero_grad`"):
+        model(1.0).backward()
+    grads.zero()
+
+
+def test_flat_gradients_are_not_added_to_while_they_are_sent(groups):
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        with grads.no_sync():
+            model(1.0).backward()
+        model(group.rank + 1.0).backward()
+        with pytest.raises(Exception, match="while it was being sent"):
+            model(1.0).backward()
+        # What was sent is not what is there: the step is begun anew.
+        with pytest.raises(landbridge.ConfigError, match="begin the step again"):
+            grads.wait()
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        return model.used.grad.tolist()
+
+    assert on_all(groups, step) == [[1.5] * 5] * 2
+
+
+def test_flat_gradients_are_sent_again_after_a_failure(groups):
+    failing = [True]
+
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group, timeout=60)
+        model(group.rank + 1.0).backward()
+        if group.rank == 0 and failing:
+            group._state.end(group._state.connection, "for this test")
+        try:
+            grads.wait()
+        except landbridge.CollectiveFailed as failure:
+            assert model.used.grad.tolist() == [group.rank + 1.0] * 5, "its own, intact"
+            group.recover(failure, 60)
+            grads.wait()
+        return model.used.grad.tolist()
+
+    assert on_all(groups, step) == [[1.5] * 5] * 2
+
+
+def test_flat_averages_may_be_written_after_wait():
+    """Clipped, for one. The gateway may send from them until the contribution is free."""
+    with stand_in_gateway.alone() as (group, gateway):
+        model, returned = Partly(), threading.Event()
+        grads = FlatGrads(model, group, bucket_bytes=1)
+        model(1.0).backward()
+        waiter = threading.Thread(target=lambda: (grads.wait(), returned.set()))
+        waiter.start()
+        posts = [gateway.receive() for _ in range(3)]
+        gateway.send(*map(stand_in_gateway.ready, posts), *map(stand_in_gateway.free, posts[:2]))
+        assert not returned.wait(0.05)
+        gateway.send(stand_in_gateway.free(posts[2]))
+        assert returned.wait(DEADLINE_S)
+        waiter.join(DEADLINE_S)
+
+
+def test_flat_gradients_are_posted_again_to_restarted_gateways():
+    with stand_in_gateway.alone() as (group, gateway):
+        model = torch.nn.Linear(2, 1, bias=False)
+        grads = FlatGrads(model, group)
+        model(torch.ones(1, 2)).sum().backward()
+        post = gateway.receive()
+        gateway.send(stand_in_gateway.ready(post), stand_in_gateway.free(post))
+        group._state.wait_until(lambda: not group._state.entries, time.monotonic() + DEADLINE_S)
+        # Whose averages came here, but not to other ranks.
+        group._state.end(group._state.connection, "for this test")
+        gateway = stand_in_gateway.attach_anew(group)
+        with pytest.raises(landbridge.GatewayLost):
+            threading.Timer(0.1, gateway.hang_up).start()
+            grads.wait()
+
+
+@pytest.mark.parametrize("interrupted", ["post", "wait"])
+def test_flat_gradients_are_sent_again_in_order_after_ctrl_c(groups, interrupted, monkeypatch):
+    """Two of three buckets are out when the first rank is interrupted, or all of them."""
+
+    all_sent = threading.Barrier(2)
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    def step(group):
+        model = Partly()
+        grads = FlatGrads(model, group, timeout=60, bucket_bytes=1)
+        model(group.rank + 1.0).backward()
+        all_sent.wait(DEADLINE_S)
+        if group.rank == 0:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(grads._buckets[2], interrupted, press)
+                grads.wait()
+            group.recover(timeout=60)
+        else:
+            with contextlib.suppress(landbridge.CollectiveFailed):
+                grads.wait()
+            group.recover(timeout=60)
+        grads.wait()
+        return model.used.grad.tolist()
+
+    assert on_all(groups, step) == [[1.5] * 5] * 2
+
+
+def test_an_out_that_requires_grad_is_returned_itself(groups):
+    def step(group):
+        for out in (torch.zeros(3, requires_grad=True), group.empty(3, torch.float32)):
+            out.requires_grad_()
+            assert group.all_reduce(torch.full((3,), group.rank + 1.0), out=out) is out
+            assert out.requires_grad and out.tolist() == [1.5] * 3
+
+    on_all(groups, step)

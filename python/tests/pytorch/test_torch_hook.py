@@ -1,0 +1,269 @@
+"""The DDP hook, alone and with a reduction inside the site."""
+
+import gc
+import threading
+import time
+import weakref
+from types import SimpleNamespace
+
+import pytest
+
+import landbridge
+from conftest import DEADLINE_S, on_all, usage
+from landbridge._operation import Operation
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+import trainer as trainers  # noqa: E402
+from landbridge.torch import (  # noqa: E402
+    State,
+    all_reduce_hook,
+)
+from landbridge.torch._hook import layout_of  # noqa: E402
+
+
+@pytest.fixture
+def groups(two_groups):
+    """Two ranks, each in a region of its own."""
+    return two_groups
+
+
+class GroupOfLate:
+    """Collectives that fail when they are told to."""
+
+    def __init__(self):
+        self.posted = []
+
+    def empty(self, elements, dtype):
+        return torch.empty(elements, dtype=dtype)
+
+    def all_reduce_async(self, gradients, **_):
+        self.posted.append(Late())
+        return self.posted[-1]
+
+    def recover(self, failure, timeout):
+        pass
+
+
+class Late(Operation):
+    def __init__(self):
+        super().__init__(None, None)
+
+
+BUCKET = SimpleNamespace(
+    buffer=lambda: torch.ones(3), parameters=list, index=lambda: 0, is_last=lambda: True
+)
+
+
+def test_a_failure_after_recovery_leaves_the_next_step_intact():
+    """Of two buckets one fails at once: `backward` raises then, whatever becomes of the other."""
+    group = GroupOfLate()
+    state = State(group)
+    first, second = [state.start(BUCKET) for _ in range(2)]
+    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
+    with pytest.raises(Exception, match="of the first"):
+        first.wait()
+    state.recover()
+    group.posted[1]._settle(None, landbridge.RegionLost("of the second"))
+    with pytest.raises(Exception, match="of the second"):
+        second.wait()
+    assert state.failure is None
+    state.start(BUCKET)
+    assert len(group.posted) == 3, "the next step is sent"
+
+
+def test_the_hook_has_the_signature_that_ddp_asks_for(one_trainer):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model.register_comm_hook(None, all_reduce_hook)
+
+
+def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
+    """DDP makes other buckets after its first step. A trainer that was started anew has not done
+    so; that is told by `layout`, and does not happen with `find_unused_parameters`."""
+    for stays in (False, True):
+        model = torch.nn.parallel.DistributedDataParallel(
+            trainers.make_model(0), bucket_cap_mb=0.01, find_unused_parameters=stays
+        )
+        layouts = []
+
+        def hook(seen, bucket):
+            seen.append(layout_of(bucket, ""))
+            done = torch.futures.Future()
+            done.set_result(bucket.buffer())
+            return done
+
+        # DDP compares the types of its parameters.
+        hook.__annotations__ = all_reduce_hook.__annotations__
+        model.register_comm_hook(layouts, hook)
+        steps = []
+        for _ in range(3):
+            layouts.clear()
+            trainers.loss_of(model, trainers.make_data(), [0, 1]).backward()
+            steps.append(list(layouts))
+        assert (steps[0] == steps[1]) == stays
+        assert steps[1] == steps[2]
+        assert len(steps[1]) > 1
+
+
+def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    state = State(groups[0])
+    model.register_comm_hook(state, all_reduce_hook)
+    groups[0].close()
+    with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed") as raised:
+        model(torch.ones(1, 2)).sum().backward()
+    # What torch says where an exception comes to it in a way that it cannot read.
+    assert "Unable to cast" not in str(raised.value)
+    with pytest.raises(landbridge.Closed), state.typed_errors():
+        model(torch.ones(1, 2)).sum().backward()
+
+
+def test_results_begin_where_their_storage_begins(groups, one_trainer):
+    """DDP reads a result from the begin of its storage, whatever its offset."""
+
+    def start(group):
+        class Bucket:
+            buffer = staticmethod(lambda: torch.full((1000,), group.rank + 1.0))
+            parameters = staticmethod(lambda: [])
+            index = staticmethod(lambda: 0)
+            is_last = staticmethod(lambda: True)
+
+        held = group.empty(100, torch.float32)  # so that the result is not at the arena's begin
+        result = State(group).start(Bucket).wait()
+        assert result.storage_offset() == 0 and result.untyped_storage().nbytes() >= 4000
+        assert torch.as_strided(result, (1000,), (1,), 0).tolist() == [1.5] * 1000
+        del held
+
+    on_all(groups, start)
+
+
+def come(predicate, what):
+    """Waits for what a thread brings about, at any moment."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not predicate():
+        assert time.monotonic() < deadline, what
+        threading.Event().wait(0.01)
+
+
+def told_by(future):
+    """How it failed. Its own `wait` would have no end if nobody completed it."""
+    come(future.done, "a future is never completed")
+    with pytest.raises(Exception) as raised:
+        future.value()
+    return str(raised.value)
+
+
+def test_a_site_continues_together_but_posts_nothing_after_a_failure(one_trainer, monkeypatch):
+    """Others of the site may have begun the same bucket."""
+    group, reduced = GroupOfLate(), []
+    state = State(group, dist.group.WORLD)
+    first = state.start(BUCKET)
+    come(lambda: group.posted, "the first is not posted")
+    group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
+    assert "of the first" in told_by(first)
+
+    def reduce_scatter(*arguments, reduce_scatter=dist.reduce_scatter_tensor, **more):
+        reduced.append(arguments)
+        return reduce_scatter(*arguments, **more)
+
+    monkeypatch.setattr(dist, "reduce_scatter_tensor", reduce_scatter)
+    assert "failed already" in told_by(state.start(BUCKET))
+    assert (len(reduced), len(group.posted)) == (1, 1)
+    assert isinstance(state.failure, landbridge.RegionLost)
+    state.recover()
+    state.start(BUCKET)
+    come(lambda: len(group.posted) == 2, "the next step is not posted")
+    # Its thread shall not outlive the test.
+    group.posted.pop()._settle(None, landbridge.RegionLost("of the next step"))
+    group.posted.clear()
+
+
+@pytest.mark.parametrize("broken", ["reduce_scatter_tensor", "empty", "all_gather_into_tensor"])
+def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monkeypatch):
+    """Or `backward` would wait for ever."""
+
+    def fail(*_, **__):
+        raise ValueError("of this test")
+
+    group = GroupOfLate()
+    state = State(group, dist.group.WORLD)
+    monkeypatch.setattr(group if broken == "empty" else dist, broken, fail)
+    monkeypatch.setattr(Late, "wait", lambda _: None)
+    for _ in range(2):
+        text = told_by(state.start(BUCKET))
+        assert "landbridge.SiteFailed" in text and "ValueError: of this test" in text
+    monkeypatch.undo()
+    assert "ValueError: of this test" in told_by(state.start(BUCKET)), "there is no way back"
+    with pytest.raises(landbridge.SiteFailed):
+        raise state.failure
+
+
+def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
+    """Also after a failure, which holds frames."""
+
+    def threads():
+        names = ("landbridge-exchange", "landbridge-gather")
+        return sum(thread.name in names for thread in threading.enumerate())
+
+    def once():
+        group = GroupOfLate()
+        state = State(group, dist.group.WORLD)
+        assert threads() == 2
+        future = state.start(BUCKET)
+        come(lambda: group.posted, "nothing is posted")
+        # As a group, which keeps none of those that have ended.
+        group.posted.pop()._settle(None, landbridge.RegionLost("of this test"))
+        assert "of this test" in told_by(future)
+        gone = weakref.ref(group)
+        del group, state, future
+        gc.collect()
+        come(lambda: threads() == 0, "a thread does not end")
+        assert gone() is None
+
+    gc.collect()
+    come(lambda: threads() == 0, "a thread of another test does not end")
+    once()
+    before = usage(readers=0)
+    for _ in range(5):
+        once()
+    after = usage(readers=0)
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "sharded"])
+def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
+    def trainer(group):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(64, 64) for _ in range(4)]
+        module = torch.nn.Sequential(*layers)
+        # Several buckets of 16 KiB.
+        model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=0.01)
+        state = State(group, dist.group.WORLD if mode == "sharded" else None)
+        model.register_comm_hook(state, all_reduce_hook)
+        return model
+
+    models = [trainer(group) for group in groups]
+
+    def steps(count):
+        def run(model):
+            for _ in range(count):
+                model.zero_grad()
+                model(torch.ones(2, 64)).sum().backward()
+
+        on_all(models, run)
+        gc.collect()
+        for group in groups:
+            group._state.wait_until(lambda: not group._state.entries, None)  # noqa: B023
+        return {**usage(readers=2), "slots": [group._arena.used_bytes for group in groups]}
+
+    before = steps(100)
+    after = steps(1000)
+    for what in ("descriptors", "threads"):
+        assert after[what] == before[what]
+    # DDP, or a thread of the hook, may hold a bucket of the last step until the next one.
+    assert max(after["slots"]) <= 4 * 16_640, "slots of more than one step"
+    # 1,000 steps of 66 KB for each of two ranks, had they stayed, were 130 MB.
+    assert after["rss"] - before["rss"] < 4 << 20

@@ -1,0 +1,83 @@
+"""The training script `examples/two_regions.py`, as four processes over two gateways."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from landbridge._testing import LinkSpec, LocalRegions
+
+pytest.importorskip("torch")
+
+EXAMPLE = Path(__file__).parents[3] / "examples/two_regions.py"
+#: Limit on the life of one trainer, in seconds; a loaded machine needs a tenth of it.
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def regions():
+    """Two regions of two ranks each. East's ranks are three times as fast as west's."""
+    link = LinkSpec(rtt="10 ms")
+    with LocalRegions(ranks=(2, 2), speeds=(3.0, 3.0, 1.0, 1.0), link=link) as running:
+        yield running
+
+
+class Trainer:
+    """A process that runs the example."""
+
+    def __init__(self, regions, rank):
+        self._process = subprocess.Popen(
+            [sys.executable, str(EXAMPLE), str(regions.config_of(rank))],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
+        )
+        self._timer = threading.Timer(TIMEOUT_S, self._process.kill)
+        self._timer.start()
+        self.lines = []
+
+    def read_until(self, text):
+        """Returns the next line that contains `text`."""
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip())
+            if text in line:
+                return self.lines[-1]
+        raise AssertionError(f"no line contains {text!r}: {self.lines[-5:]}")
+
+    def kill(self):
+        self._timer.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def trainers(regions):
+    """All four trainers, by rank. A test may replace one of them."""
+    running = [Trainer(regions, rank) for rank in range(4)]
+    try:
+        yield running
+    finally:
+        for trainer in running:
+            trainer.kill()
+
+
+def test_lost_trainer_and_gateway_leave_the_final_weights_unchanged(regions):
+    with trainers(regions) as running:
+        undisturbed = [trainer.read_until("weights ") for trainer in running]
+    assert len(set(undisturbed)) == 1
+    with trainers(regions) as running:
+        running[0].read_until("step 40:")
+        running[3].kill()
+        assert "rank 3" in running[0].read_until("failed: rank lost")
+        running[3] = Trainer(regions, 3)
+        running[0].read_until("step 120:")
+        regions.kill("east")
+        assert "step 1" in running[1].read_until("failed: gateway lost")
+        regions.start("east")
+        disturbed = [trainer.read_until("weights ") for trainer in running]
+    assert disturbed == undisturbed
+    assert not any("step 1:" in line for line in running[3].lines), "it continues where others are"
