@@ -1,4 +1,4 @@
-"""A small convolutional network on handwritten digits: DDP over two sites."""
+"""A small convolutional network on handwritten digits: DDP over two regions."""
 
 import csv
 import gzip
@@ -13,8 +13,8 @@ FILE = Path(__file__).parents[1] / "landbridge/data/digits.csv.gz"
 
 
 def model(seed):
-    """Smooth throughout: a kink (ReLU, the largest of four) takes the last bit of a sum, which
-    depends on the processor's kernels, for a choice of way, and trainings part there."""
+    """Uses GELU and average pooling. ReLU and max-pooling branch on the last bit of a sum, which
+    differs between CPUs, so runs would diverge."""
     torch.manual_seed(seed)
     return torch.nn.Sequential(
         torch.nn.Conv2d(1, 32, 3, padding=1), torch.nn.GELU(),

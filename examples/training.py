@@ -1,11 +1,11 @@
-"""What the PyTorch examples share: DDP over two sites of two trainers, with unequal batches, and
+"""The frame of the PyTorch examples: DDP in two regions of two trainers, with unequal batches, and
 the same training in one process beside it."""
 
 import importlib
 import sys
 import types
 
-import sites
+import local_run
 
 try:
     import torch
@@ -25,15 +25,15 @@ def main(name, tolerance, *, ranks=(2, 2), speeds=SPEEDS):
     """Runs the task in the module ``name``: ``model()``, ``data()`` with indices for a batch,
     ``loss(model, data, indices)``, ``score(model, data)``, ``STEPS``, ``BATCH``, ``RATE``."""
     trainer = Trainer(name, ranks[0])
-    results = sites.run(trainer, ranks=ranks, speeds=speeds, preload=["training", name])
+    results = local_run.run(trainer, ranks=ranks, speeds=speeds, preload=["training", name])
     digests = {result["digest"] for result in results}
     first = results[0]
-    sites.tell(first)
+    local_run.print_result(first)
     if len(digests) != 1:
         sys.exit("FAIL: ranks ended with different weights")
     reference = one_process(importlib.import_module(name))
     difference = (torch.tensor(first["weights"]) - reference).abs().max().item()
-    sites.verdict("largest difference of a weight from training in one process",
+    local_run.exit_by("largest difference of a weight from training in one process",
                   difference, tolerance)  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def train(task, group):
     landbridge.torch.resume(group, 0, module, optimizer)
     model = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=task.BUCKET_MB)
     batches = landbridge.torch.UnevenSampler(range(task.SAMPLES), group, task.BATCH)
-    state, clock = landbridge.torch.State(group, weight=batches.share), sites.Clock()
+    state, clock = landbridge.torch.State(group, weight=batches.share), local_run.Clock()
     model.register_comm_hook((state, clock), timed_hook)
     losses = []
     for indices in steps_of(batches, task.STEPS):

@@ -1,4 +1,6 @@
-"""What a trainer pays: `python python/benches/train.py [--quick]` prints one JSON object.
+"""The cost of an exchange for a trainer.
+
+`python python/benches/train.py [--quick]` prints one JSON object.
 
 Computing is a sleep, as on an accelerator: the processors are left to the gateways.
 """
@@ -31,7 +33,7 @@ LAYERS = 16
 GRADIENT_BYTES = (16 if QUICK else 64) << 20
 BUCKET_MB = GRADIENT_BYTES / LAYERS / (1 << 20)
 STEPS = 3 if QUICK else 7
-#: Of the first site where sites are network namespaces.
+#: Address of the first region where regions are network namespaces.
 FIRST_ADDRESS = "10.77.0.1"
 
 
@@ -216,7 +218,7 @@ class Model(torch.nn.Module):
 
 
 def overlap(groups, folder):
-    """What of the exchange DDP hides, where it takes half as long as computing."""
+    """Measures the part of an exchange that DDP hides, where it takes half as long as computing."""
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     pairs = []

@@ -19,7 +19,8 @@ import pytest
 import landbridge
 from landbridge._testing import LocalRegions
 
-#: Far beyond what any wait of the tests takes, and far below the patience of `on_all`.
+#: Limit on a wait of the tests, in seconds: far above their usual time, and far below the limit of
+#: `on_all`.
 DEADLINE_S = 40
 
 
@@ -55,7 +56,7 @@ def one_trainer(tmp_path):
 
 @pytest.fixture
 def ctrl_c_interrupts():
-    """Also where these tests were started in the background, which ignores it."""
+    """Makes Ctrl-C interrupt tests that were started in the background too."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -81,7 +82,7 @@ def attached(regions, arena="8 MiB"):
 
 
 def on_all(items, function):
-    """What `function` returns for each, called at once, each in a thread of its own."""
+    """Calls `function` for all items at once, each in its own thread. Returns the results."""
     results, failures = {}, []
 
     def call(index, item):
@@ -124,7 +125,7 @@ def in_fork(function):
 
 
 def usage(readers):
-    """Once there are no more readers than these: one that was told to end may not have done so."""
+    """Returns memory, descriptors and threads, once only `readers` reader threads are left."""
     deadline = time.monotonic() + DEADLINE_S
     while [thread.name for thread in threading.enumerate()].count("landbridge-reader") > readers:
         assert time.monotonic() < deadline, "a reader does not end"

@@ -1,4 +1,4 @@
-"""A gateway that says exactly what a test tells it to, when it tells it to."""
+"""A stand-in for a gateway that sends exactly the messages of a test."""
 
 import contextlib
 import socket
@@ -19,9 +19,9 @@ from landbridge._protocol.wire import (
     ResultReady,
 )
 
-#: Of a socket, for a test whose client says less than it should.
+#: Limit on the wait for a request, in seconds.
 PATIENCE_S = 10.0
-#: What is not there by then does not come.
+#: A request that is not there after this time, in seconds, does not come.
 SOON_S = 0.03
 
 
@@ -36,11 +36,11 @@ class Gateway:
         self.memory = arena._map
 
     def send(self, *messages):
-        """All of them at once."""
+        """Sends messages, all at once."""
         self._socket.sendall(b"".join(RESPONSES.frame(message) for message in messages))
 
     def receive(self):
-        """The next request."""
+        """Returns the next request."""
         while not self._requests:
             data = self._socket.recv(1 << 16)
             assert data, "the client hung up"
@@ -48,7 +48,7 @@ class Gateway:
         return self._requests.pop(0)
 
     def has_request(self):
-        """Whether there is a request, without waiting."""
+        """Returns whether there is a request, without waiting for one."""
         with contextlib.suppress(socket.timeout):
             self._socket.settimeout(SOON_S)
             self._requests.append(self.receive())
@@ -71,13 +71,13 @@ def alone():
 
 
 def attach():
-    """The same, for a test that says when they go."""
+    """Returns the same, for a test that ends them itself."""
     group = Group(Location(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
     return group, attach_anew(group)
 
 
 def attach_anew(group):
-    """Another stand-in, whose epochs count from the first one."""
+    """Returns another stand-in for the group, whose epochs count from 1 again."""
     ours, theirs = socket.socketpair()
     frames = Frames()
     # As if it had come right behind the answer to the attach: no thread is woken for it.
@@ -88,10 +88,10 @@ def attach_anew(group):
 
 
 def ready(post):
-    """The result is in place."""
+    """Returns the message that the result of a post is ready."""
     return ResultReady(post.sequence, 1, 2, 3, 4)
 
 
 def free(post):
-    """The gateway needs the memory no more."""
+    """Returns the message that the memory of a post is free."""
     return ContributionFree(post.sequence)

@@ -1,4 +1,4 @@
-"""What importing the package does: nothing."""
+"""Importing the package has no effect."""
 
 import subprocess
 import sys

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-#: Far beyond what it takes.
+#: Limit on one run, in seconds: far above its usual time.
 PATIENCE_S = 300
 #: As `landbridge quickstart` words them, from after what it trained with to the checks.
 ROWS = [
@@ -44,7 +44,7 @@ def test_the_quickstart_passes_its_own_checks():
 
 
 def test_an_unread_rank_does_not_block_on_its_pipe():
-    """Of 64 KiB, into which the progress of 900 steps fits."""
+    """A pipe holds 64 KiB, which is the progress of 900 steps."""
     words = ["--json", "--rtt", "1 ms", "--loss", "0 %", "--ranks", "1,1"]
     words += ["--size", "4 KiB", "--steps", "2000", "--iterations", "1"]
     line = [sys.executable, "-m", "landbridge.quickstart", *words]

@@ -213,7 +213,7 @@ def test_a_barrier_needs_no_room(groups):
 
 
 def test_each_collective_is_posted_as_what_it_is(groups):
-    """What the gateways know, they move no more bytes for than it needs."""
+    """Gateways know the kind of a collective, and move no more bytes than it needs."""
 
     def step(group):
         posts, connection = [], group._state.connection

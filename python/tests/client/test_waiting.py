@@ -1,4 +1,4 @@
-"""Who hears what the gateway says: whoever waits, and a thread while nobody does."""
+"""Reading from the gateway: by a thread that waits, or else by the reader thread."""
 
 import random
 import threading
@@ -87,7 +87,7 @@ def test_a_timeout_ends_a_wait_that_reads(groups):
 
 
 def test_a_wait_interrupted_in_mid_message_ends_the_connection():
-    """Where it was interrupted nobody knows, so that nothing may go on as if nothing was."""
+    """The place of the interruption is unknown, so the connection must not be used again."""
     with LocalRegions(ranks=(1,)) as regions, attached(regions) as (group,):
 
         def interrupt(_):

@@ -1,4 +1,4 @@
-"""What happens when something goes away: trainers, gateways, forked processes, patience."""
+"""Lost trainers and gateways, forked processes, and expired timeouts."""
 
 import contextlib
 import gc
@@ -31,7 +31,7 @@ def own_regions():
 
 
 def test_gateways_end_with_the_process_that_started_them():
-    """Also when it is killed, and so are the quickstart's and the benches'."""
+    """They end even if it is killed. The quickstart and the benchmarks rely on it."""
     script = """
 import sys
 from landbridge._testing import LocalRegions, LinkSpec
@@ -51,7 +51,7 @@ with LocalRegions(link=LinkSpec()) as regions:
 
 
 def lives(pid):
-    """Also when nobody has asked yet how it ended, a process that has ended does not."""
+    """Returns whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -201,7 +201,7 @@ def test_a_stopped_gateway_outlasts_no_timeout(own_regions, monkeypatch):
 
 
 def step_of_survivor(group):
-    """Where a rank's last words were heard late, another may meet with them first."""
+    """Recovers until an all-reduce succeeds: another rank may first meet an old failure."""
     while True:
         try:
             group.recover(timeout=60)

@@ -1,4 +1,4 @@
-"""What is left where something breaks in: Ctrl-C, the handler of a signal, a fork."""
+"""Interruptions at any point: Ctrl-C, signal handlers and forks."""
 
 import contextlib
 import gc
@@ -27,7 +27,7 @@ ONES = numpy.ones(16, "float32")
 
 @pytest.fixture(autouse=True)
 def a_reader_that_hardly_looks(monkeypatch):
-    """Where the machine stalls, it would hear what a test's wait is about to."""
+    """Keeps the reader thread from reading messages that a test's wait should read."""
     monkeypatch.setattr(_protocol.connection, "_IDLE_POLL_S", 2.0)
 
 
@@ -40,7 +40,7 @@ def failed(post):
 
 
 def unheard(group, *begins):
-    """What is begun, which the next that waits hears of, not the reader's thread."""
+    """Begins collectives whose messages the next wait reads, not the reader thread."""
     connection = group._state.connection
 
     def nobody_reads():
@@ -93,7 +93,7 @@ def outcome_of(wait):
 
 
 def comes(predicate):
-    """What a thread brings about, at any moment."""
+    """Waits for an effect of another thread."""
     deadline = time.monotonic() + DEADLINE_S
     while not predicate():
         assert time.monotonic() < deadline, "it never comes true"
@@ -227,7 +227,7 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
 
 def test_a_signal_handler_must_not_wait():
-    """What it would wait for is heard by what it interrupts."""
+    """The handler would wait for a message that the interrupted wait reads."""
     with alone() as (group, gateway):
         begins = [collective(group)] * 2 + [lambda: group.commit_async(3)]
         operation, other, commit = unheard(group, *begins)

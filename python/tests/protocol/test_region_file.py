@@ -110,7 +110,7 @@ def test_invalid_quantities_are_refused(text):
         region_file.parse_bytes(text)
 
 
-#: Of every deployment that the repository shows.
+#: The region files of every deployment that the repository shows.
 EXAMPLES = sorted(CONFIGS.glob("*region*/*.toml"))
 
 needs_tomllib = pytest.mark.skipif(sys.version_info < (3, 11), reason="nothing to compare with")

@@ -133,7 +133,7 @@ def test_flat_gradients_are_posted_again_to_restarted_gateways():
         group._state.end(group._state.connection, "for this test")
         gateway = stand_in_gateway.attach_anew(group)
         with pytest.raises(landbridge.GatewayLost):
-            threading.Timer(0.1, gateway.hang_up).start()
+            threading.Timer(0.1, gateway.shut_down).start()
             grads.wait()
 
 

@@ -30,8 +30,8 @@ def groups(two_groups):
     return two_groups
 
 
-class GroupOfLate:
-    """Collectives that fail when they are told to."""
+class FakeGroup:
+    """A group whose collectives the test ends."""
 
     def __init__(self):
         self.posted = []
@@ -40,14 +40,14 @@ class GroupOfLate:
         return torch.empty(elements, dtype=dtype)
 
     def all_reduce_async(self, gradients, **_):
-        self.posted.append(Late())
+        self.posted.append(FakeOperation())
         return self.posted[-1]
 
     def recover(self, failure, timeout):
         pass
 
 
-class Late(Operation):
+class FakeOperation(Operation):
     def __init__(self):
         super().__init__(None, None)
 
@@ -58,8 +58,8 @@ BUCKET = SimpleNamespace(
 
 
 def test_a_failure_after_recovery_leaves_the_next_step_intact():
-    """Of two buckets one fails at once: `backward` raises then, whatever becomes of the other."""
-    group = GroupOfLate()
+    """One of two buckets fails at once. `backward` raises then, before the other one ends."""
+    group = FakeGroup()
     state = State(group)
     first, second = [state.start(BUCKET) for _ in range(2)]
     group.posted[0]._settle(None, landbridge.RegionLost("of the first"))
@@ -157,7 +157,7 @@ def told_by(future):
 
 def test_a_site_continues_together_but_posts_nothing_after_a_failure(one_trainer, monkeypatch):
     """Others of the site may have begun the same bucket."""
-    group, reduced = GroupOfLate(), []
+    group, reduced = FakeGroup(), []
     state = State(group, dist.group.WORLD)
     first = state.start(BUCKET)
     come(lambda: group.posted, "the first is not posted")
@@ -187,10 +187,10 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
     def fail(*_, **__):
         raise ValueError("of this test")
 
-    group = GroupOfLate()
+    group = FakeGroup()
     state = State(group, dist.group.WORLD)
     monkeypatch.setattr(group if broken == "empty" else dist, broken, fail)
-    monkeypatch.setattr(Late, "wait", lambda _: None)
+    monkeypatch.setattr(FakeOperation, "wait", lambda _: None)
     for _ in range(2):
         text = told_by(state.start(BUCKET))
         assert "landbridge.SiteFailed" in text and "ValueError: of this test" in text
@@ -201,14 +201,14 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
 
 
 def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
-    """Also after a failure, which holds frames."""
+    """The state has failed before, and a failure holds frames."""
 
     def threads():
         names = ("landbridge-exchange", "landbridge-gather")
         return sum(thread.name in names for thread in threading.enumerate())
 
     def once():
-        group = GroupOfLate()
+        group = FakeGroup()
         state = State(group, dist.group.WORLD)
         assert threads() == 2
         future = state.start(BUCKET)

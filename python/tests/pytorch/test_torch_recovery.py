@@ -53,7 +53,7 @@ class Small:
         self.step = resume(self.group, step, *parts, timeout=60)
 
     def wrap(self):
-        """Of one thread at a time."""
+        """Wraps the module. One thread at a time calls it."""
         if self.mode == "ddp":
             # Until it is collected, the hooks of an earlier one stay on the parameters.
             self.model = None
@@ -173,7 +173,7 @@ def ctrl_c(otherwise):
 
 @pytest.mark.parametrize("mode", ["ddp", "flat"])
 def test_training_goes_on_after_ctrl_c(mode, groups, one_trainer, ctrl_c_interrupts):
-    """What was sent before it stands: the other has the step, and this one is given it."""
+    """The averages that were sent before remain: the other rank has the step and gives it."""
     whole = trained(small_pair(groups, mode), 5)
     east, west = small_pair(groups, mode)
     trained((east, west), 2)

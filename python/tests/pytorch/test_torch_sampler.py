@@ -1,4 +1,4 @@
-"""PyTorch: unequal batches, and their split anew while loaders draw ahead."""
+"""PyTorch: unequal batches, and splits that change while loaders draw ahead."""
 
 import random
 import threading
@@ -83,17 +83,17 @@ def test_a_rank_without_samples_is_refused():
 SPLIT_ANEW = ([3, 1, 4], [3, 1, 4], [2, 2, 4], [2, 2, 4], [6, 1, 1])
 
 
-@pytest.mark.parametrize("ahead", [0, 3])
-def test_batches_are_covered_once_while_their_split_changes(ahead):
-    """Whatever each rank's loader has drawn already, up to as much as was said."""
-    samplers, groups = samplers_of(*SPLIT_ANEW, samples=80, shuffle=False, ahead=ahead)
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_are_covered_once_while_their_split_changes(prefetch):
+    """Loaders of different ranks draw different numbers of batches ahead."""
+    samplers, groups = samplers_of(*SPLIT_ANEW, samples=80, shuffle=False, prefetch=prefetch)
     used = [[], [], []]
     for epoch in range(2):
         for rank, (sampler, group) in enumerate(zip(samplers, groups)):
             draws, waiting = iter(sampler), []
             for step in range(len(sampler)):
                 # One loader draws nothing early, one all that it may, one something in between.
-                lead = min(step + 1 + ahead * rank // 2, len(sampler)) - step
+                lead = min(step + 1 + prefetch * rank // 2, len(sampler)) - step
                 waiting += [next(draws) for _ in range(lead - len(waiting))]
                 batch = waiting.pop(0)
                 assert len(batch) == sampler.share
@@ -104,7 +104,7 @@ def test_batches_are_covered_once_while_their_split_changes(ahead):
             told = {**group.told[-1], "layout": None}
             assert told == {"seconds": 0.5, "samples": len(batch), "layout": None, "timeout": 9}
     for step, parts in enumerate(zip(*used)):
-        of_this = SPLIT_ANEW[min(max(step - ahead, 0), len(SPLIT_ANEW) - 1)]
+        of_this = SPLIT_ANEW[min(max(step - prefetch, 0), len(SPLIT_ANEW) - 1)]
         assert [len(part) for part in parts] == of_this
         begin = step % 10 * 8
         assert [i for part in parts for i in part] == list(range(begin, begin + 8))
@@ -123,13 +123,13 @@ def test_a_rank_too_slow_for_a_sample_keeps_one():
 
 def test_draws_beyond_the_known_splits_raise():
     def sampler():
-        return UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, ahead=2)
+        return UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, prefetch=2)
 
     early = sampler()
     draws = iter(early)
     for _ in range(4):
         next(draws)
-    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with ahead=2"):
+    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with prefetch=2"):
         early.end_step(1.0)
     late = sampler()
     draws = iter(late)
@@ -137,7 +137,7 @@ def test_draws_beyond_the_known_splits_raise():
     late.end_step(1.0)
     for _ in range(3):
         next(draws)
-    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with ahead=2"):
+    with pytest.raises(landbridge.ConfigError, match="3 steps before its own, with prefetch=2"):
         next(draws)
     none_left, draws = sampler(), None
     draws = iter(none_left)
@@ -156,7 +156,7 @@ def test_different_splits_raise():
 
 
 class LocalFake:
-    """In place of `torch.distributed`: trainers of a site, each a thread of this process."""
+    """A stand-in for `torch.distributed`: trainers of a site, each a thread of this process."""
 
     ReduceOp = dist.ReduceOp
 
@@ -190,7 +190,7 @@ def sites_of(splits, size, samples, batch, **options):
 
 
 def test_trainers_of_a_site_share_its_part_of_any_size(monkeypatch):
-    """In each step all of them together have the global batch, and no sample twice."""
+    """All trainers together have the global batch in each step, and no sample twice."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)

@@ -46,9 +46,9 @@ def test_two_sites_train_like_one_process_to_the_bit(mode, tmp_path):
     assert torch.equal(outcomes[0][2], weights)
 
 
-#: Within which `backward` tells of a failure: the longest that docs/failures.md gives any of
-#: codes 4 to 7 and 9, which come of what these tests do to trainers and gateways.
-TOLD_S = max(
+#: Limit on the time until `backward` raises, in seconds: the longest that docs/failures.md gives
+#: codes 4 to 7 and 9, which these tests cause.
+RAISED_S = max(
     int(seconds)
     for seconds in re.findall(
         r"^\| code [45679] \| (\d+) s \|",
@@ -59,19 +59,19 @@ TOLD_S = max(
 
 
 def raised_of(process):
-    """What `backward` raised, soon enough, and what the trainer said up to that."""
+    """Returns the error of `backward`, which came in time, and the messages up to it."""
     said = soon(process, "raised")
     return said[-1]["raised"], said
 
 
 def soon(process, key):
-    """What the trainer said up to that it has failed, which was not too late."""
+    """Returns the messages of a trainer up to `key`, which came in time."""
     said = process.says(key)
-    assert said[-1]["after_s"] < TOLD_S
+    assert said[-1]["after_s"] < RAISED_S
     return said
 
 
-def assert_told(process, mode, kinds, words):
+def assert_failed(process, mode, kinds, words):
     """The failure of its step: `backward` has it, where it has, and the trainer it itself."""
     if mode != "flat":
         text, _ = raised_of(process)
@@ -80,17 +80,17 @@ def assert_told(process, mode, kinds, words):
     assert re.fullmatch(kinds, told["failed"]) and re.search(words, told["text"])
 
 
-#: Of ranks whose gateway was killed.
+#: The failure of ranks whose gateway was killed.
 LOST = ("GatewayLost", "connection to the gateway ended")
-#: Of the others, before it is back.
+#: The failure of other ranks before the gateway is back.
 MISSED = ("Stalled|RegionLost", "east")
-#: And where it may be back.
+#: The failure of other ranks when the gateway may be back.
 BACK = ("EpochEnded|Stalled|RegionLost", "east")
 
 
 @pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
 def test_a_trainer_killed_at_step_5_and_restarted_changes_nothing(mode, tmp_path):
-    """With shards it takes its site with it, which is started anew as a whole."""
+    """A trainer that takes shards ends its site, which is started again as a whole."""
     sharded = mode == "sharded"
     more = {"jobs": ("train-0", "train-1")} if sharded else {"speeds": (3.0, 1.0)}
     with LocalRegions(ranks=(1, 1), link=FAR, **more) as regions:
@@ -135,7 +135,7 @@ def halves(items):
 @pytest.mark.parametrize("mode", ["ddp", "sharded"])
 def test_backward_names_a_killed_gateway_and_training_continues(mode, tmp_path):
     with (
-        lab_of(mode) as regions,
+        regions_of(mode) as regions,
         trainers_of(specs_for(regions, mode, tmp_path, hold_at=3)) as processes,
     ):
         said = [process.says("held") for process in processes]
@@ -144,7 +144,7 @@ def test_backward_names_a_killed_gateway_and_training_continues(mode, tmp_path):
             process.go_on()
         for site, told in zip(halves(processes), (LOST, MISSED)):
             for process in site:
-                assert_told(process, mode, *told)
+                assert_failed(process, mode, *told)
         regions.start("east")
         # All hold once more where they fell back to, for they begin the step again.
         for process in processes:
@@ -158,12 +158,12 @@ def test_backward_names_a_killed_gateway_and_training_continues(mode, tmp_path):
 def test_a_gateway_killed_between_two_buckets_changes_nothing(mode, tmp_path):
     """All have the average of one bucket of the step, and nobody that of the other."""
     specs = partial(specs_for, mode=mode, tmp_path=tmp_path, hold_between=3)
-    with lab_of(mode) as regions, trainers_of(specs(regions)) as processes:
+    with regions_of(mode) as regions, trainers_of(specs(regions)) as processes:
         said = [process.says("held") for process in processes]
         restart_east(regions, processes)
         for site, told in zip(halves(processes), (LOST, BACK)):
             for process in site:
-                assert_told(process, mode, *told)
+                assert_failed(process, mode, *told)
         outcomes = on_all(processes, outcome)
     assert_same(mode, said, outcomes)
 
@@ -171,7 +171,7 @@ def test_a_gateway_killed_between_two_buckets_changes_nothing(mode, tmp_path):
 @pytest.mark.parametrize("mode", ["ddp", "flat", "sharded"])
 def test_a_region_ahead_gives_its_step_to_the_other(mode, tmp_path):
     """If each went on from where it is, they would average gradients of different steps."""
-    with lab_of(mode) as regions:
+    with regions_of(mode) as regions:
         specs = list(specs_for(regions, mode, tmp_path))
         for spec in halves(specs)[0]:
             spec["lose_at"] = 3
@@ -186,7 +186,7 @@ def test_a_region_ahead_gives_its_step_to_the_other(mode, tmp_path):
 
 def test_a_trainer_without_checkpoint_gets_the_state_of_the_others(tmp_path):
     """Its optimizer's momentum too."""
-    with lab_of("flat") as regions:
+    with regions_of("flat") as regions:
         specs = list(specs_for(regions, "flat", tmp_path))
         specs[1]["hold_at"] = 5
         with trainers_of(specs) as (east, west):
@@ -199,7 +199,7 @@ def test_a_trainer_without_checkpoint_gets_the_state_of_the_others(tmp_path):
     assert_same("flat", said, outcomes)
 
 
-def lab_of(mode):
+def regions_of(mode):
     jobs = ("train-0", "train-1") if mode == "sharded" else ("train",)
     return LocalRegions(ranks=(1, 1), jobs=jobs)
 

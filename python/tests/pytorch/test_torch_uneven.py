@@ -32,7 +32,7 @@ JOBS = ("train-0", "train-1")
 
 
 def test_unequal_sites_with_shards_train_like_one_process(tmp_path):
-    """Of eleven samples and five, so that trainers of one site are unequal as well."""
+    """Sites have eleven and five samples, so trainers of one site are unequal as well."""
     with LocalRegions(ranks=(1, 1), jobs=JOBS, speeds=(2.0, 1.0), link=FAR) as regions:
         with trainers_of(specs_of(regions, "sharded", tmp_path, ranks=None)) as processes:
             outcomes = on_all(processes, outcome)

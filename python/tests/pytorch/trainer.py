@@ -98,8 +98,7 @@ class Trainer:
         self.group.barrier()
 
     def follow(self, take_step):
-        """Batches are split anew as speeds drift: this trainer's, by step, is not measured here
-        but told."""
+        """Trains while the split follows speeds that drift. The test gives this trainer's speed."""
         speeds, sampler = self.spec["speeds"], self.sampler()
         for epoch in range(len(speeds) // len(sampler)):
             sampler.set_epoch(epoch)
@@ -126,7 +125,7 @@ class Trainer:
             if self.step == self.spec.get("hold_at"):
                 self.hold()
             if self.step == self.spec.get("fill_at"):
-                kept = self.fill_arena()
+                kept = self.fill_arena()  # noqa: F841
             try:
                 self.begun = time.monotonic()
                 loss = take_step(batches[self.step])
@@ -154,7 +153,7 @@ class Trainer:
         return time.monotonic() - self.begun
 
     def hold_between_buckets(self):
-        """Once: the first average of the step is there, and the second bucket not sent."""
+        """Holds once, after the first average of the step and before the second bucket."""
         start, first, held = self.group.all_reduce_async, [], []
 
         def all_reduce_async(*arguments, **options):
@@ -171,15 +170,15 @@ class Trainer:
         self.group.all_reduce_async = all_reduce_async
 
     def lose_averages(self):
-        """Once: this trainer's gateway goes away when the averages are there, which is as if they
-        had not come."""
+        """Holds once, after the averages have come, while the test restarts the gateway. That has
+        the effect of lost averages."""
         if self.step == self.spec.get("lose_at") and not self.lost:
             self.lost = True
             self.hold()
             self.group.barrier()
 
     def fill_arena(self):
-        """What holds all of it."""
+        """Returns arrays that fill the arena."""
         kept = []
         for nbytes in (1 << 20, 1 << 14, 64):
             with contextlib.suppress(landbridge.ArenaFull):
@@ -236,7 +235,7 @@ class Trainer:
         return take_step
 
     def part(self):
-        """Of the default group, as a site; where another state has been before."""
+        """Makes a part of the default group a site, after another state was dropped."""
         site = dist.new_subgroups_by_enumeration(self.spec["parts"])[0]
         State(self.group, site)
         while any(thread.name == "landbridge-gather" for thread in threading.enumerate()):

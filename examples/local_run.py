@@ -1,5 +1,5 @@
-"""For the examples: trainers of two sites on this machine, each a process, with gateways and an
-emulated link between the sites. A deployment has none of this."""
+"""For the examples: trainers of two regions on this machine, each a process, with gateways and an
+emulated link between the regions. A deployment has none of this."""
 
 import multiprocessing
 import sys
@@ -18,8 +18,8 @@ def run(trainer, *, ranks, speeds=None, link=None, preload=()):
     link = link or LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
     context = multiprocessing.get_context("forkserver")
     # Imported once: each process is forked from the one that did.
-    context.set_forkserver_preload(["sites", *preload])
-    print(f"two sites with {ranks[0]} and {ranks[1]} trainers, {link.rate}, {link.rtt}, "
+    context.set_forkserver_preload(["local_run", *preload])
+    print(f"two regions with {ranks[0]} and {ranks[1]} trainers, {link.rate}, {link.rtt}, "
           f"{link.loss} loss", flush=True)  # fmt: skip
     with LocalRegions(ranks=ranks, speeds=speeds, link=link) as regions:
         started = []
@@ -90,9 +90,9 @@ class Clock:
         return {"hidden": total - exposed, "exposed": exposed}
 
 
-def tell(result):
-    """What a trainer returned: ``losses`` by step, its ``score`` and the score's ``label``, and
-    what its clock reports."""
+def print_result(result):
+    """Prints a trainer's result: ``losses`` by step, ``score`` with its ``label``, and the times
+    of its clock."""
     losses = result["losses"]
     for step, loss in enumerate(losses):
         if step % max(len(losses) // 8, 1) == 0:
@@ -102,7 +102,7 @@ def tell(result):
           f"exposed {result['exposed'] * 1e3:.1f} ms")  # fmt: skip
 
 
-def verdict(what, found, allowed):
+def exit_by(what, found, allowed):
     """Ends the process: 0 if the difference is allowed, else 1."""
     good = found <= allowed
     print(f"{what}: {found:.2e}, allowed {allowed:.0e}: {'pass' if good else 'FAIL'}")
