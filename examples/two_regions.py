@@ -1,7 +1,4 @@
-"""Trains one model in two regions, and recovers from lost trainers and gateways.
-
-Usage, beside a gateway: RANK=0 python two_regions.py east.toml
-"""
+"""Trains one model in two regions. Usage, beside a gateway: RANK=0 python two_regions.py east.toml"""
 
 import gc
 import os
@@ -12,7 +9,6 @@ import torch
 import landbridge
 import landbridge.torch as lb
 
-EPOCHS, GLOBAL_BATCH = 8, 64
 torch.manual_seed(0)
 inputs = torch.randn(2048, 20)
 dataset = torch.utils.data.TensorDataset(inputs, inputs[:, :1] * inputs[:, 1:2])
@@ -27,9 +23,9 @@ step = 0  # The number of finished steps: here, or in your checkpoint.
 while True:
     # Ranks that are behind, or new, get step, weights and optimizer of one that is ahead.
     step = lb.resume(group, step, model, optimizer)
-    batches = lb.UnevenSampler(dataset, group, GLOBAL_BATCH)  # Faster ranks take more samples.
+    batches = lb.UnevenSampler(dataset, group, global_batch=64)  # Faster ranks take more.
     epoch, done = divmod(step, len(batches))
-    if epoch == EPOCHS:
+    if epoch == 8:
         break  # Every rank has finished.
     batches.set_epoch(epoch, done)
     # The option keeps DDP's buckets the same, also in a trainer that was started again.
@@ -51,4 +47,3 @@ while True:
     del ddp  # Its hooks must leave the parameters before a new one adds others.
     gc.collect()
 print(f"weights {lb.check_module(model, group):016x}")  # Equal on all ranks, or it raises.
-group.close()
