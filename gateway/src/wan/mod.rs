@@ -1,7 +1,7 @@
 //! The WAN plane: lanes of mutually authenticated QUIC connections between gateways.
 //!
-//! A *lane* is a UDP socket with its own thread and QUIC endpoint. A gateway has the same number of
-//! lanes as its peers; lane `i` talks to lane `i` of each peer, over one connection.
+//! A *lane* is a UDP socket with a thread and a QUIC endpoint of its own. All gateways of a fabric have the
+//! same number of lanes. Lane `i` has one connection to lane `i` of each peer.
 //!
 //! | room | subject |
 //! |---|---|

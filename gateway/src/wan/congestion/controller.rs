@@ -1,8 +1,8 @@
 //! `link-share`: the congestion controller of a link whose rate is known.
 //!
-//! The pacer keeps the link from filling, so random loss does not count as congestion: the congestion
-//! window follows the lane's delivery rate (`wan/congestion/delivery_rate.rs`). quinn-proto 0.11's own
-//! pacer cannot be given a rate. A window above `u32::MAX` turns it off, so this controller reports an
+//! The pacer keeps the link from filling, so random loss does not count as congestion. The congestion
+//! window follows the lane's delivery rate instead (`delivery_rate.rs`). The own pacer of quinn-proto
+//! 0.11 cannot be given a rate. A window above `u32::MAX` turns it off, so this controller reports an
 //! unlimited window below its own, and the bytes in flight above.
 //!
 //! Retransmissions do not pass the pacer, which leaves room for the configured loss. Loss beyond it is

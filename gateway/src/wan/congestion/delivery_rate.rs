@@ -1,8 +1,9 @@
 //! The delivery rate of one lane.
 //!
-//! Lanes pull segments as they have window space, so a slow lane takes fewer. But all ranks wait for the
-//! bytes that a lane holds at the end of a collective, and bytes in flight beyond the capacity of its
-//! path stand in a queue or are lost. So the congestion window of a lane follows what it delivers.
+//! Lanes pull segments as they have window space, so a slow lane takes fewer. But at the end of a
+//! collective all ranks wait for the bytes that a lane still holds. Bytes in flight beyond the capacity
+//! of its path stand in a queue or are lost. So the congestion window of a lane follows its delivery
+//! rate.
 //!
 //! The rate starts at the lane's share of the link. It rises as soon as the lane delivers more. It falls
 //! after several window-limited round trips that deliver less, or at once where too much is lost.

@@ -1,6 +1,6 @@
 //! Bytes in flight on a lane, and its congestion window.
 //!
-//! QUIC sends no acknowledgement while it has data to send and no window for it: two lanes with full
+//! QUIC sends no acknowledgement while it has data to send and no window for it. Two lanes with full
 //! windows would wait for each other until a probe timeout. So the sender hands bulk to QUIC only when
 //! the window has space. Retransmissions, small segments, and the windows of CUBIC and NewReno, which
 //! grow only while they are full, stay with QUIC alone.
@@ -20,8 +20,8 @@ use super::window::Windows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// A 32nd of the window stays free for control and for headers of bytes handed over at once: headers are
-/// 3.3 % of the payload at MTU 1280. Tested by `small_operations_take_the_latency_floor`.
+/// A 32nd of the window stays free for control messages and for the headers of bytes handed over, which
+/// are 3.3 % of the payload at MTU 1280. Tested by `small_operations_take_the_latency_floor`.
 const HEADROOM_DIVISOR: u64 = 32;
 /// A quarter of the usable window: the sender waits for that much space, since each write costs work.
 const PIECE_DIVISOR: u64 = 4;

@@ -22,8 +22,8 @@ use units::Span;
 
 /// The log target of a trace for each packet sent: bytes in flight and congestion window of its lane.
 const FLIGHT: &str = "landbridge::flight";
-/// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. quinn's own is
-/// less than one jumbo packet, and such a connection would never send its second one.
+/// 10 packets: the initial window of CUBIC and NewReno, as in RFC 9002 but for any MTU. The one
+/// of quinn is less than one jumbo packet, and such a connection would never send its second one.
 /// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
 /// 14,720 bytes: the least initial window of CUBIC and NewReno, as in RFC 9002.

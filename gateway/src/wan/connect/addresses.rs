@@ -14,7 +14,7 @@ pub struct LaneAddresses {
 
 impl LaneAddresses {
     /// Several addresses. `None` if there is none, if two have the same IP, or if they are of two
-    /// families: a lane of one family cannot reach one of the other.
+    /// families. A lane of one family cannot reach one of the other.
     pub fn several(addresses: &[SocketAddr]) -> Option<Self> {
         let (first, others) = addresses.split_first()?;
         let differ = |at: usize| others[at..].iter().all(|o| o.ip() != addresses[at].ip());

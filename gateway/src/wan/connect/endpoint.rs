@@ -2,8 +2,8 @@
 //!
 //! The daemon calls [`start`]. Each lane's thread runs an accept loop, and tasks for dialling
 //! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
-//! Connections without a checked hello hold a slot of a bounded admission control; when it is full,
-//! the oldest of the source with most slots is evicted.
+//! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
+//! taken, the oldest of the source with most slots is evicted.
 
 use super::connection::{EstablishedConnection, Origin, PendingSlot, serve};
 use super::dial::Dial;
@@ -27,7 +27,7 @@ use units::{ByteCount, Span};
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 /// 8 MiB: the memory of QUIC for a busy lane, datagrams and packet records each way.
 pub const LANE_BYTES: ByteCount = ByteCount::new(8 << 20);
-/// 64 connections of a lane without a checked hello, path probes included: bounds the cost of strangers.
+/// 64 connections of a lane without a checked hello, path probes included: bounds their cost.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
 /// 10 s for the TLS handshake of an accepted connection.
@@ -191,7 +191,7 @@ async fn run(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, sizes: P
     endpoint.wait_idle().await;
 }
 
-/// The settings of the link to the peer at an address. So early, only the address can tell the peer.
+/// The settings of the link to the peer at an address. Before the hello, only the address identifies the peer.
 fn known_transport(
     spec: &LaneSpec,
     lane: u16,

@@ -37,7 +37,7 @@ pub(super) enum Refusal {
     Fabric,
     #[error("gateway `{0}` is not one of the fabric's peers")]
     Unknown(String),
-    #[error("it says it is `{0}`, which is not the gateway that we dialled")]
+    #[error("it claims to be `{0}`, which is not the gateway that we dialled")]
     NotDialled(String),
     #[error("its lane {theirs} met our lane {ours}; the ports in the fabric do not match")]
     Lane { theirs: u16, ours: u16 },

@@ -5,8 +5,8 @@
 //!
 //! - **Probes.** QUIC doubles its timeout (PTO) after each probe without an answer. After an outage of
 //!   seconds it may wait for as long again before it finds that the path is back. So a lane with bytes
-//!   in flight and no acknowledgement for a round trip sends a datagram of one byte, and another each
-//!   half round trip until it is heard. The acknowledgement of any of them shows QUIC all losses at once.
+//!   in flight and no acknowledgement for a round trip sends a datagram of one byte. It sends another
+//!   each half round trip until it is heard. The acknowledgement of any of them shows QUIC all losses at once.
 //!   While one lane is silent, idle lanes to the same peer probe too.
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
 //!   is closed long before QUIC would, so that its segments go over the others.

@@ -28,7 +28,7 @@ pub struct RateOverride {
     pub ends: (RegionId, RegionId),
     /// The number of the change. It grows, so that an old change that arrives late has no effect.
     pub number: u64,
-    /// The limit; `None` once the operator has withdrawn it.
+    /// The limit; `None` if the operator has withdrawn it.
     pub rate: Option<BitRate>,
 }
 

@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// quinn goes through all that was written to a stream for each range that it retransmits.
+    /// For each range that it retransmits, quinn goes through all writes of a stream.
     #[tokio::test(start_paused = true)]
     async fn a_segment_is_written_in_few_cells_on_any_link() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));

@@ -1,6 +1,6 @@
 //! The preamble of a segment's stream: its group and header, sent twice.
 //!
-//! Parity restores a payload with missing packets, but not the header that says what it is. So the
+//! Parity restores a payload with missing packets, but not the header that names it. So the
 //! preamble stands at the begin of the stream, and again after 16 KiB, in another packet. One copy is
 //! enough.
 //!

@@ -1,8 +1,8 @@
 //! The receiver of a connection: one task accepts streams, and one task for each stream receives a
 //! segment, all on the lane's thread.
 //!
-//! A stream's task asks the engine for the segment's destination (`Event::Arrival`), puts the payload
-//! there as it arrives, restores lost packets from parity if it can, and reports the end
+//! A stream's task asks the engine for the segment's destination (`Event::Arrival`), and puts the payload
+//! there as it arrives. It restores lost packets from parity if it can, and reports the end
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
 use super::fec::ReceivedShards;

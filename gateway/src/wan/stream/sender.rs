@@ -25,8 +25,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use units::Span;
 
-/// 250 ms: how often a sender that waits for window space looks whether the connection has moved to
-/// another path, which has windows of its own.
+/// 250 ms: how often a waiting sender checks whether the connection has moved to another path, which has
+/// windows of its own.
 const PATH_CHECK_INTERVAL: Span = Span::from_ms(250);
 
 /// Sends segments of one class until the connection ends; returns the reason.

@@ -207,7 +207,7 @@ impl LinkCapacity {
         shortest.filter(|_| self.inflated_rtts.len() == INFLATED_SPANS)
     }
 
-    /// The random loss, once enough packets were sent to tell.
+    /// The random loss, once enough packets were sent.
     pub fn random_loss(&self) -> Option<Fraction> {
         let (sent, lost) = self.losses.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
         let enough = sent >= LOSS_PACKETS_MIN;
@@ -303,7 +303,7 @@ impl LinkCapacity {
         let configured = self.link.rate.bits_per_second() as f64;
         let (capacity, found) =
             self.reduced.map_or((configured, configured), |reduced| (reduced, self.found));
-        // A lower limit, by an operator say, shows nothing of the capacity.
+        // A lower limit, for example of an operator, shows nothing of the capacity.
         let is_tested = self.probed.is_none() && limit >= REDUCED_FRACTION * capacity;
         let is_full = sample.delivery_rate > CORRECTION_FRACTION * capacity;
         if !is_tested || !self.is_queued(sample) || !is_full {

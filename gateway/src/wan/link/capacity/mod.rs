@@ -31,7 +31,7 @@
 //!  After each change 5 spans are ignored (settling): they still show the time before.
 //! ```
 //!
-//! The correction by queued spans also leads from NOMINAL to REDUCED: a configured rate may be a few
+//! The correction by queued spans also leads from NOMINAL to REDUCED. A configured rate may be a few
 //! percent too high, which loses too little for congestion.
 
 mod estimator;

@@ -5,8 +5,8 @@
 //!   A slow lane pulls fewer.
 //! - **Bound:** none of its own. A push never fails or waits; the peer's grants bound what the session
 //!   sends, and the memory is that of posted buffers.
-//! - **After a pull** a segment stays here until its receipt, so that a cancel can reset its stream and
-//!   a lost lane's segments can be requeued.
+//! - **After a pull** a segment stays here until its receipt. So a cancel can reset its stream, and a
+//!   lost lane's segments can be requeued.
 //!
 //! `scheduler.rs` decides the order: jobs share the link by weight (`fair_queue.rs`), and small
 //! segments go first as far as their job's share permits.

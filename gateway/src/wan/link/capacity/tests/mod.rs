@@ -42,8 +42,8 @@ impl Pair {
         });
     }
 
-    /// Spans of 100 ms in which `offered` Mbit/s were sent over a link that delivers `capacity` Mbit/s
-    /// with its queue full, and loses the fraction `random` at random.
+    /// Spans of 100 ms in which `offered` Mbit/s were sent. The link delivers `capacity` Mbit/s with its
+    /// queue full, and loses the fraction `random` at random.
     fn pass(&mut self, spans: u32, offered: f64, capacity: f64, random: f64) {
         for _ in 0..spans {
             self.now = self.now + Span::from_ms(100);
