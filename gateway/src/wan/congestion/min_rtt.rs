@@ -166,7 +166,7 @@ mod tests {
 
     /// The peer's queue stays while ours drains: the path is no longer for it.
     #[test]
-    fn a_queue_of_the_peer_beside_our_own_is_no_distance() {
+    fn the_peers_queue_beside_ours_is_no_distance() {
         let mut queued = at(80);
         let drained = rounds(&mut queued, 100, Path { rtt_ms: 110, queue_ms: 60 });
         assert!(drained > 1 && queued.rtt() == MS(80));

@@ -68,7 +68,7 @@ const FULL_USE_FRACTION: f64 = 0.8;
 const PROBE_FULL_FRACTION: f64 = 0.95;
 /// 0.1: a probe asks for 10 % more.
 const PROBE_GAIN: f64 = 0.1;
-/// 1.0: a probe asks for twice as much at most. Tested by `a_link_that_seemed_slow_is_fast_within_half_a_minute`.
+/// 1.0: a probe asks for twice as much at most. Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const PROBE_GAIN_MAX: f64 = 1.0;
 /// 10 spans in full use before the first probe: a failed probe costs little, and less each time.
 const PROBE_WAIT_SPANS: u32 = 10;
@@ -88,7 +88,7 @@ const HISTORY_SPANS: usize = 50;
 // inflated = INFLATED_SPANS consecutive spans whose fastest packet took
 //            > INFLATION_FACTOR x configured RTT, and > configured RTT + INFLATION_MARGIN
 
-/// 3 consecutive spans. Tested by `an_rtt_is_inflated_after_three_spans_and_normal_after_one`.
+/// 3 consecutive spans. Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const INFLATED_SPANS: usize = 3;
 /// 1.5 times the configured RTT: longer than a queue of our own.
 const INFLATION_FACTOR: f64 = 1.5;

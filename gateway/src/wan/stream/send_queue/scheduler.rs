@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 /// 256 KiB: a turn of the heaviest waiting job, so that no turn takes long on a thin link.
-/// Tested by `a_light_job_does_not_wait_long_for_a_heavy_one`.
+/// Tested by `a_light_job_waits_briefly_for_a_heavy_one`.
 const QUANTUM_BYTES: u64 = 256 << 10;
 
 /// The segments of a send queue.

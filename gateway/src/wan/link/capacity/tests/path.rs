@@ -4,7 +4,7 @@ use super::Pair;
 use units::Span;
 
 #[test]
-fn an_rtt_is_inflated_after_three_spans_and_normal_after_one() {
+fn rtt_inflation_begins_after_three_spans_and_ends_after_one() {
     let mut pair = Pair::new(0);
     pair.pass_rtts(1000, &[50, 50, 50, 150, 52, 160, 170, 74]);
     assert_eq!(pair.capacity.inflated_rtt(), None, "now and then, and by less than half");

@@ -23,7 +23,7 @@ fn a_halved_rate_is_found_and_probed_in_vain() {
 
 /// As after a storm that made it seem a tenth of its rate.
 #[test]
-fn a_link_that_seemed_slow_is_fast_within_half_a_minute() {
+fn a_link_that_seemed_slow_recovers_within_half_a_minute() {
     let mut pair = Pair::new(0);
     pair.fill(10, 900.0);
     pair.fill(14, 80.0);

@@ -26,7 +26,7 @@ fn jobs_share_by_weight_with_segments_of_any_size() {
 
 /// A turn of the heavier is no longer than of any other, in bytes: the lighter one moves all along.
 #[test]
-fn a_light_job_does_not_wait_long_for_a_heavy_one() {
+fn a_light_job_waits_briefly_for_a_heavy_one() {
     let queue = queue(&[(7, 1000), (8, 1)]);
     (0..4100).for_each(|segment| push(&queue, 7, segment, MIB));
     (0..4).for_each(|segment| push(&queue, 8, segment, MIB));
