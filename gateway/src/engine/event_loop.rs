@@ -425,7 +425,7 @@ mod tests {
     use crate::host::VirtualHost;
     use crate::observe::status::StatusDoor;
     use hier_collectives::ids::Sequence;
-    use hier_collectives::topology::RegionSpec;
+    use hier_collectives::topology::{GatewaySpec, RegionSpec};
     use std::pin::pin;
     use wan_sim::VirtualNet;
 
@@ -434,7 +434,7 @@ mod tests {
         let alone = RegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![("a-0".to_owned(), 1, None)],
+            gateways: vec![GatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
         let answered = crate::simulate::run(async {
