@@ -1,72 +1,72 @@
-//! Which core a lane's thread keeps to.
+//! Pins the threads of lanes to cores.
 //!
-//! A lane that stays where it is finds its keys and buffers in that core's caches. But it cannot
-//! give way there: so it stays only where others have as many cores to go to.
+//! A pinned lane finds its keys and buffers in its core's caches, but it cannot move away from other
+//! load. So lanes are pinned only if the machine has [`CORES_PER_LANE`] cores for each of them.
 
 use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::{info, warn};
 
-/// Cores for each lane of a gateway, below which none is pinned.
-const CORES_EACH: usize = 2;
+/// 2. Least number of cores for each lane of a gateway; with fewer, no lane is pinned.
+const CORES_PER_LANE: usize = 2;
 
-/// A core for a thread.
+/// The core of a pinned thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pin(usize);
 
-/// All cores that threads of this process may run on.
+/// The cores that an unpinned thread may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Anywhere(Option<CpuSet>);
+pub(super) struct AllowedCores(Option<CpuSet>);
 
-impl Anywhere {
-    /// As it is for the calling thread, which nobody keeps to a core.
-    pub fn here() -> Self {
+impl AllowedCores {
+    /// Returns the cores of the calling thread, which must not be pinned.
+    pub fn of_this_thread() -> Self {
         Self(sched_getaffinity(None).ok())
     }
 
-    /// Lets the calling thread run there, whoever started it.
-    pub fn go(&self) {
+    /// Lets the calling thread use these cores, even if a pinned thread started it.
+    pub fn unpin(&self) {
         if let Self(Some(cores)) = self {
-            // The thread it was taken from runs there.
+            // This cannot fail: another thread of the process uses these cores.
             let _ = sched_setaffinity(None, cores);
         }
     }
 }
 
 impl Pin {
-    /// For a lane's thread, on this machine as it is for the calling one.
+    /// Chooses the core of a lane's thread among those that the calling thread may use.
     pub fn of(lane: &LaneThread) -> Option<Self> {
         let anywhere = sched_getaffinity(None).ok()?;
         let allowed: Vec<usize> =
             (0..CpuSet::MAX_CPU).filter(|core| anywhere.is_set(*core)).collect();
-        // Who has a part of the machine's time has no cores of its own: others run there.
+        // A process with a quota of CPU time has no cores of its own: others run on them.
         let time = std::thread::available_parallelism().ok()?;
         if time.get() < allowed.len() {
             return None;
         }
-        core_of(lane, &one_of_each(&allowed, siblings)).map(Self)
+        core_of(lane, &first_of_each_core(&allowed, siblings)).map(Self)
     }
 
-    /// Keeps the calling thread to the core.
-    pub fn keep(&self, name: &str) {
+    /// Pins the calling thread to the core.
+    pub fn apply(&self, name: &str) {
         let mut only = CpuSet::new();
         only.set(self.0);
         match sched_setaffinity(None, &only) {
-            Ok(()) => info!("{name} keeps to core {}", self.0),
-            Err(error) => warn!("{name} cannot keep to core {}: {error}", self.0),
+            Ok(()) => info!("{name} is pinned to core {}", self.0),
+            Err(error) => warn!("{name} cannot be pinned to core {}: {error}", self.0),
         }
     }
 }
 
-/// The core of a lane's thread; `None` where there are too few.
+/// Returns the core of a lane's thread; `None` if there are too few.
 fn core_of(lane: &LaneThread, cores: &[usize]) -> Option<usize> {
-    let enough = cores.len() >= CORES_EACH * lane.of;
+    let enough = cores.len() >= CORES_PER_LANE * lane.of;
     let at = lane.number.checked_rem(cores.len())?;
     enough.then(|| cores[at])
 }
 
-/// Of the hardware threads of each core the first.
-fn one_of_each(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+/// Returns the first hardware thread of each core.
+fn first_of_each_core(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
     let is_first = |thread: &usize| {
         let siblings = siblings(*thread);
         !siblings.iter().any(|sibling| sibling < thread && allowed.contains(sibling))
@@ -74,13 +74,13 @@ fn one_of_each(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>) -> Vec
     allowed.iter().copied().filter(is_first).collect()
 }
 
-/// The hardware threads of the core of one; none where the system does not say.
+/// Returns the hardware threads that share a core with `thread`; none if the system does not tell.
 fn siblings(thread: usize) -> Vec<usize> {
     let file = format!("/sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list");
     listed(&std::fs::read_to_string(file).unwrap_or_default())
 }
 
-/// Numbers as the kernel lists them: `0-1,64`.
+/// Parses a list of numbers in the kernel's form: `0-1,64`.
 fn listed(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn hardware_threads_of_one_core_count_once() {
         let beside = |thread: usize| vec![thread / 2 * 2, thread / 2 * 2 + 1];
-        assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
-        assert_eq!(one_of_each(&[1, 2, 3], beside), [1, 2], "its sibling is not ours");
+        assert_eq!(first_of_each_core(&[0, 1, 2, 3, 4, 5], beside), [0, 2, 4]);
+        assert_eq!(first_of_each_core(&[1, 2, 3], beside), [1, 2], "its sibling is not ours");
         let behind = |thread: usize| vec![thread % 4, thread % 4 + 4];
-        assert_eq!(one_of_each(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
-        assert_eq!(one_of_each(&[3, 4], |_| vec![]), [3, 4], "nobody says");
+        assert_eq!(first_of_each_core(&[0, 1, 2, 3, 4, 5, 6, 7], behind), [0, 1, 2, 3]);
+        assert_eq!(first_of_each_core(&[3, 4], |_| vec![]), [3, 4], "the system does not tell");
         assert_eq!(listed("0-1,64\n"), [0, 1, 64]);
         assert_eq!(listed("7\n"), [7]);
         assert_eq!(listed(""), [0; 0]);
@@ -140,7 +140,7 @@ mod tests {
         let (said, lane) = mpsc::channel();
         let where_to = || sched_getaffinity(None).expect("known");
         let start = move || -> BoxFuture<()> {
-            Pin(core).keep("lane-0");
+            Pin(core).apply("lane-0");
             let by_job = said.clone();
             Box::pin(async move {
                 said.send(where_to()).expect("somebody listens");

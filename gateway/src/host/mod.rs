@@ -1,7 +1,8 @@
-//! The one seam to the system: clock and sleep, executors, datagram sockets, compute.
+//! The seam to the system: clock and timers, executors, datagram sockets, compute threads.
 //!
-//! Engine, lanes and limiter call nothing else, so that they run unchanged under virtual
-//! time. The trainers' door is handed to the engine beside it.
+//! The engine, the lanes, the pacers and the local plane call nothing else of the system, so they run
+//! unchanged in virtual time. [`RealHost`] is the operating system, [`VirtualHost`] a process of a
+//! simulation. The trainers' listener is passed to the daemon beside the host.
 
 mod cores;
 mod real;
@@ -17,76 +18,76 @@ use std::pin::Pin;
 use std::sync::Arc;
 use units::TimeNs;
 
-/// A future that owns what it needs and may move between threads.
+/// A boxed future that owns its data and may move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Work that occupies a core for a while.
+/// A function that occupies a core for a while.
 pub type Task = Box<dyn FnOnce() + Send>;
 
-/// A job that panicked: a bug of ours.
+/// A task panicked, which is a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a job panicked")]
+#[error("a task panicked")]
 pub struct TaskPanicked;
 
-/// A lane's thread, where it has one.
+/// The identity of a lane's thread, on hosts that give it one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneThread {
-    /// Its name in logs.
+    /// The thread's name in logs.
     pub name: String,
-    /// Counted through the lanes of all gateways, so that those of one host differ.
+    /// Number of the lane among those of all gateways, so that lanes on one host differ.
     pub number: usize,
-    /// How many its gateway has.
+    /// Number of lanes of its gateway.
     pub of: usize,
 }
 
 /// Makes a lane's future on the executor that will run it.
 pub type LaneStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;
 
-/// What the shell needs of the system.
+/// The functions of the system that a gateway uses.
 pub trait Host: Send + Sync + 'static {
-    /// The time. On one machine all processes read the same clock.
+    /// Returns the monotonic time. On one machine all processes read the same clock.
     fn now(&self) -> TimeNs;
 
-    /// Seconds since 1970-01-01 00:00 UTC. It may jump: for times of day only.
+    /// Returns the seconds since 1970-01-01 00:00 UTC. The clock may jump: use it for times of day only.
     fn unix_seconds(&self) -> u64;
 
-    /// Completes at `at`, or up to two milliseconds later: the timer's steps are of one.
+    /// Completes at `at`, or up to 2 ms later, since timers have a resolution of 1 ms.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()>;
 
     /// Runs a task on the caller's executor.
     fn spawn(&self, task: BoxFuture<()>);
 
-    /// Runs a lane: on a thread and executor of its own, or on the caller's.
+    /// Runs a lane on a thread and executor of its own, or on the caller's executor.
     ///
     /// # Errors
-    /// No thread could be had.
+    /// The system gives no thread.
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()>;
 
-    /// Runs a job where it holds up nobody's packets. What a job that panicked should have
-    /// written is not there.
-    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>>;
+    /// Runs a task on a compute thread, so that no lane waits for it. A task that panicked has written
+    /// only a part of its output.
+    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
-    /// Runs a job that may take seconds, where it holds up none that is computed.
-    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>>;
+    /// Runs a task that may take seconds on another thread, so that no compute task waits for it.
+    fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
-    /// A datagram socket on `address`, with buffers of `buffer_bytes` each way if the system
-    /// grants them. Called on the executor that will use it.
+    /// Binds a datagram socket to `address`, with buffers of `buffer_bytes` each way if the system
+    /// grants them. Call it on the executor that will use the socket.
     ///
     /// # Errors
-    /// The address is taken, or not this machine's.
+    /// The address is in use, or is not one of this machine.
     fn bind(
         &self,
         address: SocketAddr,
         buffer_bytes: usize,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
 
-    /// The longest IP packet, in bytes, that this host sends from `from` towards `to`; `None` where
-    /// it does not know. What is on the way may let less through.
+    /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if unknown.
+    /// The path's MTU may be less.
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16>;
 
-    /// Timers and tasks for quinn.
+    /// Returns the timers and tasks for quinn.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;
 
-    /// Fresh random bytes; under virtual time, from the seed.
+    /// Returns fresh random bytes; in virtual time they come from the seed.
     fn random(&self) -> [u8; 32];
 }

@@ -1,6 +1,6 @@
-//! The operating system.
+//! The operating system as a host: its clock, threads and sockets.
 
-use super::cores::{Anywhere, Pin};
+use super::cores::{AllowedCores, Pin};
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use quinn::Runtime;
 use rustix::net::sockopt;
@@ -14,8 +14,8 @@ use tokio::runtime;
 use tracing::warn;
 use units::TimeNs;
 
-/// The operating system's clock, threads and sockets. Lanes get a thread each, and a core where
-/// there are enough.
+/// The operating system's clock, threads and sockets. Each lane gets a thread, and a core if there are
+/// enough of them.
 #[derive(Debug, Default)]
 pub struct RealHost;
 
@@ -40,27 +40,27 @@ impl Host for RealHost {
     }
 
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
-        // While nobody is kept to a core yet.
-        LazyLock::force(&COMPUTING);
+        // The compute threads start before any lane is pinned, so that they inherit no core.
+        LazyLock::force(&COMPUTE_THREADS);
         let pin = Pin::of(&thread);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let name = thread.name.clone();
         let body = move || {
             if let Some(pin) = pin {
-                pin.keep(&thread.name);
+                pin.apply(&thread.name);
             }
             runtime.block_on(async move { start().await });
         };
         std::thread::Builder::new().name(name).spawn(body).map(|_| ())
     }
 
-    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        let done = COMPUTING.spawn_blocking(job);
+    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+        let done = COMPUTE_THREADS.spawn_blocking(task);
         Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
-    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        let done = tokio::task::spawn_blocking(job);
+    fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+        let done = tokio::task::spawn_blocking(task);
         Box::pin(async move { done.await.map_err(|_| TaskPanicked) })
     }
 
@@ -81,7 +81,7 @@ impl Host for RealHost {
     }
 
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {
-        // The system knows the way only of a socket that has a peer. Nothing is sent.
+        // The system knows the route only of a connected socket. Nothing is sent.
         let socket = UdpSocket::bind((from, 0)).ok()?;
         socket.connect(to).ok()?;
         let bytes = match to {
@@ -102,19 +102,19 @@ impl Host for RealHost {
     }
 }
 
-/// Threads for jobs, one for each core: of more, each that wakes up holds up those that all wait
-/// for. They belong to the process, as its cores do.
-static COMPUTING: LazyLock<runtime::Runtime> = LazyLock::new(|| {
-    let (cores, anywhere) = (available_parallelism().map_or(1, NonZero::get), Anywhere::here());
+/// Threads for compute tasks, one for each core: more would only compete for the cores. All gateways
+/// of the process share them.
+static COMPUTE_THREADS: LazyLock<runtime::Runtime> = LazyLock::new(|| {
+    let (cores, anywhere) =
+        (available_parallelism().map_or(1, NonZero::get), AllowedCores::of_this_thread());
     let mut threads = runtime::Builder::new_current_thread();
     threads.thread_name("compute").max_blocking_threads(cores);
-    // A lane that starts one would keep it to its own core.
-    threads.on_thread_start(move || anywhere.go());
+    // A thread that a pinned lane starts would inherit the lane's core.
+    threads.on_thread_start(move || anywhere.unpin());
     threads.build().expect("without timers and sockets nothing can fail")
 });
 
-/// Buffers that the system, without a word, made smaller than they were to be, and what would
-/// help.
+/// Describes the socket buffers that the system silently made smaller than wanted, and the remedy.
 fn shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
     // Linux reports twice what it granted.
     let granted = [
@@ -122,13 +122,13 @@ fn shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
         ("send", "net.core.wmem_max", socket.send_buffer_size()? / 2),
     ];
     let short = granted.into_iter().filter(|(.., bytes)| *bytes < wanted);
-    let say = |(which, sysctl, bytes): (&str, &str, usize)| {
+    let describe = |(which, sysctl, bytes): (&str, &str, usize)| {
         format!(
             "{which} buffer is {bytes} bytes, {wanted} wanted; bursts will be lost. Set \
              {sysctl}={wanted}"
         )
     };
-    Ok(short.map(say).collect())
+    Ok(short.map(describe).collect())
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_the_system_cuts_is_told_with_what_would_help() {
+    fn a_short_socket_buffer_is_reported_with_its_remedy() {
         let limit = |name: &str| -> usize {
             let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
             text.expect("Linux").trim().parse().expect("a number")
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_ourselves_takes_what_the_loopback_device_does() {
+    fn the_mtu_towards_localhost_is_that_of_the_loopback_device() {
         let file = std::fs::read_to_string("/sys/class/net/lo/mtu").expect("Linux");
         let device: u32 = file.trim().parse().expect("a number");
         let own = IpAddr::from([127, 0, 0, 1]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_burst_of_jobs_is_computed_by_as_many_threads_as_there_are_cores() {
+    async fn a_burst_of_tasks_uses_one_thread_per_core() {
         let threads = Arc::new(Mutex::new(HashSet::new()));
         let jobs: Vec<_> = (0..200)
             .map(|_| {

@@ -1,7 +1,8 @@
-//! The trainers' door: how a trainer's connection and its memory reach the gateway.
+//! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
-//! In production a Unix socket and a memfd; inside a simulation a pipe in memory and the
-//! arena itself.
+//! In production a connection is a Unix socket whose first byte carries the memfd of the arena. In a
+//! simulation it is a pipe in memory, and the arena itself is handed over. [`super::server`] accepts,
+//! [`crate::client`] connects.
 
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
@@ -20,28 +21,38 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
-/// A connection, whatever it is made of.
+/// 1,000. Connection attempts while the backlog is full.
+/// Tested by `ten_thousand_silent_connections_keep_nobody_out`.
+const BUSY_TRIES: usize = 1000;
+/// 10 ms. Pause between two such attempts.
+const BUSY_PAUSE: Span = Span::from_ms(10);
+/// 64. Connections that wait to be accepted by an in-process listener; then the connector waits.
+const PENDING_ACCEPTS_MAX: usize = 64;
+/// 64 KiB. Buffer of each direction of an in-process connection.
+const PIPE_BYTES: usize = 1 << 16;
+
+/// A stream in both directions: a Unix socket or a pipe in memory.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A trainer at the door, or an operator.
+/// A connection whose first byte has arrived.
 pub struct AcceptedConnection {
-    /// What it says and hears, behind the first byte.
+    /// The stream after the first byte.
     pub stream: Box<dyn Duplex>,
-    /// Its memory; `None` for an operator, who has none.
+    /// The trainer's arena; `None` for an operator.
     pub memory: Option<ArenaHandle>,
 }
 
-/// A trainer's memory, before it is checked.
+/// A trainer's arena before it is checked and mapped.
 pub enum ArenaHandle {
-    /// A file descriptor that came with the first byte.
+    /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
     /// ArenaHandle of this process.
     InProcess(Arc<Arena>),
 }
 
 impl ArenaHandle {
-    /// The arena, if it is fit to be used.
+    /// Maps the arena, if it is safe to use.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
@@ -56,29 +67,30 @@ impl ArenaHandle {
     }
 }
 
-/// Somebody at the door who has said nothing yet.
+/// A connection whose first byte may not have arrived.
 pub struct IncomingConnection {
-    /// The user whose process it is.
+    /// The user id of the connecting process.
     pub user: u32,
-    /// What it takes to learn its memory: a visitor who says nothing keeps nobody waiting.
+    /// Receives the first byte and the arena. It is polled in a task of its own, so that a silent
+    /// connection keeps no other waiting.
     pub handshake: BoxFuture<io::Result<AcceptedConnection>>,
 }
 
-/// Where trainers come in.
+/// Accepts the connections of trainers and operators.
 pub trait TrainerListener: Send + Sync + 'static {
-    /// The next connection.
+    /// Waits for the next connection.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>>;
 }
 
-/// A Unix socket, removed at the end.
+/// A listening Unix socket; dropping it removes the socket file.
 pub struct UnixSocketListener {
     listener: Arc<UnixListener>,
     path: PathBuf,
 }
 
 impl UnixSocketListener {
-    /// Listens at `path`, for this user only. A socket that nobody answers on any more is
-    /// replaced; anything else at the path is left alone.
+    /// Listens at `path`, for this user only. A socket file without a listener is replaced; any other
+    /// file at the path is left alone.
     ///
     /// # Errors
     /// The path is taken or cannot be written.
@@ -98,7 +110,7 @@ impl UnixSocketListener {
 
 impl Drop for UnixSocketListener {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The file may be gone already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -121,7 +133,7 @@ impl TrainerListener for UnixSocketListener {
     }
 }
 
-/// The first byte, and the descriptor that travels with a trainer's.
+/// Receives the first byte, and the descriptor that comes with a trainer's.
 async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     loop {
         stream.readable().await?;
@@ -136,7 +148,7 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> 
                 RecvAncillaryMessage::ScmRights(rights) => Some(rights),
                 _ => None,
             });
-            // More than one would be closed as it is dropped.
+            // Further descriptors are closed when they are dropped.
             let descriptor = rights.flatten().next();
             if got.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -156,12 +168,12 @@ async fn receive_descriptor(stream: &UnixStream) -> io::Result<Option<OwnedFd>> 
     }
 }
 
-/// Connects to a gateway's socket and hands over the arena's descriptor.
+/// Connects to a gateway's socket, and sends the arena's descriptor.
 ///
 /// # Errors
 /// Nothing answers at `path`.
 pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStream> {
-    let stream = connect_when_there_is_room(path).await?;
+    let stream = connect_with_retries(path).await?;
     loop {
         stream.writable().await?;
         let sent = stream.try_io(Interest::WRITABLE, || {
@@ -181,8 +193,8 @@ pub async fn connect_unix(path: &Path, memory: &OwnedFd) -> io::Result<UnixStrea
     }
 }
 
-/// A gateway whose backlog is full is there, but busy.
-async fn connect_when_there_is_room(path: &Path) -> io::Result<UnixStream> {
+/// Connects, and retries while the backlog is full: the gateway is then running, but busy.
+async fn connect_with_retries(path: &Path) -> io::Result<UnixStream> {
     let mut tries = 0;
     loop {
         match UnixStream::connect(path).await {
@@ -195,32 +207,23 @@ async fn connect_when_there_is_room(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// How often a full backlog is tried, and how long after each other.
-const BUSY_TRIES: usize = 1000;
-const BUSY_PAUSE: Span = Span::from_ms(10);
-
-/// A door inside the process, and the knocker that opens it.
+/// The listener inside a process; [`in_process`] makes it with its connector.
 pub struct InProcessListener {
-    visits: Arc<Mutex<mpsc::Receiver<AcceptedConnection>>>,
+    pending: Arc<Mutex<mpsc::Receiver<AcceptedConnection>>>,
 }
 
-/// Knocks at an [`InProcessListener`].
+/// Connects to an [`InProcessListener`].
 #[derive(Debug, Clone)]
 pub struct InProcessConnector {
-    visits: mpsc::Sender<AcceptedConnection>,
+    pending: mpsc::Sender<AcceptedConnection>,
 }
 
-/// Visits that may wait at an in-process door.
-const VISITS_MAX: usize = 64;
-/// Bytes that each direction of an in-process connection holds.
-const PIPE_BYTES: usize = 1 << 16;
-
-/// A door and its knocker.
+/// Makes a listener inside this process, and its connector.
 pub fn in_process() -> (InProcessListener, InProcessConnector) {
-    let (knock, visits) = mpsc::channel(VISITS_MAX);
+    let (sender, pending) = mpsc::channel(PENDING_ACCEPTS_MAX);
     (
-        InProcessListener { visits: Arc::new(Mutex::new(visits)) },
-        InProcessConnector { visits: knock },
+        InProcessListener { pending: Arc::new(Mutex::new(pending)) },
+        InProcessConnector { pending: sender },
     )
 }
 
@@ -231,11 +234,11 @@ impl InProcessConnector {
     /// The gateway is gone.
     pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn Duplex>> {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let handshake = AcceptedConnection {
+        let accepted = AcceptedConnection {
             stream: Box::new(theirs),
             memory: Some(ArenaHandle::InProcess(arena)),
         };
-        let sent = self.visits.send(handshake).await;
+        let sent = self.pending.send(accepted).await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(Box::new(ours))
     }
@@ -243,12 +246,12 @@ impl InProcessConnector {
 
 impl TrainerListener for InProcessListener {
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
-        let visits = Arc::clone(&self.visits);
+        let pending = Arc::clone(&self.pending);
         Box::pin(async move {
-            let handshake = visits.lock().await.recv().await;
-            let handshake = handshake.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let accepted = pending.lock().await.recv().await;
+            let accepted = accepted.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
             let user = rustix::process::getuid().as_raw();
-            Ok(IncomingConnection { user, handshake: Box::pin(async move { Ok(handshake) }) })
+            Ok(IncomingConnection { user, handshake: Box::pin(async move { Ok(accepted) }) })
         })
     }
 }

@@ -1,5 +1,7 @@
-//! What an operator says to a running gateway, over the trainers' socket; docs/protocol.md
+//! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
+//!
+//! `landbridge rate` calls [`ask`], which blocks its thread. [`super::server`] answers.
 
 use crate::events::RateChange;
 use crate::observe::status::LinkStatus;
@@ -10,76 +12,79 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::BitRate;
 
-/// An operator's first byte, where a trainer has `L`.
+/// 5 s. Time limit of each read and write: longer than an engine under load takes to answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The first byte of an operator's connection; a trainer sends `L`.
 pub const FIRST_BYTE: u8 = b'O';
 
-/// A wish.
+/// A request of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorRequest {
-    /// Hold a link to a rate, or to what its schedule says.
+    /// Limit a link to a rate, or return it to its schedule.
     Hold {
         /// The link: two regions joined by a hyphen.
         link: String,
-        /// The rate; `None` for the schedule's.
+        /// The limit in bits per second; `None` for the schedule's.
         bits_per_second: Option<u64>,
     },
 }
 
-/// What became of a wish.
+/// The gateway's response to an operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorResponse {
-    /// What holds the link now.
+    /// The state of the link after the change.
     Held(LinkStatus),
-    /// Nothing has changed, because of what was asked.
+    /// Nothing has changed, for this reason.
     Refused(String),
 }
 
-/// A wish that was not met.
+/// Why a request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
-    /// Nothing answers.
+    /// No gateway listens, or it does not answer in time.
     #[error("nothing answers at {}: {source}; is the gateway running?", socket.display())]
     NothingAnswers {
         /// The gateway's socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The caller's fault.
+    /// The gateway refused the request: the caller's fault.
     #[error("{0}")]
     Refused(String),
 }
 
 impl From<&OperatorRequest> for RateChange {
-    fn from(wish: &OperatorRequest) -> Self {
-        let OperatorRequest::Hold { link, bits_per_second } = wish;
+    fn from(request: &OperatorRequest) -> Self {
+        let OperatorRequest::Hold { link, bits_per_second } = request;
         Self { link: link.clone(), rate: bits_per_second.map(BitRate::from_bits_per_second) }
     }
 }
 
-/// Asks the gateway that listens at `socket`. Blocks for a few seconds at most.
+/// Sends a request to the gateway at `socket`. Blocks for at most [`ANSWER_WITHIN`].
 ///
 /// # Errors
 /// Nothing answers there, or the gateway refuses.
-pub fn ask(socket: &Path, wish: &OperatorRequest) -> Result<LinkStatus, OperatorError> {
-    let nothing = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
-    match exchange(socket, wish).map_err(nothing)? {
+pub fn ask(socket: &Path, request: &OperatorRequest) -> Result<LinkStatus, OperatorError> {
+    let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
+    match exchange(socket, request).map_err(no_answer)? {
         OperatorResponse::Held(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
     }
 }
 
-fn exchange(socket: &Path, wish: &OperatorRequest) -> io::Result<OperatorResponse> {
+fn exchange(socket: &Path, request: &OperatorRequest) -> io::Result<OperatorResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    let wish = serde_json::to_vec(wish)?;
-    let length = u32::try_from(wish.len()).unwrap_or(u32::MAX).to_be_bytes();
-    // By itself: a gateway reads the first byte with what may travel beside it.
+    let request = serde_json::to_vec(request)?;
+    let length = u32::try_from(request.len()).unwrap_or(u32::MAX).to_be_bytes();
+    // Sent alone: the gateway reads the first byte together with the ancillary data.
     stream.write_all(&[FIRST_BYTE])?;
-    stream.write_all(&[&length[..], &wish].concat())?;
+    stream.write_all(&[&length[..], &request].concat())?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut answer = Vec::new();
@@ -87,9 +92,6 @@ fn exchange(socket: &Path, wish: &OperatorRequest) -> io::Result<OperatorRespons
     stream.take(length).read_to_end(&mut answer)?;
     Ok(serde_json::from_slice(&answer)?)
 }
-
-/// Longer than an engine under load takes to come by.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -102,38 +104,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wishes_survive_the_wire_and_nothing_may_be_added(
+        fn requests_survive_the_wire_and_take_no_unknown_field(
             link in ".{0,40}",
             bits_per_second: Option<u64>,
             extra in "[a-z_]{1,12}",
         ) {
-            let wish = OperatorRequest::Hold { link: link.clone(), bits_per_second };
-            let bytes = serde_json::to_vec(&wish).expect("plain");
-            prop_assert_eq!(read(&bytes), Some(wish));
+            let request = OperatorRequest::Hold { link: link.clone(), bits_per_second };
+            let bytes = serde_json::to_vec(&request).expect("plain data");
+            prop_assert_eq!(read(&bytes), Some(request));
             prop_assume!(extra != "link" && extra != "bits_per_second");
             let more = serde_json::json!({ "hold": { "link": link, extra: 1 } });
             prop_assert_eq!(read(more.to_string().as_bytes()), None);
         }
 
-        /// Cut anywhere, or with any byte changed, it is another wish or none.
+        /// Truncated bytes are rejected, and a changed byte never gives the same request.
         #[test]
-        fn no_bytes_panic(
+        fn changed_bytes_never_give_the_same_request(
             bits_per_second: u64,
             cut in 0usize..60,
             at in 0usize..60,
             byte: u8,
         ) {
-            let wish = OperatorRequest::Hold {
+            let request = OperatorRequest::Hold {
                 link: "east-west".to_owned(),
                 bits_per_second: Some(bits_per_second),
             };
-            let mut bytes = serde_json::to_vec(&wish).expect("plain");
+            let mut bytes = serde_json::to_vec(&request).expect("plain data");
             let cut = cut.min(bytes.len() - 1);
             prop_assert_eq!(read(&bytes[..cut]), None);
             let at = at.min(bytes.len() - 1);
             let changed = bytes[at] != byte;
             bytes[at] = byte;
-            prop_assert!(!changed || read(&bytes) != Some(wish));
+            prop_assert!(!changed || read(&bytes) != Some(request));
         }
     }
 }

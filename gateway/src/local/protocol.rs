@@ -1,7 +1,7 @@
-//! What a trainer and its gateway say to each other; docs/protocol.md section 5.
+//! The wire format between a trainer and its gateway; docs/protocol.md section 5.
 //!
-//! Every message has a 32-bit big-endian length in front. With the first byte that a trainer
-//! sends travels the file descriptor of its arena.
+//! Every message follows its length as a 32-bit big-endian number. The first byte that a trainer
+//! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
 use hier_collectives::codec::{DecodeError, Reader, put_text, put_u16, put_u32, put_u64};
 use hier_collectives::descriptor::put_descriptor;
@@ -13,36 +13,37 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// The version of everything in this module.
+/// Version of the format in this module.
 pub const LOCAL_VERSION: u16 = 1;
-/// Longest message, in bytes, without its length.
+/// 4,096 bytes. Longest message without its length; the longest texts fit.
+/// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
 pub const MAX_BYTES: usize = 4096;
 /// 256. Collectives that one rank may have posted and not got back; far above what fills a link.
 pub const POSTS_MAX: usize = 256;
-/// Length of a job's token.
+/// 32. Length of a job's token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
-/// Proof that a trainer belongs to a job. Neither printed nor logged, whatever holds it.
+/// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.
 #[derive(Clone, Copy)]
 pub struct Token(pub [u8; TOKEN_BYTES]);
 
-/// From a trainer.
+/// A message from a trainer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// First of all: who speaks, for which rank, with how much memory.
+    /// The first message: attach as a rank.
     Attach(Attach),
     /// Start a collective.
     Post {
         /// The collective.
         post: Post,
-        /// Where the contribution is in the arena.
+        /// Offset of the contribution in the arena, in bytes.
         contribution_offset: u64,
-        /// Where the result goes in the arena.
+        /// Offset of the result in the arena, in bytes.
         result_offset: u64,
     },
-    /// No more posts will come; what is posted goes on.
+    /// No more posts will follow; posted collectives go on.
     Detach,
-    /// Say when a step is complete in every region.
+    /// Report when a step is complete in every region.
     Commit(Commit),
 }
 
@@ -53,29 +54,29 @@ pub struct Attach {
     pub version: u16,
     /// The job.
     pub job: String,
-    /// Proof that the trainer belongs to it.
+    /// The job's secret.
     pub token: Token,
-    /// The rank it speaks for.
+    /// The rank.
     pub rank: RankId,
-    /// Length of its arena.
+    /// Length of the trainer's arena.
     pub arena_bytes: u64,
 }
 
-/// To a trainer.
+/// A message to a trainer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Response {
-    /// The trainer speaks for its rank now.
+    /// The trainer is attached.
     Attached {
         /// [`LOCAL_VERSION`] of the gateway.
         version: u16,
-        /// Ranks in all.
+        /// Number of ranks in the fabric.
         world_size: u32,
         /// The fabric's name.
         fabric: String,
     },
-    /// The connection ends, because of what the trainer sent.
+    /// The connection ends, for this reason.
     Refused(String),
-    /// Something happened to the rank's collectives.
+    /// An event of the rank's collectives.
     Event(RankEvent),
 }
 
@@ -85,7 +86,7 @@ impl From<[u8; TOKEN_BYTES]> for Token {
     }
 }
 
-/// In the same time wherever two tokens differ.
+/// Compares in constant time, wherever two tokens differ.
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -101,7 +102,7 @@ impl fmt::Debug for Token {
 }
 
 impl Request {
-    /// The wire form.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         match self {
@@ -134,7 +135,7 @@ impl Request {
         out
     }
 
-    /// Reads the wire form.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`DecodeError`]: the trainer's fault.
@@ -172,7 +173,7 @@ impl Request {
 }
 
 impl Response {
-    /// The wire form.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
@@ -222,7 +223,7 @@ impl Response {
         out
     }
 
-    /// Reads the wire form.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`DecodeError`]: the gateway's fault.
@@ -285,7 +286,7 @@ pub async fn write_message(
     stream.flush().await
 }
 
-/// A message behind its length.
+/// Returns a message with its length in front.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
@@ -314,7 +315,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_token_is_not_printed_by_what_holds_it() {
+    fn a_tokens_debug_form_shows_no_byte() {
         let (version, job, rank) = (LOCAL_VERSION, "train".to_owned(), RankId(0));
         let attach = Attach { version, job, token: Token([137; 32]), rank, arena_bytes: 1 };
         let shown = format!("{:?}", Request::Attach(attach));

@@ -1,7 +1,8 @@
-//! Memory that other processes may write at any moment.
+//! Shared memory that other processes may write at any moment.
 //!
-//! It is touched through raw pointers only; no reference to it is ever made, but for the bytes
-//! handed to QUIC and to the code of parity, which copy each before they do anything with it.
+//! The local plane maps a trainer's memfd as an [`Arena`]; the engine and the lanes read and write
+//! [`MemSlice`]s of it from their threads. All access goes through raw pointers. References are made
+//! only for the bytes that QUIC and the FEC coder take, and both copy each byte before they use it.
 
 #![expect(unsafe_code, reason = "shared memory is mapped and touched by pointer")]
 
@@ -20,97 +21,103 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Slots start at multiples of this many bytes.
+/// 64 bytes. Slots start at multiples of this, so that no cache line belongs to two slots.
+/// Tested by `slots_never_overlap_and_all_room_comes_back`.
 pub const ALIGN_BYTES: u64 = 64;
 
-/// A mapping, unmapped when its last slice is gone.
+/// A mapping, which is unmapped when its last slice is dropped.
 #[derive(Debug)]
 pub struct Arena {
     start: NonNull<c_void>,
     bytes: usize,
     /// A trainer's memfd.
     memory: Option<OwnedFd>,
-    /// Where it is counted.
+    /// The gauges that count it.
     mapped: Option<Mapped>,
 }
 
-/// What is mapped for somebody, counted as it is mapped and unmapped, in bytes.
+/// Gauges of the mapped bytes of one job.
 #[derive(Debug, Clone, Default)]
 pub struct Mapped {
-    /// Now.
+    /// Bytes mapped now.
     pub bytes: Gauge,
-    /// The most that it ever was.
+    /// Most bytes ever mapped at once.
     pub most: Gauge,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through raw pointers, whose
 // races with other processes are part of the contract: values may tear, memory stays valid.
 unsafe impl Send for Arena {}
-// SAFETY: as above.
+// SAFETY: all access goes through raw pointers, so sharing a reference adds no other access.
 unsafe impl Sync for Arena {}
 
-/// A range of an arena that is known to lie inside it.
+/// A range that lies inside an arena.
 #[derive(Debug, Clone)]
 pub struct MemSlice {
     arena: Arc<Arena>,
     range: Range<u64>,
 }
 
-/// An input of a reduction, with its weight in an average.
+/// An operand of a reduction, with its weight in an average.
 #[derive(Debug, Clone, Copy)]
 pub enum Operand<'a> {
-    /// Shared memory, as long as what it is combined into.
+    /// Shared memory, as long as the destination.
     Memory(&'a MemSlice, f64),
-    /// Bytes out of a packet, as long as the part that they are combined into.
+    /// Bytes of a packet, as long as their part of the destination.
     Bytes(&'a [u8], f64),
 }
 
-/// A trainer's memory that the gateway will not map. The trainer's fault.
+/// Why the gateway does not map a trainer's memory: the trainer's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// Not sealed, so that the trainer could shrink it under the gateway.
+    /// The memfd is not sealed, so the trainer could shrink it under the gateway.
     #[error("the memfd is not sealed against shrinking and growing (F_SEAL_SHRINK, F_SEAL_GROW)")]
     Unsealed,
-    /// Not as long as claimed.
+    /// The length differs from the claimed one.
     #[error("the memfd has {actual} bytes, {claimed} were claimed")]
     OtherSize {
-        /// Its length.
+        /// The length of the memfd.
         actual: u64,
-        /// The claim.
+        /// The claimed length.
         claimed: u64,
     },
-    /// Of no use.
+    /// The size is zero or too large.
     #[error("an arena of {0} bytes is not possible")]
     BadSize(u64),
-    /// Pages that are not there yet, and may not be when they are needed.
+    /// Some pages are not allocated yet, and may be missing when they are needed.
     #[error(
         "the memfd has pages that were never written; write all of it, or map it with MAP_POPULATE, first"
     )]
     Holes,
-    /// Huge pages can run out at the first touch.
+    /// The memfd has huge pages, which can run out at the first touch.
     #[error("the memfd is on hugetlbfs")]
     HugePages,
-    /// The system's answer.
+    /// The system refused the mapping.
     #[error("cannot map the memory: {0}")]
     System(#[from] io::Error),
 }
 
-/// `f_type` of a file on hugetlbfs.
+/// 256. Most repetitions of the pages of folded memory: each is a mapping, of which a process may have
+/// some ten thousand. Tested by `folded_memory_has_its_length_but_takes_a_part`.
+const FOLDS_MAX: u64 = 256;
+/// 1 MiB. Least length of the pages that folded memory repeats.
+const FOLD_BYTES_MIN: u64 = 1 << 20;
+/// The `f_type` of a file on hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 impl Arena {
-    /// Zeroed memory of this process.
+    /// Maps zeroed memory of this process.
     ///
     /// # Errors
-    /// There is not that much.
+    /// The system has too little memory.
     pub fn anonymous(bytes: u64) -> Result<Arc<Self>, ArenaError> {
         Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
     }
 
-    /// As [`Arena::anonymous`], counted for as long as it is mapped.
+    /// Maps zeroed memory of this process, and counts it in `mapped` while it is mapped.
     ///
     /// # Errors
-    /// There is not that much.
+    /// The system has too little memory.
     pub fn counted(bytes: u64, mapped: &Mapped) -> Result<Arc<Self>, ArenaError> {
         let mut arena = Self::of_this_process(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let bytes = i64::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
@@ -120,11 +127,11 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Zeroed memory of this process in which the same pages come again and again: it takes a
-    /// small part of its length, and what is written shows in several places.
+    /// Maps memory of this process that repeats the same pages: it takes a small part of its length,
+    /// and each write shows in several places. Simulations of sizes and times use it.
     ///
     /// # Errors
-    /// There is not that much, or `bytes` is zero.
+    /// The system has too little memory, or `bytes` is zero.
     pub fn folded(bytes: u64) -> Result<Arc<Self>, ArenaError> {
         use rustix::fs::MemfdFlags;
         let whole = Arc::new(Self::of_this_process(bytes, ProtFlags::empty())?);
@@ -154,7 +161,7 @@ impl Arena {
     /// against shrinking and growing, as long as claimed, every page present, no huge pages.
     ///
     /// # Errors
-    /// [`ArenaError`] says which check failed.
+    /// [`ArenaError`] names the failed check.
     pub fn from_memfd(memory: &OwnedFd, claimed: u64) -> Result<Arc<Self>, ArenaError> {
         let seals = rustix::fs::fcntl_get_seals(memory).map_err(|_| ArenaError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -185,10 +192,10 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Whether the trainer has left all pages where they are. No seal that lets two processes
-    /// write keeps it from giving some back, which then take time and memory to come again.
+    /// Whether all pages are still allocated. No seal that permits writing keeps the trainer from
+    /// releasing pages, and allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
-        /// Of `st_blocks`, whatever the file system's own are.
+        /// The unit of `st_blocks`, independent of the file system.
         const BLOCK_BYTES: u64 = 512;
         let Some(memory) = &self.memory else { return true };
         let blocks = rustix::fs::fstat(memory).map_or(0, |stat| stat.st_blocks);
@@ -198,7 +205,7 @@ impl Arena {
     /// Creates a trainer's arena: a memfd with every page present, sealed, and its mapping.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// The system has too little memory.
     pub fn create_memfd(bytes: u64) -> Result<(Arc<Self>, OwnedFd), ArenaError> {
         use rustix::fs::{FallocateFlags, MemfdFlags};
         let length = usize::try_from(bytes).map_err(|_| ArenaError::BadSize(bytes))?;
@@ -216,7 +223,7 @@ impl Arena {
         Ok((Arc::new(arena), memory))
     }
 
-    /// All of it.
+    /// Returns the whole arena as a slice.
     pub fn whole(self: &Arc<Self>) -> MemSlice {
         MemSlice { arena: Arc::clone(self), range: 0..self.bytes as u64 }
     }
@@ -253,35 +260,35 @@ impl Drop for Arena {
         // only leak it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes) };
         if let Some(mapped) = &self.mapped {
-            // It was counted in the same type.
+            // The length fitted the gauge's type when it was counted.
             mapped.bytes.dec_by(self.bytes as i64);
         }
     }
 }
 
 impl MemSlice {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// Whether it has no bytes.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A part of it, `range` counted from its start.
+    /// Returns the part `range`, counted from the start of this slice.
     ///
     /// # Panics
-    /// When the range reaches beyond it: a bug of ours, for offsets of trainers and peers
-    /// are checked where they come in.
+    /// Panics if the range reaches beyond the slice, which is a bug: offsets of trainers and peers are
+    /// checked where they arrive.
     pub fn slice(&self, range: Range<u64>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {}", self.len());
         let start = self.range.start;
         Self { arena: Arc::clone(&self.arena), range: start + range.start..start + range.end }
     }
 
-    /// Whether the two share a byte.
+    /// Whether two slices share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {
         let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
         Arc::ptr_eq(&self.arena, &other.arena) && !apart
@@ -295,7 +302,7 @@ impl MemSlice {
     /// Writes `bytes` at `offset`.
     ///
     /// # Panics
-    /// When they reach beyond it.
+    /// Panics if the bytes reach beyond the slice.
     pub fn copy_from_bytes(&self, offset: u64, bytes: &[u8]) {
         let end = offset.checked_add(bytes.len() as u64);
         assert!(end.is_some_and(|end| end <= self.len()), "{offset} and {} more", bytes.len());
@@ -305,20 +312,20 @@ impl MemSlice {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Reads all of it.
+    /// Copies the whole slice into `bytes`.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// Panics if the lengths differ.
     pub fn copy_to(&self, bytes: &mut [u8]) {
         assert_eq!(bytes.len() as u64, self.len());
         // SAFETY: as in `copy_from_bytes`.
         unsafe { std::ptr::copy_nonoverlapping(self.pointer(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// Copies all of it to another slice, which may overlap.
+    /// Copies the whole slice to another one, which may overlap.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// Panics if the lengths differ.
     pub fn copy_to_slice(&self, to: &Self) {
         assert_eq!(to.len(), self.len());
         // SAFETY: both lie in their mappings; `copy` allows overlap.
@@ -328,7 +335,7 @@ impl MemSlice {
     /// Combines `inputs`, in order, into this slice; see [`reduce::reduce`].
     ///
     /// # Panics
-    /// When the lengths differ or an input overlaps: a bug of ours.
+    /// Panics if the lengths differ or an input overlaps, which is a bug.
     pub fn reduce(&self, op: ReduceOp, dtype: Dtype, inputs: &[(Self, f64)]) {
         let operand = |(slice, weight): &(Self, f64)| {
             self.operand(&(0..self.len()), Operand::Memory(slice, *weight))
@@ -340,11 +347,11 @@ impl MemSlice {
         unsafe { reduce::reduce(op, dtype, self.pointer(), &operands, elements) };
     }
 
-    /// As [`Self::reduce`], of two and for `range` only: what a packet brings. Nothing is allocated
-    /// or counted, since there are many.
+    /// Combines two operands into the part `range`, for the payload of one packet. Allocates nothing,
+    /// since there are many packets.
     ///
     /// # Panics
-    /// As there.
+    /// Panics if the lengths differ or an operand overlaps, which is a bug.
     pub fn reduce_part(
         &self,
         range: Range<u64>,
@@ -356,11 +363,12 @@ impl MemSlice {
         let operands = operands.map(|operand| self.operand(&range, operand));
         let elements = (range.end - range.start) as usize / dtype.size() as usize;
         let out = self.pointer().wrapping_add(range.start as usize);
-        // SAFETY: as there.
+        // SAFETY: lengths and overlap were checked above, and the slices keep their mappings
+        // alive.
         unsafe { reduce::reduce(op, dtype, out, &operands, elements) };
     }
 
-    /// An operand of a reduction into `range`.
+    /// Checks an operand of a reduction into `range`.
     fn operand(&self, range: &Range<u64>, operand: Operand<'_>) -> reduce::Operand {
         let (bytes, weight) = match operand {
             Operand::Memory(slice, weight) => {
@@ -376,14 +384,14 @@ impl MemSlice {
         reduce::Operand { bytes, weight }
     }
 
-    /// Its bytes without a copy, for QUIC and for the code of parity. They stay mapped until these
-    /// let go of them.
+    /// Returns the bytes without a copy, for QUIC and the FEC coder. The mapping stays until they are
+    /// dropped.
     pub fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(Shared(self))
+        Bytes::from_owner(SharedBytes(self))
     }
 
     fn length(&self) -> usize {
-        // Fits: the mapping has a `usize` length.
+        // The cast loses nothing: a mapping has a `usize` length.
         self.len() as usize
     }
 
@@ -393,19 +401,14 @@ impl MemSlice {
     }
 }
 
-/// How often the pages of folded memory come again, at most: each time is a mapping, of which a
-/// process may have some ten thousand.
-const FOLDS_MAX: u64 = 256;
-/// And how much comes again, at least.
-const FOLD_BYTES_MIN: u64 = 1 << 20;
+/// A slice that the owner of [`Bytes`] keeps mapped.
+struct SharedBytes(MemSlice);
 
-struct Shared(MemSlice);
-
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it
-        // while it is being sent harms its own collective only: each byte is copied, into a
-        // packet or a shard, and never interpreted where it is.
+        // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it during
+        // sending spoils its own collective only: each byte is copied into a packet or a shard, and
+        // never interpreted in place.
         unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.length()) }
     }
 }
@@ -448,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_that_is_punched_later_is_found() {
+    fn a_hole_punched_after_the_mapping_is_found() {
         let (_ours, memory) = Arena::create_memfd(1 << 20).expect("memory");
         let theirs = Arena::from_memfd(&memory, 1 << 20).expect("sealed and whole");
         assert!(theirs.is_whole());
@@ -471,20 +474,20 @@ mod tests {
     }
 
     #[test]
-    fn folded_memory_is_as_long_as_it_says_and_far_smaller() {
+    fn folded_memory_has_its_length_but_takes_a_part() {
         let bytes = (3 << 20) + 100;
         let folded = Arena::folded(bytes).expect("memory").whole();
         assert_eq!(folded.len(), bytes);
         folded.copy_from_bytes(bytes - 3, b"end");
         let mut read = [0; 3];
         folded.slice(97..100).copy_to(&mut read);
-        assert_eq!(&read, b"end", "it comes again each MiB");
-        Arena::folded(1 << 40).expect("no more than a fold of it is there");
+        assert_eq!(&read, b"end", "it repeats each MiB");
+        Arena::folded(1 << 40).expect("one fold of it is allocated");
     }
 
     #[test]
     #[should_panic(expected = "of 10")]
-    fn a_slice_cannot_reach_beyond_its_own() {
+    fn a_part_beyond_its_slice_panics() {
         let arena = Arena::anonymous(4096).expect("memory");
         let _ = arena.whole().slice(0..10).slice(5..11);
     }

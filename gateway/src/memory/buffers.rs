@@ -1,46 +1,50 @@
-//! Names of buffers, and the memory they stand for.
+//! The buffers of one job: maps the names that a session uses to memory.
+//!
+//! Only the engine's task uses it. Posted buffers are slices of trainers' arenas; scratch is memory
+//! of the gateway, which is allocated at the first use of its name.
 
 use crate::memory::arena::{Arena, Mapped, MemSlice};
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, ScratchId, View};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Freed scratch kept for the next segment, so that its pages are not faulted in again. Together
-/// with what is in use it is never more than was in use at once: the session's budgets hold for all.
-const SPARE_MAX: usize = 64;
+/// 64. Freed pieces of scratch that are kept, so that the next segment causes no page faults. Used and
+/// kept scratch together never exceed the most that was used at once, so the session's budgets hold.
+/// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
+const KEPT_PIECES_MAX: usize = 64;
 
-/// See the module.
+/// The posted buffers and the scratch of one job.
 #[derive(Debug, Default)]
 pub(crate) struct BufferTable {
     posted: BTreeMap<Buffer, MemSlice>,
     scratch: BTreeMap<ScratchId, MemSlice>,
-    /// The longest kept first.
-    spare: VecDeque<MemSlice>,
+    /// Freed pieces for reuse, oldest first.
+    kept: VecDeque<MemSlice>,
     /// Bytes of scratch in use.
-    bytes: u64,
-    /// The most that they ever were.
-    bytes_max: u64,
-    /// Where its mappings are counted, also those that QUIC still reads.
+    used_bytes: u64,
+    /// Most bytes of scratch ever in use at once.
+    used_bytes_max: u64,
+    /// Counts the mappings, also those that QUIC still reads.
     mapped: Mapped,
 }
 
 impl BufferTable {
-    /// None yet; its mappings are to be counted there.
+    /// Makes an empty table, whose mappings are counted in `mapped`.
     pub fn new(mapped: Mapped) -> Self {
         Self { mapped, ..Self::default() }
     }
 
-    /// Bytes of scratch in use: partials, and segments that landed before they were added.
+    /// Returns the bytes of scratch in use: partials, and segments that wait to be reduced.
     pub fn scratch_bytes(&self) -> u64 {
-        self.bytes
+        self.used_bytes
     }
 
-    /// Those, and what is kept for the next ones.
-    fn held_bytes(&self) -> u64 {
-        self.bytes + self.spare.iter().map(MemSlice::len).sum::<u64>()
+    /// Returns the bytes of scratch in use or kept.
+    fn allocated_bytes(&self) -> u64 {
+        self.used_bytes + self.kept.iter().map(MemSlice::len).sum::<u64>()
     }
 
-    /// A rank's slots for one collective.
+    /// Adds a rank's slots for one collective.
     pub fn post(
         &mut self,
         sequence: Sequence,
@@ -52,13 +56,13 @@ impl BufferTable {
         self.posted.insert(Buffer::Result(sequence, rank), result);
     }
 
-    /// The collective is over for a rank.
+    /// Removes a rank's slots: the collective is over for it.
     pub fn finish(&mut self, sequence: Sequence, rank: RankId) {
         self.posted.remove(&Buffer::Contribution(sequence, rank));
         self.posted.remove(&Buffer::Result(sequence, rank));
     }
 
-    /// The memory of a view. Scratch comes into being here.
+    /// Returns the memory of a view; allocates scratch at the first use of its name.
     pub fn view(&mut self, view: &View) -> MemSlice {
         let buffer = match view.buffer {
             Buffer::Scratch(scratch) => {
@@ -66,33 +70,33 @@ impl BufferTable {
                     let slice = self.allocate(view.range.end);
                     self.scratch.insert(scratch, slice);
                 }
-                self.scratch.get_mut(&scratch).expect("there by now")
+                self.scratch.get_mut(&scratch).expect("inserted above")
             }
             posted => self.posted.get_mut(&posted).expect("the session names only posted buffers"),
         };
         buffer.slice(view.range.clone())
     }
 
-    /// The scratch is free, once the last stream that still reads it is done.
+    /// Frees scratch; it is reused once the last stream that still reads it is done.
     pub fn release(&mut self, scratch: ScratchId) {
         let Some(slice) = self.scratch.remove(&scratch) else { return };
-        self.bytes -= slice.len();
-        if self.spare.len() < SPARE_MAX && !slice.is_empty() {
-            self.spare.push_back(slice);
+        self.used_bytes -= slice.len();
+        if self.kept.len() < KEPT_PIECES_MAX && !slice.is_empty() {
+            self.kept.push_back(slice);
         }
     }
 
     fn allocate(&mut self, bytes: u64) -> MemSlice {
-        self.bytes += bytes;
-        self.bytes_max = self.bytes_max.max(self.bytes);
+        self.used_bytes += bytes;
+        self.used_bytes_max = self.used_bytes_max.max(self.used_bytes);
         let fits = |slice: &MemSlice| slice.len() == bytes && slice.is_sole_owner();
-        let at = self.spare.iter().position(fits);
-        if let Some(slice) = at.and_then(|at| self.spare.remove(at)) {
+        let at = self.kept.iter().position(fits);
+        if let Some(slice) = at.and_then(|at| self.kept.remove(at)) {
             return slice;
         }
-        while self.held_bytes() > self.bytes_max && self.spare.pop_front().is_some() {}
-        // The session's budgets bound what is asked for; a machine without that much memory
-        // cannot serve its config.
+        while self.allocated_bytes() > self.used_bytes_max && self.kept.pop_front().is_some() {}
+        // The session's budgets bound the sum; a machine without that much memory cannot serve its
+        // configuration.
         let arena = Arena::counted(bytes.max(1), &self.mapped);
         let arena = arena.expect("memory within the configured budget");
         arena.whole().slice(0..bytes)
@@ -108,16 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_takes_no_room_beyond_what_was_in_use() {
+    fn kept_scratch_never_exceeds_the_most_used_at_once() {
         let mut memory = BufferTable::default();
         let mut id = 0;
-        // Segments of one size, then of another: as when a job posts other buffers.
+        // Segments of several sizes one after the other, as if a job posted other buffers.
         for bytes in [1 << 20, 3 << 18, 1 << 19, 5 << 16, 1 << 20, 4096] {
             let count = (4 << 20) / bytes;
             let ids: Vec<u64> = (id..id + count).collect();
             for id in &ids {
                 assert_eq!(memory.view(&view(*id, bytes)).len(), bytes);
-                assert!(memory.held_bytes() <= 4 << 20, "{}", memory.held_bytes());
+                assert!(memory.allocated_bytes() <= 4 << 20, "{}", memory.allocated_bytes());
             }
             ids.iter().for_each(|id| memory.release(ScratchId(*id)));
             id += count;
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_segment_of_a_size_gets_the_pages_of_the_last() {
+    fn a_segment_reuses_the_pages_of_the_last_of_its_size() {
         let mut memory = BufferTable::default();
         let first = memory.view(&view(1, 4096));
         first.copy_from_bytes(0, &[7; 8]);
@@ -134,6 +138,6 @@ mod tests {
         let mut bytes = [0; 8];
         memory.view(&view(2, 4096)).slice(0..8).copy_to(&mut bytes);
         assert_eq!(bytes, [7; 8]);
-        assert_eq!(memory.held_bytes(), 4096);
+        assert_eq!(memory.allocated_bytes(), 4096);
     }
 }

@@ -1,4 +1,4 @@
-//! Virtual time: tokio's paused clock and an in-memory network, all on one thread.
+//! Virtual time as a host: tokio's paused clock and an in-memory network, all on one thread.
 
 mod process;
 
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use units::{Span, TimeNs};
 use wan_sim::VirtualNet;
 
-/// A process inside the simulation. Use it under a current-thread runtime whose clock is
-/// paused; compute takes no time.
+/// A process of the simulation. Use it under a current-thread runtime with a paused clock. Compute
+/// tasks take no time.
 #[derive(Debug)]
 pub struct VirtualHost {
     net: VirtualNet,
@@ -22,34 +22,34 @@ pub struct VirtualHost {
     process: Arc<Process>,
 }
 
-/// So that no instant is zero, which stands for "not yet".
+/// 1 s. Time at the start of the simulation; zero would mean "not yet".
 const ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 
 impl VirtualHost {
-    /// A process on `net`, whose clock begins now; everything random comes from `seed`.
+    /// Makes a process on `net`, whose clock begins now. All random bytes come from `seed`.
     pub fn new(net: VirtualNet, seed: u64) -> Self {
         let process = Process::new("simulation");
         Self { net, origin: Instant::now(), random: AtomicU64::new(seed), process }
     }
 
-    /// Another process on the same network and clock, with a name in logs.
+    /// Makes another process on the same network and clock, with a name in logs.
     pub fn beside(&self, name: &str, seed: u64) -> Self {
         let process = Process::new(name);
         Self { net: self.net.clone(), origin: self.origin, random: AtomicU64::new(seed), process }
     }
 
-    /// Stops its tasks where they stand, as SIGSTOP does; its sockets go on receiving.
+    /// Stops the process's tasks, as SIGSTOP does; its sockets go on receiving.
     pub fn stop(&self) {
         self.process.stop();
     }
 
-    /// Lets its tasks go on.
+    /// Resumes the process's tasks.
     pub fn resume(&self) {
         self.process.resume();
     }
 
-    /// Ends it without a word, as SIGKILL does. Its addresses are free at once, its tasks are
-    /// gone when the runtime comes round to them.
+    /// Kills the process, as SIGKILL does. Its addresses are free at once; its tasks end when the
+    /// runtime polls them next.
     pub fn kill(&self) {
         self.process.kill();
     }
@@ -61,7 +61,7 @@ impl Host for VirtualHost {
         ORIGIN + Span::from_ns(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
-    /// The simulation begins at midnight.
+    /// Counts from the start of the simulation, which is midnight.
     fn unix_seconds(&self) -> u64 {
         self.now().since(ORIGIN).ns() / 1_000_000_000
     }
@@ -79,15 +79,15 @@ impl Host for VirtualHost {
         Ok(())
     }
 
-    fn compute(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+    fn compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         Box::pin(async move {
-            job();
+            task();
             Ok(())
         })
     }
 
-    fn run_blocking(&self, job: Task) -> BoxFuture<Result<(), TaskPanicked>> {
-        self.compute(job)
+    fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
+        self.compute(task)
     }
 
     fn bind(

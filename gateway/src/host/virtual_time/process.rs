@@ -1,5 +1,6 @@
 //! A simulated process: its tasks and sockets can be stopped, resumed and killed.
 
+use crate::sync::lock;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
 use std::collections::BTreeMap;
@@ -7,16 +8,16 @@ use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use tokio::task::AbortHandle;
 use tracing::Span;
 
-/// See the module. A killed one stays so.
+/// The tasks and sockets of a simulated process. A killed process never runs again.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Names it in logs.
+    /// The span that names the process in logs.
     span: Span,
     state: Mutex<State>,
 }
@@ -27,7 +28,7 @@ struct State {
     killed: bool,
     next: u64,
     tasks: BTreeMap<u64, AbortHandle>,
-    /// Tasks that were due while it was stopped.
+    /// Wakers of tasks that were due while the process was stopped.
     due: Vec<Waker>,
     sockets: Vec<Weak<Socket>>,
 }
@@ -39,34 +40,34 @@ impl Process {
     }
 
     pub fn spawn(self: &Arc<Self>, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.killed {
             return;
         }
         state.next += 1;
         let id = state.next;
         let task = ProcessTask { process: Arc::clone(self), id, task };
-        // The task cannot run, or end, before this returns: one thread.
+        // The task cannot run or end before this returns: there is one thread.
         state.tasks.insert(id, tokio::spawn(task).abort_handle());
     }
 
     pub fn stop(&self) {
-        self.lock().stopped = true;
+        lock(&self.state).stopped = true;
     }
 
     pub fn resume(&self) {
         let due = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.stopped = false;
             std::mem::take(&mut state.due)
         };
         due.into_iter().for_each(Waker::wake);
     }
 
-    /// Nothing more is said: sockets are gone before the tasks are.
+    /// Closes the sockets before it aborts the tasks, so that nothing more is sent.
     pub fn kill(&self) {
         let (sockets, tasks) = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.killed = true;
             (std::mem::take(&mut state.sockets), std::mem::take(&mut state.tasks))
         };
@@ -76,7 +77,7 @@ impl Process {
         tasks.into_values().for_each(|task| task.abort());
     }
 
-    /// A socket that is closed when the process is killed.
+    /// Makes a socket that is closed when the process is killed.
     pub fn own(&self, socket: Arc<dyn AsyncUdpSocket>) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         let socket = Socket {
             address: socket.local_addr()?,
@@ -84,16 +85,12 @@ impl Process {
             inner: Mutex::new(Some(socket)),
         };
         let socket = Arc::new(socket);
-        self.lock().sockets.push(Arc::downgrade(&socket));
+        lock(&self.state).sockets.push(Arc::downgrade(&socket));
         Ok(socket)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A task of a process, which does nothing while that is stopped.
+/// A task of a process, which is not polled while the process is stopped.
 struct ProcessTask {
     process: Arc<Process>,
     id: u64,
@@ -105,7 +102,7 @@ impl Future for ProcessTask {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
-            let mut state = self.process.lock();
+            let mut state = lock(&self.process.state);
             if state.stopped {
                 state.due.push(context.waker().clone());
                 return Poll::Pending;
@@ -119,11 +116,11 @@ impl Future for ProcessTask {
 
 impl Drop for ProcessTask {
     fn drop(&mut self) {
-        self.process.lock().tasks.remove(&self.id);
+        lock(&self.process.state).tasks.remove(&self.id);
     }
 }
 
-/// Tasks of QUIC belong to the process too.
+/// The runtime of quinn, whose tasks belong to the process.
 #[derive(Debug)]
 pub(super) struct QuicRuntime(pub Arc<Process>);
 
@@ -149,17 +146,17 @@ impl Runtime for QuicRuntime {
 struct Socket {
     address: SocketAddr,
     segments_max: (usize, usize),
-    /// Gone with the process, and its address with it.
+    /// The real socket; `None` after the process was killed.
     inner: Mutex<Option<Arc<dyn AsyncUdpSocket>>>,
 }
 
 impl Socket {
     fn close(&self) {
-        *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.inner) = None;
     }
 
     fn inner(&self) -> Option<Arc<dyn AsyncUdpSocket>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.inner).clone()
     }
 }
 
