@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_keep_their_order_and_none_is_missing_after_a_change(
+        fn messages_keep_their_order_and_none_is_missing(
             steps in proptest::collection::vec((0u8..4, 0u16..3), 1..300),
         ) {
             let mut direction = Direction::default();

@@ -1,6 +1,7 @@
 //! The engine's event loop, and the events of lanes and peers.
 
-use super::job::{Job, Shared};
+use super::job::Job;
+use super::job::actions::Shared;
 use super::peers::Peers;
 use super::stragglers::StragglerMonitor;
 use crate::events::{ConnectionId, Event, EventSender, Placement};

@@ -1,7 +1,8 @@
 //! The engine's status, for the status server and `landbridge status`.
 
 use super::event_loop::Engine;
-use super::job::{Job, awaited};
+use super::job::Job;
+use super::job::report::awaited;
 use crate::observe::status::{
     CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
     PeerStatus, PlanStatus, RankStatus, Status,

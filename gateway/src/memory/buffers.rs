@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_reuses_the_pages_of_the_last_of_its_size() {
+    fn a_segment_reuses_the_pages_of_its_predecessor() {
         let mut memory = BufferTable::default();
         let first = memory.view(&view(1, 4096));
         first.copy_from_bytes(0, &[7; 8]);

@@ -4,11 +4,8 @@
 //! The event loop hands a job its events and then lets it perform the session's actions
 //! (`actions`). `report` logs and counts what happens.
 
-mod actions;
-mod report;
-
-pub(super) use actions::Shared;
-pub(super) use report::awaited;
+pub(super) mod actions;
+pub(super) mod report;
 
 use super::ranks::Ranks;
 use super::stragglers::StragglerMonitor;
