@@ -1,4 +1,4 @@
-//! Whether a run in real time was true to its links.
+//! The fidelity of a run in real time to its links.
 //!
 //! An emulator that falls behind delays packets by more than the link would, and reads
 //! them later than they came, which idles the link. A run where that happened says so.
@@ -61,7 +61,7 @@ impl FidelityLimits {
     }
 }
 
-/// Ordinary on a machine that has other work: what waits for a time comes so much after it.
+/// 1 ms: the ordinary lateness of a timer on a machine that has other work.
 const WAKE_UP: Span = Span::from_ms(1);
 
 /// The verdict on a run.

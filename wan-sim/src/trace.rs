@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use units::TimeNs;
 
-/// One packet and what became of it.
+/// One packet and its fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
     /// When it was offered.

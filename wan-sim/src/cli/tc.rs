@@ -120,7 +120,7 @@ fn check(host: &HostCommands) -> Result<(), TcFailure> {
     Ok(verify(host, &shown)?)
 }
 
-/// All of the commands or none: where one fails, the device is as it was.
+/// Applies all of the commands, or none: a failure restores the device.
 fn apply(host: &HostCommands) -> Result<(), TcFailure> {
     let before = segments(&link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
@@ -136,7 +136,7 @@ fn apply(host: &HostCommands) -> Result<(), TcFailure> {
     Ok(())
 }
 
-/// Takes the root away, and lets TCP make buffers of so many segments.
+/// Removes the root queue, and lets TCP make buffers of `segments` segments.
 fn undo(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
     let [root, whole] = removal(device, segments.unwrap_or(SEGMENTS_MOST));
     execute(&root).and(execute(&whole)).map(drop)
@@ -167,7 +167,7 @@ fn remove(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
     Err(failed)
 }
 
-/// Why the kernel has nothing of ours: it may be that it cannot.
+/// Replaces a missing-commands error by the reason why netem is unavailable, if it is.
 fn or_unavailable(error: TcFailure) -> TcFailure {
     match error {
         TcFailure::NotApplied(_) | TcFailure::Verify(VerifyError::NotApplied { .. }) => {

@@ -38,8 +38,8 @@ impl Hosts {
         of_it.push(Receipt { begin, end, total: before + end.since(begin) });
     }
 
-    /// How late a packet is that was due then and goes to a site now, but for what that site took
-    /// meanwhile.
+    /// The lateness of a packet that was due at `due` and goes to a site now, less the time that
+    /// the site took meanwhile.
     pub(super) fn lateness(&self, site: usize, due: TimeNs, now: TimeNs) -> Span {
         let of_it = &self.received[site];
         let first = of_it.partition_point(|receipt| receipt.end <= due);

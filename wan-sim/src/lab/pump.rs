@@ -1,4 +1,4 @@
-//! One site's thread: what the site sends meets its links and goes to the others.
+//! The thread of one site: it takes the site's packets through their links to the other sites.
 
 use super::frame::{Damage, Destination, Frame, HEADER_BYTES};
 use super::hosts::Hosts;
@@ -39,8 +39,8 @@ pub(super) struct Numbered {
 #[derive(Debug)]
 pub(super) struct Ingress {
     pub(super) port: Numbered,
-    /// When the last packet came. Each sender's thread brings its own, so one that is late
-    /// counts as coming then.
+    /// The time of the last packet. Each sender's thread brings its own, so a late packet counts as
+    /// coming at this time.
     last: TimeNs,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct PendingDelivery {
     to: usize,
     packets: u64,
     buffer: Vec<u8>,
-    /// When each segment comes to the port that is still before it; empty without one.
+    /// The times when the segments reach the receiving port; empty without a port.
     at_port: Vec<TimeNs>,
 }
 
@@ -185,7 +185,7 @@ impl SitePump {
         self.hosts.idle();
     }
 
-    /// While packets are under way and none is due, lets a step pass since it last woke up.
+    /// Sleeps until a step has passed since `last`, while packets are in flight and none is due.
     fn rest(&self, last: TimeNs) -> io::Result<()> {
         let (now, next) = (self.now(), last + self.step);
         let due = self.under_way.first_key_value().map(|((due, _), _)| *due);
@@ -374,8 +374,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How far apart a thread's turns are while packets are under way. Where processors are few, one
-/// that wakes up for each few packets interrupts those who send and receive them at every packet.
+/// The time between wake-ups of a thread while packets are in flight. With few processors, a thread
+/// that wakes for every few packets interrupts their senders and receivers each time.
 pub(super) fn step(shortest_round_trip: Span) -> Span {
     Span::from_ns(shortest_round_trip.ns() / 100).clamp(STEP_MIN, STEP_MAX)
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// The site's end of all its links. Goes away when it is closed.
+/// The TUN device of a site, which carries all its links. It vanishes when it is closed.
 #[derive(Debug)]
 pub(super) struct Tun {
     fd: OwnedFd,

@@ -26,7 +26,7 @@ impl Packet {
 /// The fate of a packet, and of its copy if the link made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offered {
-    /// Which packet of this link it is, from 0.
+    /// Number of the packet on this link, from 0.
     pub number: u64,
     /// The fate of the packet.
     pub fate: Fate,
@@ -146,9 +146,9 @@ impl Reason {
 /// the packets offered or dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Packets offered, whatever became of them.
+    /// Packets offered, whatever their fate.
     pub packets: u64,
-    /// Bytes of IP packets offered, headers included, whatever became of them.
+    /// Bytes of IP packets offered, headers included, whatever their fate.
     pub ip_bytes: u64,
     /// Packets dropped by random loss.
     pub drops_loss: u64,

@@ -53,7 +53,7 @@ pub enum Order {
 pub struct Reorder {
     /// Probability of skipping the delay.
     pub probability: Fraction,
-    /// Packets from one that skipped to the next that may.
+    /// The distance in packets from one that skipped the delay to the next that may.
     pub gap: NonZeroU32,
 }
 

@@ -41,7 +41,7 @@ impl Script {
         Self { changes: changes.into(), drops: drops.into() }
     }
 
-    /// Whether it does nothing.
+    /// Whether the script is empty.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.drops.is_empty()
     }

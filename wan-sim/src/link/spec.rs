@@ -37,7 +37,7 @@ pub enum SpecError {
         /// The one-way delay.
         delay: Span,
     },
-    /// A queue of some BDP where the BDP is next to nothing.
+    /// A queue in multiples of a BDP that is smaller than a packet.
     #[error(
         "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET}: give `queue` \
          as a size or a time, such as 1 MB or 20 ms"
@@ -193,12 +193,12 @@ impl LinkSpec {
         self.mark_above
     }
 
-    /// Whether so many bytes can ever wait that packets are marked.
+    /// Whether the queue can ever hold enough bytes to mark packets.
     pub fn marks_by_queue(&self) -> bool {
         self.mark_above.is_some_and(|bytes| bytes < self.queue)
     }
 
-    /// Most packets in the link, waiting or under way.
+    /// The most packets in the link, waiting or in flight.
     pub fn limit_packets(&self) -> Option<NonZeroU32> {
         self.limit_packets
     }

@@ -23,7 +23,7 @@ pub enum NetemError {
         /// The values that are accepted.
         wanted: &'static str,
     },
-    /// A word that came before: one of the two would have no effect.
+    /// A repeated word, one of which would have no effect.
     #[error("`{word}` is given twice: give one")]
     Twice {
         /// The word.

@@ -46,7 +46,7 @@ impl Recorder {
         }
     }
 
-    /// A packet that link `index` was offered, and what became of it.
+    /// Writes a packet that link `index` was offered, and its fate.
     pub fn offered(&mut self, index: usize, now: TimeNs, packet: Packet, offered: &Offered) {
         self.line(format_args!("{}", PacketLine { index, now, packet, offered }));
     }

@@ -89,7 +89,7 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
 /// Many times the longest line that a recording has.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// A link of the recording, made anew with each line that says more about it.
+/// A link of the recording, rebuilt with each line that adds to it.
 struct Replayed {
     name: String,
     spec: LinkSpec,

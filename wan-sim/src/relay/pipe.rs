@@ -1,4 +1,4 @@
-//! Packets on their way, in order of delivery, joined into batches for one send each.
+//! Packets in flight, in order of delivery, joined into batches for one send each.
 
 use crate::{Delivery, Moved, PacketName};
 use quinn_udp::EcnCodepoint;
@@ -131,8 +131,8 @@ impl Pipe {
         self.batches.front().map(Batch::due)
     }
 
-    /// Gives packets that a change of the link moved their new time. A batch whose packets no
-    /// longer arrive together comes apart: returns the flow of each that is new.
+    /// Moves packets to their new times after a change of the link. A batch whose packets no longer
+    /// arrive together is split. Returns the flow of each new batch.
     pub(super) fn move_to(&mut self, moved: &[Moved]) -> Vec<FlowId> {
         let moved: BTreeMap<_, _> = moved.iter().map(|moved| (moved.packet, moved.at)).collect();
         let mut began = Vec::new();

@@ -212,7 +212,7 @@ impl RelayPump {
         Ok(Some(sources))
     }
 
-    /// Takes what has arrived at `source`, but not so much that deliveries would be late.
+    /// Takes packets that have arrived at `source`, but not so many that deliveries would be late.
     fn receive(&mut self, source: PacketSource) {
         let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];

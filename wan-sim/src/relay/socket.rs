@@ -41,7 +41,7 @@ impl RelaySocket {
         Ok(self.socket.recv_buffer_size()? / 2)
     }
 
-    /// Datagrams that came when there was no room for them.
+    /// Datagrams dropped because the receive buffer was full.
     pub(super) fn overflowed(&self) -> u64 {
         let mut values = [0u32; MEMORY_VALUES];
         let mut bytes = size_of_val(&values) as libc::socklen_t;

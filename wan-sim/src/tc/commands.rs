@@ -116,13 +116,13 @@ fn host(
     Ok(HostCommands { site, device, apply, remove, netems, destinations })
 }
 
-/// The commands that take the root away with all that hangs below it, and let TCP make buffers of
-/// so many segments.
+/// The commands that remove the root queue with all below it, and let TCP make buffers of
+/// `segments` segments.
 pub fn removal(device: &str, segments: u32) -> [String; 2] {
     [format!("tc qdisc del dev {device} root"), set_segments(device, segments)]
 }
 
-/// The command that lets TCP make buffers of so many segments for a device.
+/// The command that lets TCP make buffers of `segments` segments for a device.
 pub fn set_segments(device: &str, segments: u32) -> String {
     format!("ip link set dev {device} gso_max_segs {segments}")
 }

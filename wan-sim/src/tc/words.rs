@@ -58,8 +58,8 @@ pub(super) fn netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     Ok(words)
 }
 
-/// Netem's limit holds the packets under way as well as those that wait: of the link's own limit
-/// and of its pipe and queue, whichever is full first.
+/// Netem's limit, which counts packets in flight as well as waiting ones. It is the smaller of the
+/// link's own limit and of its pipe and queue.
 fn limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
     match (own, room(spec, mtu)) {

@@ -4,7 +4,7 @@ use super::spelling::{given, spelled};
 use serde::Deserialize;
 use units::{BitRate, Fraction, Span};
 
-/// A change of a link, so long after the lab came up. What it leaves out stays as it was.
+/// A change of a link at a time after the lab's start. Missing keys stay as they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawChange {

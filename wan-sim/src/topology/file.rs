@@ -74,7 +74,8 @@ pub enum FileError {
     },
 }
 
-/// Names come from the file: none of them breaks the line or speaks to the terminal.
+/// Escapes control characters of names from the file, so that none breaks the line or controls the
+/// terminal.
 fn one_line(text: impl fmt::Display) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.to_string().chars().map(escaped).collect()
@@ -320,8 +321,8 @@ fn direction(link: &RawLink, own: Option<&RawLink>) -> Result<(LinkSpec, Script)
     })
 }
 
-/// The two sites that a link's name joins with a hyphen. Sites may have hyphens of their
-/// own; a name that fits two ways fits none.
+/// The two sites that a link's name joins with a hyphen. Sites may contain hyphens; an ambiguous
+/// name matches no pair.
 fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     let index = |wanted: &str| sites.iter().position(|site| site == wanted);
     let mut found = name.match_indices('-').filter_map(|(at, _)| {
@@ -331,7 +332,7 @@ fn ends(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// Names become those of hosts and namespaces.
+/// Whether a name is valid for hosts and namespaces.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=40).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')

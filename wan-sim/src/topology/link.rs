@@ -33,7 +33,7 @@ impl SiteLink {
         least(&self.a_to_b, &self.a_to_b_script) + least(&self.b_to_a, &self.b_to_a_script)
     }
 
-    /// From `site` and to it, where it is an end.
+    /// The directions from `site` and to it; `None` where it is no end.
     pub(super) fn ways(&self, site: usize) -> Option<(LinkSpec, LinkSpec)> {
         match site {
             _ if site == self.a => Some((self.a_to_b, self.b_to_a)),

@@ -3,8 +3,8 @@
 use crate::{LinkSpec, QueueSize, SpecError};
 use units::{BitRate, Span};
 
-/// A site's own limits, each shared by all its links. `None` where there is none, or where
-/// it can carry all links at once: it would change nothing.
+/// A site's own limits, each shared by all its links. `None` without a limit, or where the limit
+/// exceeds all links together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Port {
     /// On what it sends, before each link.

@@ -51,7 +51,7 @@ pub(super) struct RawLink {
     pub(super) drops: Option<Vec<u64>>,
     pub(super) forward: Option<Box<RawLink>>,
     pub(super) backward: Option<Box<RawLink>>,
-    /// How gateways use the link, which changes nothing of the link: in a fabric only.
+    /// The gateways' policy for the link, ignored here; allowed in a fabric only.
     schedule: Option<IgnoredAny>,
     controller: Option<IgnoredAny>,
 }

@@ -18,7 +18,7 @@ where
     deserializer.deserialize_any(Spelling(PhantomData))
 }
 
-/// Takes a bare number as what it spells, so that it is refused with what it lacks.
+/// Parses a bare number as its text, so that the error names the missing unit.
 struct Spelling<T>(PhantomData<T>);
 
 impl<T: FromStr<Err: std::fmt::Display>> Visitor<'_> for Spelling<T> {

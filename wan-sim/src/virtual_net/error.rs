@@ -8,7 +8,7 @@ pub enum BindError {
     /// A virtual host has no wildcard address.
     #[error("cannot bind {0}: name one address of the virtual host")]
     Unspecified(SocketAddr),
-    /// Another socket has it.
+    /// Another socket has the address.
     #[error("cannot bind {0}: in use")]
     InUse(SocketAddr),
 }
@@ -41,5 +41,5 @@ pub struct Undelivered {
     pub too_big: u64,
 }
 
-/// Most payload bytes under way to one socket: a second of 64 Gbit/s.
+/// 8 GiB: the most payload bytes in flight to one socket, a second of 64 Gbit/s.
 pub const INBOX_BYTES_MAX: usize = 8 << 30;

@@ -58,8 +58,8 @@ impl VirtualNet {
         Ok(Arc::new(Socket::new(self.medium.clone(), address)))
     }
 
-    /// Links `a` and `b`, which may be one address. Replaces an earlier link, its counters
-    /// and its packets' fates to come; what is under way arrives.
+    /// Links `a` and `b`, which may be one address. Replaces an earlier link and its counters;
+    /// packets in flight arrive.
     pub fn connect(&self, a: IpAddr, b: IpAddr, a_to_b: LinkSpec, b_to_a: LinkSpec, seed: u64) {
         let mut state = self.medium.lock();
         state.set_link(b, a, Link::new(b_to_a, seed ^ BACKWARD));
@@ -145,8 +145,8 @@ impl VirtualNet {
         self.medium.lock().move_to(address, seen_at);
     }
 
-    /// Loses everything from and to the socket at `address`, or lets it through again. What
-    /// is under way arrives.
+    /// Loses all packets from and to the socket at `address`, or passes them again. Packets in
+    /// flight arrive.
     pub fn set_muted(&self, address: SocketAddr, muted: bool) {
         let mut state = self.medium.lock();
         if muted {
@@ -156,7 +156,7 @@ impl VirtualNet {
         }
     }
 
-    /// Loses everything that is under way from `from` to `to`.
+    /// Loses all packets in flight from `from` to `to`.
     pub fn drop_under_way(&self, from: IpAddr, to: IpAddr) {
         let now = self.now();
         self.medium.lock().drop_under_way(now, from, to);

@@ -15,7 +15,7 @@ pub(super) enum NetClock {
     Own(VirtualTime),
 }
 
-/// A wait of one reader, set anew each time.
+/// The timer of one reader, which is reset for each wait.
 #[derive(Debug)]
 pub(super) enum Timer {
     Tokio { origin: Instant, sleep: Pin<Box<tokio::time::Sleep>> },

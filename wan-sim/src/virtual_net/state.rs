@@ -14,7 +14,7 @@ use units::{Span, TimeNs};
 pub(super) struct State {
     pub(super) links: BTreeMap<(IpAddr, IpAddr), Link>,
     pub(super) ports: BTreeMap<IpAddr, HostPort>,
-    /// The longest IP packets of those addresses that know theirs.
+    /// The interface MTUs of addresses, where they are known.
     pub(super) interface_mtus: BTreeMap<IpAddr, u16>,
     pub(super) inboxes: BTreeMap<SocketAddr, Inbox>,
     /// Datagrams that have left their link for an address with a port. They enter it in
@@ -77,7 +77,7 @@ pub(super) struct Datagram {
     pub(super) source: SocketAddr,
     pub(super) ecn: Option<EcnCodepoint>,
     pub(super) payload: Bytes,
-    /// Which packet it is of the link that it is on; `None` before it and after.
+    /// The packet's name on its current link; `None` before and after it.
     pub(super) on_link: Option<PacketName>,
 }
 
@@ -101,8 +101,8 @@ impl Datagram {
 }
 
 impl State {
-    /// Makes or replaces a link. What an earlier one has under way is numbered as that had it, so
-    /// no change of the new one moves it.
+    /// Makes or replaces a link. Packets in flight on the earlier link lose their numbers, so that
+    /// no change of the new one moves them.
     pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: Link) {
         let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
@@ -234,7 +234,7 @@ impl State {
         self.seen_at.insert(address, seen_at);
     }
 
-    /// The socket that what is for `address` comes to.
+    /// The socket that receives packets for `address`.
     fn behind(&self, address: SocketAddr) -> Option<SocketAddr> {
         let moved = self.seen_at.iter().find(|(_, seen_at)| **seen_at == address);
         let at_home = || (!self.seen_at.contains_key(&address)).then_some(address);
@@ -279,7 +279,7 @@ fn rekey<T>(held: &mut BTreeMap<(TimeNs, u64), T>, new_time: impl Fn(&T) -> Opti
     }
 }
 
-/// Offers a datagram to a link; returns what comes out, and when.
+/// Offers a datagram to a link; returns the delivered copies with their times.
 fn pass(
     link: &mut Link,
     trace: &mut Trace,

@@ -41,7 +41,7 @@ pub(super) struct ExecutorState {
 }
 
 struct Task {
-    /// Taken out while it is polled.
+    /// The future; `None` while it is polled.
     future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     waker: Waker,
 }

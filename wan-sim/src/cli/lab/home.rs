@@ -14,7 +14,7 @@ pub(super) struct Home {
     prefix: String,
 }
 
-/// Held while a lab is up or comes up; the system lets go of it however the lab ends.
+/// The lock of a lab that is up or comes up. The system releases it however the lab ends.
 pub(super) struct UpLock {
     file: File,
     /// Whether the parent process waits for this one and reads its files.
@@ -27,13 +27,14 @@ impl UpLock {
         self.file.try_clone()
     }
 
-    /// Hands it to every command that this process begins: one that outlives it holds the lock.
+    /// Passes the lock to every command that this process starts. A command that outlives the lab
+    /// holds it.
     pub(super) fn become_stdin(&self) -> io::Result<()> {
         Ok(rustix::stdio::dup2_stdin(&self.file)?)
     }
 }
 
-/// Signals a lab, which may have been killed while a command that it had begun goes on.
+/// Signals a lab, which may have been killed while a command that it started still runs.
 fn signal(pid: Pid, signal: Signal) -> io::Result<()> {
     match kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -119,7 +120,7 @@ impl Home {
         flock(&file, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Ends the lab and waits until it has; one that does not end by itself is killed.
+    /// Ends the lab and waits for its end. A lab that does not end by itself is killed.
     pub(super) fn end(&self) -> io::Result<()> {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
@@ -187,7 +188,7 @@ pub(super) struct Starting {
 }
 
 impl Starting {
-    /// From here on it is the lab's report.
+    /// Notes that the lab is up: further output is its report.
     pub(super) fn succeeded(self) -> io::Result<()> {
         fs::rename(self.path, self.report)
     }
@@ -201,10 +202,9 @@ impl Starting {
     }
 }
 
-/// How often, and how many times, the end of a lab is looked for before it is killed: for
-/// ten seconds.
+/// 10 ms between checks for the lab's end.
 const END_CHECKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 1000 checks for the lab's end before the command gives up.
+/// 1000 checks, hence ten seconds, before the lab is killed.
 const END_CHECKS_MAX: u32 = 1000;
 /// The offset basis of 32-bit FNV-1a.
 const FNV_OFFSET: u32 = 0x811c_9dc5;

@@ -63,7 +63,7 @@ impl Control {
 }
 
 impl Settings {
-    /// Carries out `set KEY VALUE`; on an error nothing changes.
+    /// Executes `set KEY VALUE`; an error changes nothing.
     fn set(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
         let (key, value) =
             line.strip_prefix("set ")

@@ -106,7 +106,7 @@ impl<'a> Frame<'a> {
         &self.packet[headers_bytes + run.start * payload_bytes..end]
     }
 
-    /// Makes the copied headers those of a part of the buffer.
+    /// Corrects the copied headers for a part of the buffer.
     fn put_right(&self, packet: &mut [u8], run: &Range<usize>, header: &mut Header) {
         let start = usize::from(self.header.checksum_start);
         let len = packet.len();
