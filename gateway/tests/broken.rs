@@ -1,14 +1,14 @@
 //! A gateway whose engine or reduction panics.
 
-use gateway::certs::{self, Order, Validity};
-use gateway::client::{Attach, Client, Way};
+use gateway::certs::{self, CertificateOptions, Validity};
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::daemon::{Gateway, GatewaySpec, Listen, Observability};
 use gateway::host::{BoxFuture, Host, LaneStart, LaneThread, RealHost, Task as Work, TaskPanicked};
 use gateway::local::job::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
 use gateway::observe::metrics::Metrics;
-use gateway::observe::status::StatusDoor;
+use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -105,7 +105,7 @@ fn spec() -> GatewaySpec {
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");
-    let order = Order { validity: Validity::days(1), jobs: &[], force: false };
+    let order = CertificateOptions { validity: Validity::days(1), jobs: &[], force: false };
     certs::make(&fabric, keys.path(), &order).expect("keys");
     let file = |name: &str| keys.path().join(name);
     let credentials =
@@ -148,17 +148,17 @@ fn gateway_ends_after_panic_of(victim: Victim) {
     runtime.block_on(async {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (door, knocker) = listener::in_process();
-        let (_status, questions) = StatusDoor::new();
+        let (_status, questions) = StatusHandle::new();
         let observed =
             Observability { metrics: Arc::new(Metrics::new()), status_requests: questions };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(door), observed);
         let gateway = gateway.await.expect("starts");
-        let way = Way::InProcess(knocker);
+        let way = GatewayAddress::InProcess(knocker);
         let mut operations = Vec::new();
         let mut clients = Vec::new();
         for rank in 0..2 {
-            let attach = Attach::new("train", [1; 32], rank, 1 << 20);
+            let attach = AttachOptions::new("train", [1; 32], rank, 1 << 20);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
         host.is_armed.store(true, Ordering::Relaxed);

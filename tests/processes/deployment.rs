@@ -2,7 +2,7 @@
 
 use super::fault::{EAST_RANKS, RANKS, Victim};
 use gateway::loopback::ports;
-use gateway::observe::server::fetch_status;
+use gateway::observe::fetch::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use scenarios::faults::Direction;
 use std::fs::File;

@@ -5,7 +5,7 @@
 //! `failed EPOCH MILLIS TEXT`, `wrong TEXT`.
 
 use clap::Args;
-use gateway::client::{Attach, Client, DEFAULT_TIMEOUT, Way};
+use gateway::client::{AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress};
 use hier_collectives::codec::fnv1a;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::path::PathBuf;
@@ -54,12 +54,12 @@ impl Rank {
     }
 
     async fn train(&self, token: [u8; 32]) -> ! {
-        let way = Way::Socket(self.socket.clone());
+        let way = GatewayAddress::Socket(self.socket.clone());
         let mut steps = Steps::default();
         loop {
-            let attach = Attach {
-                patience: PATIENCE,
-                ..Attach::new("train", token, self.rank, 32 * self.elements + 4096)
+            let attach = AttachOptions {
+                epoch_timeout: PATIENCE,
+                ..AttachOptions::new("train", token, self.rank, 32 * self.elements + 4096)
             };
             if let Ok(client) = Client::attach(&way, attach).await {
                 println!("attached {}", client.epoch());

@@ -1,254 +1,198 @@
-//! Attaching: how a gateway is reached, tried again, and heard.
+//! Attaching a rank to its gateway, with retries while the gateway starts.
 
-use super::slots::Slots;
-use super::{Client, DEFAULT_TIMEOUT, Inner};
-use crate::local::listener::{Duplex, InProcessConnector, connect_unix};
+use super::collective::DEFAULT_TIMEOUT;
+use super::connection::{Connection, read_events, write_requests};
+use super::handle::Client;
+use super::handover::{Connected, GatewayAddress, Handover};
+use super::slots::SlotAllocator;
 use crate::local::protocol::{
     self, LOCAL_VERSION, Request, Response, Token, read_message, write_message,
 };
-use crate::memory::arena::{Arena, ArenaError};
+use crate::memory::arena::ArenaError;
 use hier_collectives::ids::RankId;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
-use tokio::io::{ReadHalf, WriteHalf};
+use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
 
-/// How long a rank tries again while no gateway answers, unless it says otherwise: a gateway
-/// that starts again is back by then.
-pub const GATEWAY_PATIENCE: Span = Span::from_secs(60);
+/// 60 s: how long a rank retries by default while no gateway answers; a restart takes less.
+/// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
+pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
-/// Pauses between tries: from this, doubling,
+/// 50 ms: the first pause between attempts; pauses double from there.
 const RETRY_MIN: Span = Span::from_ms(50);
-/// to this.
+
+/// 2 s: the longest pause between attempts.
 const RETRY_MAX: Span = Span::from_secs(2);
-/// Posts and commits on their way to the gateway; who has more waits.
+
+/// 64 requests wait for the gateway at most; further posts and commits wait for room.
 const REQUESTS_MAX: usize = 64;
 
-/// How a gateway is reached.
+/// The parameters of attaching a rank.
 #[derive(Debug, Clone)]
-pub enum Way {
-    /// Its Unix socket.
-    Socket(PathBuf),
-    /// A door in this process.
-    InProcess(InProcessConnector),
-    /// A door in this process, with memory that folds back on itself: for simulations of sizes
-    /// and times, which look at no value.
-    Folded(InProcessConnector),
-}
-
-/// What a trainer says of itself.
-#[derive(Debug, Clone)]
-pub struct Attach {
-    /// The job.
+pub struct AttachOptions {
+    /// Name of the job.
     pub job: String,
     /// The job's token.
     pub token: Token,
-    /// The rank it speaks for.
+    /// The rank for which to attach.
     pub rank: RankId,
-    /// Memory for contributions and results, in bytes.
+    /// Size of the arena in bytes. Each tensor takes twice its length, in whole cache lines.
     pub arena_bytes: u64,
-    /// How long to try again while no gateway answers, or one goes away before the first epoch.
-    pub gateway_patience: Span,
-    /// How long to wait for the first epoch, in which all gateways have met.
-    pub patience: Span,
+    /// How long to retry while no gateway answers, or one goes away before the first epoch.
+    pub gateway_timeout: Span,
+    /// How long to wait for the first epoch, which begins when all gateways have met.
+    pub epoch_timeout: Span,
 }
 
-/// Why a trainer is not attached.
+/// Why a rank is not attached. Its arena is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Nothing answers.
-    #[error("no gateway answers at {way}: {source}")]
+    /// No gateway answers: it does not run, or the address is wrong.
+    #[error("no gateway answers at {address}: {source}")]
     NoGateway {
-        /// Where.
-        way: String,
-        /// The system's answer.
+        /// The gateway's address.
+        address: String,
+        /// The system's error.
         source: io::Error,
     },
-    /// The gateway refused.
+    /// The gateway refused the rank; the text says why.
     #[error("the gateway refused: {0}")]
     Refused(String),
-    /// The gateway went away before the first epoch.
+    /// The gateway closed the connection before the first epoch.
     #[error("the gateway went away: {0}")]
     Lost(String),
-    /// No memory for the arena.
+    /// The system has no memory for the arena.
     #[error(transparent)]
     Memory(#[from] ArenaError),
-    /// The gateways have not met.
+    /// The gateways did not meet in time.
     #[error(
         "attached, but no epoch began within {0}: some gateway is missing; see `landbridge status`"
     )]
     NoEpoch(Span),
 }
 
-impl Attach {
-    /// For a rank of a job, with [`GATEWAY_PATIENCE`], and [`DEFAULT_TIMEOUT`] for the epoch.
+impl AttachOptions {
+    /// Options for a rank of a job, with [`GATEWAY_TIMEOUT`], and [`DEFAULT_TIMEOUT`] for the
+    /// epoch. `arena_bytes` is the size of the arena in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
-        let (job, token, rank) = (job.to_owned(), token.into(), RankId(rank));
-        let (gateway_patience, patience) = (GATEWAY_PATIENCE, DEFAULT_TIMEOUT);
-        Self { job, token, rank, arena_bytes, gateway_patience, patience }
+        Self {
+            job: job.to_owned(),
+            token: token.into(),
+            rank: RankId(rank),
+            arena_bytes,
+            gateway_timeout: GATEWAY_TIMEOUT,
+            epoch_timeout: DEFAULT_TIMEOUT,
+        }
     }
 }
 
 impl Client {
-    /// Attaches, and waits until all gateways have met.
+    /// Attaches a rank, and waits until all gateways have met.
     ///
     /// # Errors
-    /// [`AttachError`]: nothing is attached then.
-    pub async fn attach(way: &Way, attach: Attach) -> Result<Self, AttachError> {
-        let handover = Handover::of(way, attach.arena_bytes)?;
-        let mut gone_since = Instant::now();
+    /// [`AttachError`]: the rank is not attached.
+    pub async fn attach(
+        gateway: &GatewayAddress,
+        options: AttachOptions,
+    ) -> Result<Self, AttachError> {
+        let handover = Handover::new(gateway, options.arena_bytes)?;
+        let mut unanswered_since = Instant::now();
         let (mut deadline, mut pause) = (None, RETRY_MIN);
         loop {
-            let lost = match Self::try_attach(&handover, &attach, &mut deadline).await {
+            let lost = match Self::try_attach(&handover, &options, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
                 Err(error @ AttachError::Lost(_)) => {
-                    // One that let us in was there until now; whatever else closes is none.
+                    // A gateway that answered has just gone. What closes without an answer is
+                    // not a gateway, and the time counts on.
                     if deadline.is_some() {
-                        (gone_since, pause) = (Instant::now(), RETRY_MIN);
+                        (unanswered_since, pause) = (Instant::now(), RETRY_MIN);
                     }
                     error
                 }
                 outcome => return outcome,
             };
-            if gone_since.elapsed() + pause.duration() > attach.gateway_patience.duration() {
+            let waited = unanswered_since.elapsed() + pause.duration();
+            if waited > options.gateway_timeout.duration() {
                 return Err(lost);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(AttachError::NoEpoch(attach.patience));
+                return Err(AttachError::NoEpoch(options.epoch_timeout));
             }
             tokio::time::sleep(pause.duration()).await;
             pause = (pause + pause).min(RETRY_MAX);
         }
     }
 
-    /// `deadline` of the first epoch counts from when a gateway first answered.
+    /// Attempts to attach once. The deadline of the first epoch counts from the first answer of a
+    /// gateway.
     async fn try_attach(
         handover: &Handover<'_>,
-        attach: &Attach,
+        options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
-        let (arena, mut stream) = handover.connect().await?;
-        let request = Request::Attach(protocol::Attach {
-            version: LOCAL_VERSION,
-            job: attach.job.clone(),
-            token: attach.token,
-            rank: attach.rank,
-            arena_bytes: attach.arena_bytes,
-        });
-        let lost = |error: io::Error| AttachError::Lost(error.to_string());
-        write_message(&mut stream, &request.encode()).await.map_err(lost)?;
-        let answer = read_message(&mut stream).await.map_err(lost)?;
-        let world_size = match Response::decode(&answer) {
-            Ok(Response::Attached { world_size, .. }) => world_size,
-            Ok(Response::Refused(why)) => return Err(AttachError::Refused(why)),
-            other => return Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
-        };
-        let (requests, written) = mpsc::channel(REQUESTS_MAX);
-        let (over, listening) = (CancellationToken::new(), CancellationToken::new());
-        let inner = Arc::new(Inner {
-            rank: attach.rank,
-            world_size,
-            slots: Arc::new(Mutex::new(Slots::new(attach.arena_bytes))),
-            arena,
-            requests,
-            state: Mutex::default(),
-            changed: Notify::new(),
-            settled: watch::Sender::new(false),
-            over: over.clone(),
-            _listening: listening.clone().drop_guard(),
-        });
-        let (reader, writer) = tokio::io::split(stream);
-        let speak = write_requests(Arc::downgrade(&inner), writer, written);
-        let listen = read_events(Arc::downgrade(&inner), reader);
-        tokio::spawn(over.run_until_cancelled_owned(speak));
-        tokio::spawn(listening.run_until_cancelled_owned(listen));
-        let deadline = *deadline.get_or_insert_with(|| Instant::now() + attach.patience.duration());
-        let mut settled = inner.settled.subscribe();
+        let no_gateway = |source| AttachError::NoGateway { address: handover.address(), source };
+        let mut connected = handover.connect().await.map_err(no_gateway)?;
+        let world_size = introduce(&mut connected, options).await?;
+        let connection = open(connected, options, world_size);
+        let epoch_timeout = options.epoch_timeout;
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + epoch_timeout.duration());
+        let mut settled = connection.settled.subscribe();
         let waiting = settled.wait_for(|settled| *settled);
         match tokio::time::timeout_at(deadline, waiting).await {
             Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(attach.patience)),
+            Ok(Err(_)) | Err(_) => return Err(AttachError::NoEpoch(epoch_timeout)),
         }
-        if let Some(why) = inner.lock().ended.clone() {
+        if let Some(why) = connection.lock().ended.clone() {
             return Err(AttachError::Lost(why));
         }
-        Ok(Self { inner })
+        Ok(Self { connection })
     }
 }
 
-/// A trainer's memory, and how it is handed over.
-enum Handover<'w> {
-    /// Its file, to a gateway in another process.
-    Memfd(&'w Path, Arc<Arena>, OwnedFd),
-    /// Itself.
-    InProcess(&'w InProcessConnector, Arc<Arena>),
-}
-
-impl<'w> Handover<'w> {
-    fn of(way: &'w Way, bytes: u64) -> Result<Self, ArenaError> {
-        match way {
-            Way::Socket(path) => {
-                let (arena, memfd) = Arena::create_memfd(bytes)?;
-                Ok(Self::Memfd(path, arena, memfd))
-            }
-            Way::InProcess(knocker) => Ok(Self::InProcess(knocker, Arena::anonymous(bytes)?)),
-            Way::Folded(knocker) => Ok(Self::InProcess(knocker, Arena::folded(bytes)?)),
-        }
-    }
-
-    async fn connect(&self) -> Result<(Arc<Arena>, Box<dyn Duplex>), AttachError> {
-        let no_gateway = |way: String| |source| AttachError::NoGateway { way, source };
-        match self {
-            Self::Memfd(path, arena, memfd) => {
-                let stream = connect_unix(path, memfd).await;
-                let stream = stream.map_err(no_gateway(path.display().to_string()))?;
-                Ok((Arc::clone(arena), Box::new(stream)))
-            }
-            Self::InProcess(knocker, arena) => {
-                let stream = knocker.connect(Arc::clone(arena)).await;
-                let stream = stream.map_err(no_gateway("the in-process door".to_owned()))?;
-                Ok((Arc::clone(arena), stream))
-            }
-        }
+/// Sends the attach request, and returns the world size that the gateway answers.
+async fn introduce(connected: &mut Connected, options: &AttachOptions) -> Result<u32, AttachError> {
+    let request = Request::Attach(protocol::Attach {
+        version: LOCAL_VERSION,
+        job: options.job.clone(),
+        token: options.token,
+        rank: options.rank,
+        arena_bytes: options.arena_bytes,
+    });
+    let lost = |error: io::Error| AttachError::Lost(error.to_string());
+    write_message(&mut connected.stream, &request.encode()).await.map_err(lost)?;
+    let answer = read_message(&mut connected.stream).await.map_err(lost)?;
+    match Response::decode(&answer) {
+        Ok(Response::Attached { world_size, .. }) => Ok(world_size),
+        Ok(Response::Refused(why)) => Err(AttachError::Refused(why)),
+        other => Err(AttachError::Refused(format!("unexpected answer: {other:?}"))),
     }
 }
 
-async fn write_requests(
-    inner: Weak<Inner>,
-    mut writer: WriteHalf<Box<dyn Duplex>>,
-    mut requests: mpsc::Receiver<Request>,
-) {
-    while let Some(request) = requests.recv().await {
-        if let Err(error) = write_message(&mut writer, &request.encode()).await
-            && let Some(inner) = inner.upgrade()
-        {
-            return inner.end(&error.to_string());
-        }
-    }
-}
-
-async fn read_events(inner: Weak<Inner>, mut reader: ReadHalf<Box<dyn Duplex>>) {
-    let why = loop {
-        let response = match read_message(&mut reader).await {
-            Ok(bytes) => Response::decode(&bytes),
-            Err(error) => break format!("connection to the gateway ended: {error}"),
-        };
-        let Some(inner) = inner.upgrade() else { return };
-        match response {
-            Ok(Response::Event(event)) => inner.handle(event),
-            Ok(Response::Refused(why)) => break why,
-            Ok(Response::Attached { .. }) => break "attached twice".to_owned(),
-            Err(error) => break format!("the gateway sent what is no message: {error}"),
-        }
-    };
-    if let Some(inner) = inner.upgrade() {
-        inner.end(&why);
-    }
+/// Starts the reader and the writer of an attached connection.
+fn open(connected: Connected, options: &AttachOptions, world_size: u32) -> Arc<Connection> {
+    let (requests, written) = mpsc::channel(REQUESTS_MAX);
+    let (over, listening) = (CancellationToken::new(), CancellationToken::new());
+    let connection = Arc::new(Connection {
+        rank: options.rank,
+        world_size,
+        slots: Arc::new(Mutex::new(SlotAllocator::new(options.arena_bytes))),
+        arena: connected.arena,
+        requests,
+        state: Mutex::default(),
+        changed: Notify::new(),
+        settled: watch::Sender::new(false),
+        over: over.clone(),
+        _listening: listening.clone().drop_guard(),
+    });
+    let (reader, writer) = tokio::io::split(connected.stream);
+    let write = write_requests(Arc::downgrade(&connection), writer, written);
+    let read = read_events(Arc::downgrade(&connection), reader);
+    tokio::spawn(over.run_until_cancelled_owned(write));
+    tokio::spawn(listening.run_until_cancelled_owned(read));
+    connection
 }
 
 #[cfg(test)]
@@ -258,7 +202,7 @@ mod tests {
     use tokio::net::UnixListener;
 
     #[tokio::test]
-    async fn who_closes_each_time_is_no_gateway() {
+    async fn a_server_that_closes_every_connection_is_lost() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("listens");
@@ -267,10 +211,10 @@ mod tests {
                 drop(listener.accept().await);
             }
         });
-        let attach = Attach::new("train", [0; 32], 0, 4096);
-        let attach = Attach { gateway_patience: Span::from_ms(300), ..attach };
-        let way = Way::Socket(path);
-        let attaching = Client::attach(&way, attach);
+        let options = AttachOptions::new("train", [0; 32], 0, 4096);
+        let options = AttachOptions { gateway_timeout: Span::from_ms(300), ..options };
+        let gateway = GatewayAddress::Socket(path);
+        let attaching = Client::attach(&gateway, options);
         let attaching = tokio::time::timeout(Duration::from_secs(60), attaching);
         let error = attaching.await.expect("gives up").expect_err("no gateway");
         assert!(matches!(error, AttachError::Lost(_)), "{error}");

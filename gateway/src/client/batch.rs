@@ -1,39 +1,44 @@
-//! A global batch that all ranks split alike, and anew as their speeds drift.
+//! A global batch that is split among all ranks, and split again as their speeds drift.
 
-use super::{ArenaFull, Client, Failure};
+use super::handle::Client;
+use super::tensor::ArenaFull;
 use hier_collectives::batch::{BatchError, BatchSplit};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::post::Failure;
 use units::Span;
 
-/// This rank's part of a global batch, step by step. All ranks make one alike, and end the same
-/// steps. See [`Client::batch_share`].
+/// This rank's part of a global batch. [`Client::batch_share`] makes it; all ranks make the same
+/// one, and end the same steps.
 pub struct BatchShare {
     client: Client,
     split: BatchSplit,
-    /// This rank's speed when it last had samples, in samples per second; 0 before that.
-    speed: f64,
+    /// This rank's speed in the last step with samples, in samples per second; 0 before that.
+    samples_per_second: f64,
 }
 
-/// Why speeds could not be exchanged. The split is as it was.
+/// Why speeds were not exchanged. This rank's split is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// No room for a number of each rank. The caller's fault.
+    /// The arena has no room for three numbers of each rank. The caller's fault.
     #[error(transparent)]
     ArenaFull(#[from] ArenaFull),
-    /// The exchange failed, as any collective may; see [`BatchShare::end_step`].
+    /// The exchange failed. Other ranks may have completed it, and split differently until the
+    /// next exchange succeeds.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// A rank was told a time that gives no speed.
+    /// A rank reported a time from which no speed follows.
     #[error(transparent)]
     Batch(#[from] BatchError),
 }
 
 impl Client {
-    /// Splits a global batch in whole samples among all ranks: at first by `speeds`, such as the
-    /// fabric declares, in any unit, and within `limits`, such as what each rank's memory holds.
+    /// Splits a global batch of `global_batch` samples among all ranks, in whole samples.
+    ///
+    /// `speeds` are the ranks' first speeds in any unit, such as those of the fabric file. `limits`
+    /// are the most samples that each rank's memory holds. Both have one entry for each rank.
     ///
     /// # Errors
-    /// [`BatchError`], naming the first rank at fault.
+    /// [`BatchError`], which names the first rank at fault.
     pub fn batch_share(
         &self,
         global_batch: u64,
@@ -45,12 +50,12 @@ impl Client {
             return Err(BatchError::Limits { limits: speeds.len(), ranks });
         }
         let split = BatchSplit::new(global_batch, speeds, limits)?;
-        Ok(BatchShare { client: self.clone(), split, speed: 0.0 })
+        Ok(BatchShare { client: self.clone(), split, samples_per_second: 0.0 })
     }
 }
 
 impl BatchShare {
-    /// This rank's samples of the next step. An average of gradients is weighted by it.
+    /// This rank's samples of the next step: its weight in the average of gradients.
     pub fn samples(&self) -> u64 {
         self.split.shares()[self.client.rank().0 as usize]
     }
@@ -60,33 +65,34 @@ impl BatchShare {
         self.split.shares()
     }
 
-    /// The step is over, and this rank computed for so long: a collective of a few numbers for
-    /// each rank, which costs about what a barrier does. True if the next step is split in another
-    /// way, on all ranks alike. Where it failed on some and not on others, they may split unlike,
-    /// until the next that succeeds splits anew on all of them.
+    /// Ends a step, in which this rank computed for `computed`; returns whether the next step is
+    /// split differently, which all ranks then do in the same way.
+    ///
+    /// It exchanges three numbers of each rank, which costs about as much as a barrier.
     ///
     /// # Errors
-    /// [`StepError`].
+    /// [`StepError`]. When the exchange failed on some ranks alone, their splits may differ from
+    /// those of the others, until the next exchange that succeeds makes them equal again.
     pub async fn end_step(&mut self, computed: Span) -> Result<bool, StepError> {
         if self.samples() > 0 && computed > Span::ZERO {
-            self.speed = self.samples() as f64 / computed.as_secs_f64();
+            self.samples_per_second = self.samples() as f64 / computed.as_secs_f64();
         }
         let (ranks, rank) = (self.client.world_size() as usize, self.client.rank().0 as usize);
-        // Each rank's words at its place of each part, and nothing anywhere else.
-        let mine = [self.speed.to_bits(), self.split.agreed(), self.split.state()];
-        let mut words = vec![0; mine.len() * ranks];
-        for (part, word) in words.chunks_mut(ranks).zip(mine) {
-            part[rank] = word;
+        // Each rank writes its own entries of three arrays, and zeros elsewhere: sums gather all.
+        let own = [self.samples_per_second.to_bits(), self.split.agreed(), self.split.state()];
+        let mut numbers = vec![0; own.len() * ranks];
+        for (part, number) in numbers.chunks_mut(ranks).zip(own) {
+            part[rank] = number;
         }
-        let mut tensor = self.client.allocate(Dtype::I64, words.len() as u64)?;
-        tensor.write(bytemuck::cast_slice(&words));
+        let mut tensor = self.client.allocate(Dtype::I64, numbers.len() as u64)?;
+        tensor.write(bytemuck::cast_slice(&numbers));
         let posted = self.client.all_reduce(tensor, ReduceOp::Sum).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await?;
-        let words: Vec<u64> = bytemuck::pod_collect_to_vec(&operation.result());
+        let numbers: Vec<u64> = bytemuck::pod_collect_to_vec(&operation.result());
         operation.reclaim().await?;
-        let (speeds, names) = words.split_at(ranks);
-        let (agreed, states) = names.split_at(ranks);
+        let (speeds, rest) = numbers.split_at(ranks);
+        let (agreed, states) = rest.split_at(ranks);
         let speeds: Vec<f64> = speeds.iter().copied().map(f64::from_bits).collect();
         Ok(self.split.handle_exchange(&speeds, agreed, states)?)
     }

@@ -1,25 +1,26 @@
-//! Which parts of an arena are free: first fit, in whole cache lines.
+//! Allocation of slots in an arena: first fit, in whole cache lines.
 
 use crate::memory::arena::ALIGN_BYTES;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The slots in use of one arena.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct SlotAllocator {
+    /// Bytes of the arena, in whole cache lines.
     end: u64,
-    /// Length of each slot in use, by offset.
+    /// Length in bytes of each slot in use, by its offset in bytes.
     used: BTreeMap<u64, u64>,
 }
 
-impl Slots {
-    /// An arena of `bytes`, all free.
+impl SlotAllocator {
+    /// An arena of `bytes` without slots.
     pub fn new(bytes: u64) -> Self {
         Self { end: bytes / ALIGN_BYTES * ALIGN_BYTES, used: BTreeMap::new() }
     }
 
-    /// The offset of a new slot, or `None` when no gap is long enough.
-    pub fn take(&mut self, bytes: u64) -> Option<u64> {
-        // A slot of nothing still needs an offset of its own.
+    /// Offset in bytes of a new slot of `bytes`; `None` when no gap is long enough.
+    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
+        // An empty slot still needs an offset of its own.
         let length = bytes.max(1).checked_next_multiple_of(ALIGN_BYTES)?;
         let mut start = 0;
         for (offset, used) in &self.used {
@@ -35,8 +36,8 @@ impl Slots {
         Some(start)
     }
 
-    /// The slot at `offset` is free again.
-    pub fn give(&mut self, offset: u64) {
+    /// Frees the slot at `offset`.
+    pub fn free(&mut self, offset: u64) {
         self.used.remove(&offset);
     }
 }
@@ -48,13 +49,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_never_overlap_and_all_room_comes_back(
+        fn slots_never_overlap_and_all_can_be_freed(
             sizes in proptest::collection::vec((0u64..1000, any::<bool>()), 0..60),
         ) {
-            let mut slots = Slots::new(8192);
+            let mut slots = SlotAllocator::new(8192);
             let mut live: Vec<(u64, u64)> = Vec::new();
             for (bytes, free_one) in sizes {
-                if let Some(offset) = slots.take(bytes) {
+                if let Some(offset) = slots.allocate(bytes) {
                     prop_assert!(offset.is_multiple_of(ALIGN_BYTES) && offset + bytes <= 8192);
                     for (start, length) in &live {
                         prop_assert!(offset + bytes <= *start || start + length <= offset);
@@ -62,14 +63,14 @@ mod tests {
                     live.push((offset, bytes));
                 }
                 if free_one && !live.is_empty() {
-                    slots.give(live.remove(0).0);
+                    slots.free(live.remove(0).0);
                 }
             }
             for (offset, _) in live {
-                slots.give(offset);
+                slots.free(offset);
             }
-            prop_assert_eq!(slots.take(8192), Some(0));
-            prop_assert_eq!(slots.take(1), None);
+            prop_assert_eq!(slots.allocate(8192), Some(0));
+            prop_assert_eq!(slots.allocate(1), None);
         }
     }
 }

@@ -1,33 +1,33 @@
-//! What is wrong with a config file, and where.
+//! Faults of config files, each with its place in the file.
 
 use hier_collectives::plan::PlanError;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing wrong with a config file. The fault of whoever wrote it.
+/// One fault of a config file, which its author can mend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Fault {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; `None` when the fault is in no line, such as a missing file.
+    /// The line, from 1; `None` when the fault has no line, such as a missing file.
     pub line: Option<usize>,
     /// Path of the key, such as `region.east.gateway.east-0.egress`; empty for the whole file.
     pub key: String,
-    /// The value as written; `None` when there is none.
+    /// The value as written; `None` when the key has none.
     pub value: Option<String>,
-    /// What is wrong.
+    /// The fault, as a phrase that follows the key, such as `is missing`.
     pub problem: String,
-    /// What would be accepted.
+    /// What would be accepted instead.
     pub accepted: String,
 }
 
-/// All that is wrong with the files of one load: at least one fault, in file and line order.
+/// All faults of the files of one load: at least one, in file and line order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Sorted and without repetitions; `None` when there is no fault.
+    /// Sorts faults and removes repetitions; `None` when there is no fault.
     pub fn collect(faults: impl IntoIterator<Item = Fault>) -> Option<Self> {
         let mut faults: Vec<Fault> = faults.into_iter().collect();
         faults.sort();
@@ -35,7 +35,7 @@ impl Faults {
         (!faults.is_empty()).then_some(Self(faults))
     }
 
-    /// A file that cannot be read at all.
+    /// The fault of a file that cannot be read at all.
     pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         Self(vec![Fault {
             file: path.to_owned(),
@@ -47,7 +47,7 @@ impl Faults {
         }])
     }
 
-    /// A fabric that nobody can plan for.
+    /// The fault of a fabric for which there is no plan.
     pub fn no_plan(path: &Path, error: &PlanError) -> Self {
         Self(vec![Fault {
             file: path.to_owned(),
@@ -55,7 +55,7 @@ impl Faults {
             key: "region".to_owned(),
             value: None,
             problem: error.to_string(),
-            accepted: "a fabric that there is a plan for".to_owned(),
+            accepted: "a fabric for which a plan exists".to_owned(),
         }])
     }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Fault {
             line += &format!(" = {value}");
         }
         line += &format!(": {}; accepted: {}", self.problem, self.accepted);
-        // Names come from the file: none of them breaks the line or speaks to the terminal.
+        // Names come from the file: their control characters must not reach the terminal.
         let escaped = |c: char| match c.is_control() {
             true => c.escape_default().to_string(),
             false => c.to_string(),

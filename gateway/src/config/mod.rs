@@ -1,36 +1,38 @@
-//! Configuration: the fabric everybody agrees on, and what one region adds to it.
+//! Configuration: the fabric file, which all regions share, and one region file for each region.
 //!
-//! A file is walked once; whatever is wrong with it is recorded with its place, and the walk
-//! goes on, so that one report names every fault. Values are never clamped: a file is used
+//! The commands call it, before any task runs. A file is read once, and every fault is recorded
+//! with its line, so that one report names them all. Values are never clamped: a file is used
 //! exactly as written, or not at all.
 
-mod fabric_file;
+mod fabric;
 mod fault;
+mod key;
 mod reader;
-mod region_file;
+pub mod reference;
+mod region;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-pub use fabric_file::{FabricFile, LANES_MAX};
+pub use fabric::FabricFile;
 pub use fault::{Fault, Faults};
-pub use region_file::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
-pub use values::is_name;
+pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, RegionFile};
+pub use values::{LANES_MAX, is_name};
 
 use std::path::Path;
 
 /// A config file of either kind.
 #[derive(Debug, Clone)]
 pub enum ConfigFile {
-    /// A fabric: has regions.
+    /// A fabric file: it has a `region` table.
     Fabric(FabricFile),
-    /// A region's part, with the fabric it names.
+    /// A region file, with the fabric that it names.
     Region(RegionFile),
 }
 
 impl ConfigFile {
-    /// Reads a file and tells by its content which kind it is: a fabric has a `region` table.
+    /// Reads a file whose kind is known by its content: a fabric file has a `region` table.
     ///
     /// # Errors
     /// Every fault of the file, and of the fabric that it names.

@@ -1,7 +1,11 @@
 //! A typed walk over a TOML file that records faults and goes on.
+//!
+//! The readers of the two kinds of file call it. It knows the keys of a table from the table's
+//! description alone, so that whatever it reads is on the reference page.
 
 use super::fault::{Fault, Faults};
-use super::values::FromValue;
+use super::key::{Key, Table};
+use super::values::{FromValue, type_name};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The text of a config file.
+/// Reads the text of a config file.
 pub(super) fn read_text(path: &Path) -> Result<String, Faults> {
     std::fs::read_to_string(path).map_err(|error| Faults::unreadable(path, &error))
 }
@@ -25,53 +29,52 @@ pub(super) struct Source<'a> {
     path: &'a Path,
     text: &'a str,
     faults: RefCell<Vec<Fault>>,
-    /// Where each table and value that was asked for stands, for faults found later.
-    places: RefCell<BTreeMap<String, Place>>,
+    /// Location of each table and value read so far, by key path, for faults found later.
+    locations: RefCell<BTreeMap<String, Location>>,
 }
 
+/// Line and spelling of a value.
 #[derive(Clone)]
-struct Place {
+struct Location {
+    /// Line number, from 1.
     line: usize,
+    /// The value as written, cut to [`VALUE_SHOWN_CHARS`]; `None` for a table.
     value: Option<String>,
 }
 
 impl<'a> Source<'a> {
-    /// Nothing read yet.
+    /// A file of which nothing is read yet; `path` names it in faults.
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self { path, text, faults: RefCell::default(), places: RefCell::default() }
+        Self { path, text, faults: RefCell::default(), locations: RefCell::default() }
     }
 
-    /// Reads the whole file by `walk`, then reports the keys that nothing asked for.
+    /// Reads the whole file by `walk`, then reports the keys that `table` does not have.
     ///
     /// # Errors
-    /// Every fault that the parser, the walk or this found.
+    /// Every fault that the parser, the walk or this function found.
     pub(super) fn read<T>(
         self,
-        walk: impl FnOnce(&Self, &mut Section<'_>) -> Option<T>,
+        table: &'static Table,
+        walk: impl FnOnce(&Self, &Section<'_>) -> Option<T>,
     ) -> Result<T, Faults> {
         let (root, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
-            let line = error.span().map_or_else(|| self.placeless(), |span| self.line(&span));
+            let line = error.span().map_or_else(|| self.line_of_nesting(), |span| self.line(&span));
             let accepted = "TOML, as in the examples under configs/".to_owned();
             self.push(String::new(), Some(line), None, error.message().to_owned(), accepted);
         }
-        let mut section = Section {
-            source: &self,
-            key: String::new(),
-            line: 1,
-            table: root.get_ref(),
-            asked: Vec::new(),
-        };
-        let value = walk(&self, &mut section);
+        let section =
+            Section { source: &self, key: String::new(), line: 1, entries: root.get_ref(), table };
+        let value = walk(&self, &section);
         section.close();
         match (Faults::collect(self.faults.take()), value) {
             (Some(faults), _) => Err(faults),
             (None, Some(value)) => Ok(value),
-            (None, None) => unreachable!("a walk that gives nothing has recorded why"),
+            (None, None) => unreachable!("a walk that returns nothing has recorded a fault"),
         }
     }
 
-    /// A path as the file spells it: relative to the file's own directory.
+    /// Resolves a path of the file against the file's own directory.
     pub(super) fn resolve(&self, path: &Path) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
@@ -85,14 +88,14 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Records a fault that only several values together make, at a key read before.
+    /// Records a fault at a key that was read before.
     pub(super) fn fault_at(&self, key: &str, problem: String, accepted: String) {
-        let place = self.places.borrow().get(key).cloned();
-        let (line, value) = place.map_or((None, None), |place| (Some(place.line), place.value));
+        let location = self.locations.borrow().get(key).cloned();
+        let (line, value) = location.map_or((None, None), |at| (Some(at.line), at.value));
         self.push(key.to_owned(), line, value, problem, accepted);
     }
 
-    /// Records faults of another file that this one names.
+    /// Records the faults of another file, to which this one refers.
     pub(super) fn adopt(&self, faults: Faults) {
         self.faults.borrow_mut().extend(faults);
     }
@@ -114,15 +117,15 @@ impl<'a> Source<'a> {
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// The parser gives no place when values are nested too deeply: the first line with which
-    /// it says so.
-    fn placeless(&self) -> usize {
-        let says_so = |end: usize| {
+    /// Line at which values become nested too deeply. The parser reports that fault without a
+    /// position, so this searches for the shortest beginning of the file that has it.
+    fn line_of_nesting(&self) -> usize {
+        let too_deep = |end: usize| {
             let (_, errors) = DeTable::parse_recoverable(&self.text[..end]);
             errors.iter().any(|error| error.span().is_none())
         };
         let ends: Vec<usize> = self.text.match_indices('\n').map(|(at, _)| at).collect();
-        1 + ends.partition_point(|end| !says_so(*end))
+        1 + ends.partition_point(|end| !too_deep(*end))
     }
 
     fn excerpt(&self, span: &Range<usize>) -> Option<String> {
@@ -135,17 +138,18 @@ impl<'a> Source<'a> {
 
     fn note(&self, key: &str, span: &Range<usize>, value: Option<String>) {
         let line = self.line(span);
-        self.places.borrow_mut().insert(key.to_owned(), Place { line, value });
+        self.locations.borrow_mut().insert(key.to_owned(), Location { line, value });
     }
 }
 
 /// One table of the file.
 pub(super) struct Section<'a> {
     source: &'a Source<'a>,
+    /// Path of the table; empty for the file itself.
     key: String,
     line: usize,
-    table: &'a DeTable<'a>,
-    asked: Vec<&'static str>,
+    entries: &'a DeTable<'a>,
+    table: &'static Table,
 }
 
 impl<'a> Section<'a> {
@@ -161,37 +165,39 @@ impl<'a> Section<'a> {
 
     /// Whether the table has this key, with any value.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.table.contains_key(name)
+        self.entries.contains_key(name)
     }
 
-    /// Whether the table has keys that nothing asked for yet.
-    pub(super) fn has_unasked(&self) -> bool {
-        self.table.keys().any(|name| !self.asked.contains(&name.get_ref().as_ref()))
+    /// Whether the table has keys that its description does not have.
+    pub(super) fn has_unknown(&self) -> bool {
+        self.entries.keys().any(|name| !self.is_known(name.get_ref()))
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.table.names().any(|known| known == name)
     }
 
     /// A value that may be absent; `None` also when it is at fault, which is then recorded.
-    pub(super) fn optional<T: FromValue>(&mut self, name: &'static str) -> Option<T> {
-        self.asked.push(name);
-        let value = self.table.get(name)?;
-        let key = self.key_of(name);
+    pub(super) fn optional<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+        let value = self.entries.get(key.name)?;
+        let path = self.key_of(key.name);
         let excerpt = self.source.excerpt(&value.span());
-        self.source.note(&key, &value.span(), excerpt);
+        self.source.note(&path, &value.span(), excerpt);
         match T::from_value(value.get_ref()) {
             Ok(value) => Some(value),
             Err(bad) => {
-                self.source.fault_at(&key, bad.problem, bad.accepted);
+                self.source.fault_at(&path, bad.problem, bad.accepted);
                 None
             }
         }
     }
 
-    /// A value that must be there; `None` when it is not or is at fault, which is recorded.
-    pub(super) fn required<T: FromValue>(&mut self, name: &'static str) -> Option<T> {
-        if !self.has(name) {
-            self.asked.push(name);
-            self.missing(name, T::ACCEPTED);
+    /// A value that must be there; `None` when it is absent or at fault, which is recorded.
+    pub(super) fn required<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+        if !self.has(key.name) {
+            self.missing(key.name, T::TYPE.accepted);
         }
-        self.optional(name)
+        self.optional(key)
     }
 
     /// Records that `name` is missing from this table.
@@ -201,46 +207,48 @@ impl<'a> Section<'a> {
         self.source.push(key, line, None, problem, accepted.to_owned());
     }
 
-    /// The tables `[name.X]`, in order of their places in the file. Nothing when there is none.
-    pub(super) fn tables(&mut self, name: &'static str) -> Vec<(String, Section<'a>)> {
-        self.asked.push(name);
-        let Some(value) = self.table.get(name) else {
+    /// The tables `[name.X]` of one kind, in the order of the file; none when there are none.
+    pub(super) fn tables(&self, table: &'static Table) -> Vec<(String, Section<'a>)> {
+        let Some(value) = self.entries.get(table.name) else {
             return Vec::new();
         };
-        let key = self.key_of(name);
-        let Some(table) = self.as_table(&key, value) else {
+        let key = self.key_of(table.name);
+        let Some(entries) = self.as_table(&key, value) else {
             return Vec::new();
         };
-        let mut entries: Vec<_> = table.iter().collect();
+        let mut entries: Vec<_> = entries.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
         let mut sections = Vec::new();
         for (name, value) in entries {
             let text = name.get_ref().as_ref();
             let key = format!("{key}.{text}");
-            let Some(table) = self.as_table(&key, value) else {
+            let Some(entries) = self.as_table(&key, value) else {
                 continue;
             };
             let line = self.source.line(&name.span());
-            let section = Section { source: self.source, key, line, table, asked: Vec::new() };
-            sections.push((text.to_owned(), section));
+            sections.push((
+                text.to_owned(),
+                Section { source: self.source, key, line, entries, table },
+            ));
         }
         sections
     }
 
-    /// Records every key of this table that nothing asked for.
-    pub(super) fn close(self) {
-        for (name, _) in self.table.iter() {
+    /// Records every key that the table's description does not have.
+    pub(super) fn close(&self) {
+        let known: Vec<&'static str> = self.table.names().collect();
+        for (name, _) in self.entries.iter() {
             let text = name.get_ref().as_ref();
-            if self.asked.contains(&text) {
+            if self.is_known(text) {
                 continue;
             }
-            let known = self.asked.join(", ");
-            let accepted = match nearest(text, &self.asked) {
-                Some(near) => format!("{known} (did you mean `{near}`?)"),
-                None => known,
+            let listed = known.join(", ");
+            let accepted = match nearest(text, &known) {
+                Some(near) => format!("{listed} (did you mean `{near}`?)"),
+                None => listed,
             };
             let line = self.source.line(&name.span());
-            let problem = "is no key of this table".to_owned();
+            let problem = "is not a key of this table".to_owned();
             self.source.push(self.key_of(text), Some(line), None, problem, accepted);
         }
     }
@@ -250,22 +258,22 @@ impl<'a> Section<'a> {
         let excerpt = if table.is_some() { None } else { self.source.excerpt(&value.span()) };
         self.source.note(key, &value.span(), excerpt);
         if table.is_none() {
-            let problem = format!("is {}, not a table", value.get_ref().type_str());
+            let problem = format!("is {}, not a table", type_name(value.get_ref()));
             self.source.fault_at(key, problem, format!("a table, such as [{key}...]"));
         }
         table
     }
 }
 
-/// The known key that differs least from `text`, if it is near enough to be a slip.
+/// The known key that differs least from `text`, if the two are close enough for a misspelling.
 fn nearest(text: &str, known: &[&'static str]) -> Option<&'static str> {
-    let ranked = known.iter().map(|name| (distance(text, name), *name));
+    let ranked = known.iter().map(|name| (edit_distance(text, name), *name));
     let (distance, name) = ranked.min()?;
     (distance <= 1 + name.len() / 4).then_some(name)
 }
 
 /// Edit distance: insertions, deletions and replacements of one character.
-fn distance(one: &str, other: &str) -> usize {
+fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, from) in one.chars().enumerate() {
@@ -280,5 +288,5 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// Characters of a value that a fault shows.
+/// 60 characters of a value are shown in a fault: one line of a terminal.
 const VALUE_SHOWN_CHARS: usize = 60;

@@ -1,4 +1,4 @@
-//! What a config value can be.
+//! The forms that a value of a config file can have.
 
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::{ControllerKind, Schedule};
@@ -10,35 +10,61 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// A value that is not what its key wants.
+/// UDP ports that each address of a gateway needs: lane `i` uses the address's port plus `i`.
+pub const LANES_MAX: u16 = 16;
+
+/// A value that its key does not accept. The fault of the file's author.
 pub(super) struct BadValue {
+    /// The fault.
     pub(super) problem: String,
+    /// What would be accepted.
     pub(super) accepted: String,
+}
+
+/// A form of values, as faults and the reference page describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ValueType {
+    /// Its name on the page, such as `rate`.
+    pub(super) name: &'static str,
+    /// Its type in TOML.
+    pub(super) toml: &'static str,
+    /// The accepted spellings, with an example.
+    pub(super) accepted: &'static str,
 }
 
 /// A type that a value can be read as.
 pub(super) trait FromValue: Sized {
-    /// What is accepted, with an example.
-    const ACCEPTED: &'static str;
+    /// The accepted form.
+    const TYPE: ValueType;
 
-    /// Reads it.
+    /// Reads a value; `None` when it does not have the form.
     fn read(value: &DeValue<'_>) -> Option<Self>;
 
-    /// Reads it, or says what would be accepted.
+    /// Reads a value, or says what would be accepted.
     fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
         Self::read(value).ok_or_else(|| BadValue {
             problem: "is not accepted here".to_owned(),
-            accepted: Self::ACCEPTED.to_owned(),
+            accepted: Self::TYPE.accepted.to_owned(),
         })
     }
 }
 
-/// A name of a fabric, region, gateway or job. It becomes a label of a certificate's DNS name.
+/// A form of values, written as one line where it is declared.
+const fn form(name: &'static str, toml: &'static str, accepted: &'static str) -> ValueType {
+    ValueType { name, toml, accepted }
+}
+
+/// The name of a fabric, region, gateway or job; a label of a DNS name in certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name(pub(super) String);
 
 impl FromValue for Name {
-    const ACCEPTED: &'static str = "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \"east-0\"";
+    const TYPE: ValueType = form(
+        "name",
+        "string",
+        "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \
+         \"east-0\"",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().filter(|text| is_name(text)).map(|text| Self(text.to_owned()))
     }
@@ -50,20 +76,20 @@ pub fn is_name(text: &str) -> bool {
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// A number of ranks. The limit is far above any fabric and keeps sums within 32 bits.
+/// A number of ranks, from 1 to 65536: far above any fabric, and sums fit 32 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankCount(pub(super) u32);
 
 impl FromValue for RankCount {
-    const ACCEPTED: &'static str = "a whole number from 1 to 65536";
+    const TYPE: ValueType = form("rank count", "integer", "a whole number from 1 to 65536");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         integer(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
 }
 
-/// A share against others.
+/// A job's share of a link, relative to the weights of other jobs.
 impl FromValue for NonZeroU32 {
-    const ACCEPTED: &'static str = "a whole number from 1 to 1000";
+    const TYPE: ValueType = form("weight", "integer", "a whole number from 1 to 1000");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let weight = integer(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
@@ -71,39 +97,44 @@ impl FromValue for NonZeroU32 {
 }
 
 impl FromValue for bool {
-    const ACCEPTED: &'static str = "true or false";
+    const TYPE: ValueType = form("boolean", "boolean", "true or false");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         value.as_bool()
     }
 }
 
 impl FromValue for u16 {
-    const ACCEPTED: &'static str = "a whole number of bytes, such as 1500";
+    const TYPE: ValueType = form("byte count", "integer", "a whole number of bytes, such as 1500");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         integer(value).and_then(|number| Self::try_from(number).ok())
     }
 }
 
-/// Relative compute speeds.
+/// Relative compute speeds, one number for each rank.
 #[derive(Debug, Clone)]
 pub(super) struct Speeds(pub(super) Vec<f64>);
 
 impl FromValue for Speeds {
-    const ACCEPTED: &'static str = "an array of positive numbers, such as [1.0, 0.5]";
+    const TYPE: ValueType =
+        form("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let numbers = value.as_array()?.iter().map(|number| positive(number.get_ref()));
         numbers.collect::<Option<Vec<f64>>>().map(Self)
     }
 }
 
-/// An address with a port, neither of them unspecified.
+/// Addresses at which peers reach lanes; neither IP nor port may be unspecified.
 #[derive(Debug, Clone)]
 pub(super) struct Peer(pub(super) LaneAddresses);
 
 impl FromValue for Peer {
-    const ACCEPTED: &'static str = "an IP address and port that peers reach, such as \
-        \"203.0.113.10:7400\"; lanes take the 16 ports from there, so at most 65520. An array \
-        of such deals them over several IP addresses of one family";
+    const TYPE: ValueType = form(
+        "peer address",
+        "string or array",
+        "an IP address and port that peers reach, such as \"203.0.113.10:7400\"; lanes use \
+         the 16 UDP ports from there, so the port is at most 65520; or an array of such \
+         addresses, of different IPs and one family, which lanes use in turn",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let addresses = lane_addresses(value)?;
         let reachable = addresses.all().all(|address| !address.ip().is_unspecified());
@@ -111,26 +142,33 @@ impl FromValue for Peer {
     }
 }
 
-/// Where lanes listen: an address of this host or the unspecified one.
+/// Addresses that lanes bind: an address of this host, or the unspecified one.
 #[derive(Debug, Clone)]
 pub(super) struct LaneBind(pub(super) LaneAddresses);
 
 impl FromValue for LaneBind {
-    const ACCEPTED: &'static str = "an IP address and port to bind, such as \"0.0.0.0:7400\"; \
-        lanes take the 16 ports from there, so at most 65520; or an array of such, one for each \
-        that the fabric has";
+    const TYPE: ValueType = form(
+        "lane address",
+        "string or array",
+        "an IP address and port to bind, such as \"0.0.0.0:7400\"; lanes use the 16 UDP ports \
+         from there, so the port is at most 65520; or an array of such addresses, one for \
+         each that the fabric has",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         lane_addresses(value).map(Self)
     }
 }
 
-/// An address of this host with a port, not 0.
+/// A TCP address of this host; the port is not 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bind(pub(super) SocketAddr);
 
 impl FromValue for Bind {
-    const ACCEPTED: &'static str =
-        "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"";
+    const TYPE: ValueType = form(
+        "listen address",
+        "string",
+        "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let address: SocketAddr = value.as_str()?.parse().ok()?;
         (address.port() != 0).then_some(Self(address))
@@ -138,20 +176,28 @@ impl FromValue for Bind {
 }
 
 impl FromValue for PathBuf {
-    const ACCEPTED: &'static str =
-        "a path, absolute or relative to this file, such as \"keys/ca.pem\"";
+    const TYPE: ValueType = form(
+        "path",
+        "string",
+        "a path, absolute or relative to this file, such as \"keys/ca.pem\"",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
     }
 }
 
-/// A memory budget, more than nothing.
+/// A memory budget of at least 1 MiB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget(pub(super) ByteCount);
 
 impl FromValue for Budget {
-    const ACCEPTED: &'static str = "a size such as \"1 GiB\", at least 1 MiB";
+    const TYPE: ValueType = form(
+        "size",
+        "string",
+        "a size such as \"1 GiB\", at least 1 MiB (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, \
+         TiB in 1024s)",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let size: ByteCount = value.as_str()?.parse().ok()?;
         (size.get() >= 1 << 20).then_some(Self(size))
@@ -159,7 +205,8 @@ impl FromValue for Budget {
 }
 
 impl FromValue for ControllerKind {
-    const ACCEPTED: &'static str = "\"link-share\", \"cubic\" or \"newreno\"";
+    const TYPE: ValueType =
+        form("controller", "string", "\"link-share\", \"cubic\" or \"newreno\"");
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == text)
@@ -167,8 +214,12 @@ impl FromValue for ControllerKind {
 }
 
 impl FromValue for Schedule {
-    const ACCEPTED: &'static str = "at least one entry such as { at = \"08:00\", \
-        rate = \"300 Mbit/s\" }, with times of day in UTC in ascending order";
+    const TYPE: ValueType = form(
+        "schedule",
+        "array of tables",
+        "at least one entry such as { at = \"08:00\", rate = \"300 Mbit/s\" }, with times of \
+         day in UTC in ascending order",
+    );
     fn read(value: &DeValue<'_>) -> Option<Self> {
         let entry = |entry: &Spanned<DeValue<'_>>| {
             let table = entry.get_ref().as_table()?;
@@ -197,35 +248,42 @@ fn time_of_day(text: &str) -> Option<u32> {
 }
 
 macro_rules! quantity {
-    ($kind:ty, $accepted:literal) => {
+    ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromValue for $kind {
-            const ACCEPTED: &'static str = $accepted;
+            const TYPE: ValueType = form($name, "string", $accepted);
             fn read(value: &DeValue<'_>) -> Option<Self> {
                 value.as_str()?.parse().ok()
             }
             fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-                parse_quantity(value, Self::ACCEPTED)
+                parse_quantity(value, Self::TYPE.accepted)
             }
         }
     };
 }
 
-quantity!(BitRate, "a rate such as \"500 Mbit/s\"");
-quantity!(Span, "a time such as \"80 ms\"");
-quantity!(Fraction, "a percentage such as \"0.1 %\"");
+quantity!(BitRate, "rate", "a rate such as \"500 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s)");
+quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
+quantity!(Fraction, "percentage", "a percentage such as \"0.1 %\", from 0 % to 100 %");
 
 fn parse_quantity<T: FromStr<Err = QuantityError>>(
     value: &DeValue<'_>,
     accepted: &'static str,
 ) -> Result<T, BadValue> {
     let text = value.as_str().ok_or_else(|| BadValue {
-        problem: format!("is a {}, not a string with a unit", value.type_str()),
+        problem: format!("is {}, not a string with a unit", type_name(value)),
         accepted: accepted.to_owned(),
     })?;
     text.parse().map_err(|error: QuantityError| BadValue {
         problem: "is not a number with a known unit".to_owned(),
         accepted: error.wanted.to_owned(),
     })
+}
+
+/// The TOML type of a value with its article, such as `an integer`.
+pub(super) fn type_name(value: &DeValue<'_>) -> String {
+    let name = value.type_str();
+    let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {name}")
 }
 
 fn lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
@@ -242,7 +300,7 @@ fn lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
 }
 
 fn lanes_fit(address: SocketAddr) -> bool {
-    address.port().checked_add(super::LANES_MAX - 1).is_some()
+    address.port().checked_add(LANES_MAX - 1).is_some()
 }
 
 fn integer(value: &DeValue<'_>) -> Option<u32> {

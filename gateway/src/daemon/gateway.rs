@@ -9,7 +9,7 @@ use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
 use crate::local::server;
-use crate::observe::status::LinkStatus;
+use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
 use hier_collectives::ids::{BootId, GatewayId};
@@ -109,7 +109,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RateError`]: the caller's fault; nothing has changed.
-    pub async fn change_rate(&self, change: RateChange) -> Option<Result<LinkStatus, RateError>> {
+    pub async fn change_rate(&self, change: RateChange) -> Option<Result<LinkReport, RateError>> {
         let (reply, changed) = oneshot::channel();
         self.events.send(Event::ChangeRate { change, reply }).await.ok()?;
         changed.await.ok()

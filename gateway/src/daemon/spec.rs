@@ -2,7 +2,7 @@
 
 use crate::local::job::JobSpec;
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status_request::StatusRequest;
 use crate::wan::LaneError;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;

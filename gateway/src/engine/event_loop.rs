@@ -7,7 +7,7 @@ use super::stragglers::StragglerMonitor;
 use crate::events::{ConnectionId, Event, EventSender, Placement};
 use crate::host::Host;
 use crate::observe::metrics::Metrics;
-use crate::observe::status::StatusRequest;
+use crate::observe::status_request::StatusRequest;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::Policies;
 use crate::wan::link::rate_limit::LinkLimits;
@@ -424,7 +424,7 @@ mod tests {
     use super::*;
     use crate::events::ENGINE_QUEUE_MAX;
     use crate::host::VirtualHost;
-    use crate::observe::status::StatusDoor;
+    use crate::observe::status_request::StatusHandle;
     use hier_collectives::ids::Sequence;
     use hier_collectives::topology::{GatewaySpec, RegionSpec};
     use std::pin::pin;
@@ -445,7 +445,7 @@ mod tests {
                 let (group, sequence) = (GroupId::of("gone"), Sequence(number));
                 events.try_send(Event::SendsCancelled { group, sequence }).expect("room");
             }
-            let (door, status_requests) = StatusDoor::new();
+            let (door, status_requests) = StatusHandle::new();
             let engine = Engine::new(EngineSpec {
                 host,
                 fabric,
@@ -461,7 +461,7 @@ mod tests {
             let mut running = pin!(engine.run());
             tokio::select! {
                 biased;
-                answer = door.ask() => answer.map(|_| events.capacity()),
+                answer = door.request() => answer.map(|_| events.capacity()),
                 () = &mut running => panic!("it ended"),
             }
         });

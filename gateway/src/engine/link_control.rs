@@ -7,7 +7,7 @@
 use super::event_loop::Engine;
 use super::stragglers::{LinkCondition, SlowLink};
 use crate::events::{RateChange, RateError};
-use crate::observe::status::LinkStatus;
+use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::message::RateOverride;
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -25,7 +25,7 @@ struct LinkRates {
 
 impl Engine {
     /// Sets or removes this gateway's limit of a link; returns the link's state after that.
-    pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkStatus, RateError> {
+    pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkReport, RateError> {
         let ends = self.links.set_override(change)?;
         match change.rate {
             Some(rate) => info!("link {}: limited to {rate} by an operator here", change.link),

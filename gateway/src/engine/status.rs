@@ -4,8 +4,8 @@ use super::event_loop::Engine;
 use super::job::Job;
 use super::job::report::awaited;
 use crate::observe::status::{
-    CollectiveState, CollectiveStatus, CommitStatus, DrainStatus, JobStatus, LinkStatus, PeerState,
-    PeerStatus, PlanStatus, RankStatus, Status,
+    CollectiveReport, CollectiveState, CommitReport, DrainReport, GatewayReport, JobReport,
+    LinkReport, PeerReport, PeerState, PlanReport, RankReport,
 };
 use crate::wan::link::capacity::LinkCapacity;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
@@ -17,7 +17,7 @@ use units::{BitRate, TimeNs};
 
 impl Engine {
     /// Returns the state of the gateway at this moment.
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
         let sessions: Vec<_> = self.jobs.values().map(|job| job.session.status()).collect();
         let ready = |id| {
@@ -25,7 +25,7 @@ impl Engine {
             sessions.iter().all(in_all)
         };
         let peers = self.shared.peers.ids();
-        let mut jobs: Vec<JobStatus> = self
+        let mut jobs: Vec<JobReport> = self
             .jobs
             .values()
             .zip(&sessions)
@@ -34,7 +34,7 @@ impl Engine {
         jobs.sort_by(|a, b| a.job.cmp(&b.job));
         let ours = self.fabric.links().iter();
         let ours = ours.filter(|link| link.a == me.region || link.b == me.region);
-        Status {
+        GatewayReport {
             gateway: me.name.clone(),
             fabric: self.fabric.name().to_owned(),
             peers: peers.map(|id| self.peer_status(id, ready(id))).collect(),
@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    fn peer_status(&self, id: GatewayId, ready: bool) -> PeerStatus {
+    fn peer_status(&self, id: GatewayId, ready: bool) -> PeerReport {
         let lanes = plan::lanes(&self.fabric);
         let view = self.shared.peers.view(id);
         let state = match (view.lanes_up, ready) {
@@ -52,7 +52,7 @@ impl Engine {
             (up, true) if up == lanes => PeerState::Up,
             (_, true) => PeerState::Degraded,
         };
-        PeerStatus {
+        PeerReport {
             gateway: self.fabric.gateway(id).name.clone(),
             state,
             lanes_up: view.lanes_up,
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// Returns a link of this region as configured, limited and measured.
-    pub(super) fn link_status(&self, link: &Link) -> LinkStatus {
+    pub(super) fn link_status(&self, link: &Link) -> LinkReport {
         let limits = self.links.limit((link.a, link.b), self.shared.host.unix_seconds());
         let here = self.fabric.gateway(self.me).region;
         let there = if link.a == here { link.b } else { link.a };
@@ -77,7 +77,7 @@ impl Engine {
         let effective = measured.map_or(effective, |measured| measured.min(effective));
         let scheduled = limits.as_ref().and_then(|limits| limits.scheduled);
         let operator = limits.and_then(|limits| limits.operator);
-        LinkStatus {
+        LinkReport {
             between: [link.a, link.b].map(|region| self.fabric.region(region).name.clone()),
             rate_bits_per_second: link.rate.bits_per_second(),
             scheduled_bits_per_second: scheduled.map(BitRate::bits_per_second),
@@ -90,19 +90,19 @@ impl Engine {
         }
     }
 
-    fn job_status(&self, job: &Job, session: &SessionStatus) -> JobStatus {
+    fn job_status(&self, job: &Job, session: &SessionStatus) -> JobReport {
         let now = self.shared.host.now();
         let shown = session.collectives.iter().filter(|c| c.state != "failed");
         let speeds: BTreeMap<RankId, f64> = job.stragglers.pace.speeds().collect();
-        let rank = |(rank, attached): &(RankId, bool)| RankStatus {
+        let rank = |(rank, attached): &(RankId, bool)| RankReport {
             rank: rank.0,
             attached: *attached,
             samples_per_second: speeds.get(rank).copied(),
         };
-        JobStatus {
+        JobReport {
             job: job.name.clone(),
             epoch: session.plan.is_some().then_some(session.epoch.0),
-            plan: session.plan.as_ref().map(|plan| PlanStatus {
+            plan: session.plan.as_ref().map(|plan| PlanReport {
                 algorithm: plan.algorithm.name().to_owned(),
                 reason: plan.reason.clone(),
                 hash: format!("{:016x}", plan.hash()),
@@ -115,10 +115,10 @@ impl Engine {
         }
     }
 
-    fn commit_status(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitStatus {
+    fn commit_status(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
         let region = |id: &GatewayId| self.fabric.gateway(*id).region;
         let regions: BTreeSet<RegionId> = commit.awaited_gateways.iter().map(region).collect();
-        CommitStatus {
+        CommitReport {
             rank: commit.rank.0,
             step: commit.step.0,
             awaited: regions.into_iter().map(|id| self.fabric.region(id).name.clone()).collect(),
@@ -127,8 +127,8 @@ impl Engine {
     }
 }
 
-fn drain_status(drain: &session::DrainStatus, now: TimeNs) -> DrainStatus {
-    DrainStatus {
+fn drain_status(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
+    DrainReport {
         seconds_left: drain.until.since(now).as_secs_f64(),
         collectives: drain.collectives.iter().map(|sequence| sequence.0).collect(),
         uncommitted: drain.uncommitted.iter().map(|rank| rank.0).collect(),
@@ -138,7 +138,7 @@ fn drain_status(drain: &session::DrainStatus, now: TimeNs) -> DrainStatus {
 fn collective_status(
     collective: &session::CollectiveStatus,
     now: TimeNs,
-) -> Option<CollectiveStatus> {
+) -> Option<CollectiveReport> {
     let descriptor = collective.descriptor?;
     let mut awaited: Vec<u32> = awaited(collective).iter().map(|rank| rank.0).collect();
     let state = match collective.state {
@@ -149,7 +149,7 @@ fn collective_status(
     if state == CollectiveState::Settling {
         awaited.clear();
     }
-    Some(CollectiveStatus {
+    Some(CollectiveReport {
         sequence: collective.sequence.0,
         op: descriptor.name().to_owned(),
         dtype: descriptor.dtype.to_string(),

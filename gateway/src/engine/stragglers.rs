@@ -3,7 +3,7 @@
 //! The job hands over posts, results and plans, `link_control` the slow links. The detection itself
 //! is in `hier-collectives`.
 
-use crate::observe::status::StragglerStatus;
+use crate::observe::status::StragglerReport;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::pace::{Pace, Party, Straggler};
 use hier_collectives::plan::{Operation, Plan};
@@ -163,13 +163,13 @@ impl StragglerMonitor {
     }
 
     /// Returns the straggler, and logs it if it has changed.
-    pub fn log_change(&mut self, job: &str) -> Option<StragglerStatus> {
+    pub fn log_change(&mut self, job: &str) -> Option<StragglerReport> {
         let straggler = self.pace.straggler();
         let party = straggler.map(|straggler| straggler.party);
         let status = straggler.map(|straggler| self.status(straggler));
         if party != self.logged {
             match &status {
-                Some(StragglerStatus { kind, name, behind_seconds, collectives }) => warn!(
+                Some(StragglerReport { kind, name, behind_seconds, collectives }) => warn!(
                     "job {job}: straggler: {kind} {name} delays the others, by \
                      {behind_seconds:.3} s in the last of {collectives} collectives"
                 ),
@@ -181,7 +181,7 @@ impl StragglerMonitor {
     }
 
     /// Names a straggler for the status and the log.
-    pub fn status(&self, straggler: Straggler) -> StragglerStatus {
+    pub fn status(&self, straggler: Straggler) -> StragglerReport {
         let region = |id: RegionId| self.fabric.region(id).name.clone();
         let (kind, name) = match straggler.party {
             Party::Rank(rank) => ("rank", rank.0.to_string()),
@@ -192,7 +192,7 @@ impl StragglerMonitor {
                 ("link", ends.join("-"))
             }
         };
-        StragglerStatus {
+        StragglerReport {
             kind: kind.to_owned(),
             name,
             behind_seconds: straggler.behind.as_secs_f64(),

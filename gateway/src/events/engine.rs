@@ -4,7 +4,7 @@ use super::ids::ConnectionId;
 use super::local::LocalEvent;
 use super::operator::{RateChange, RateError};
 use crate::memory::arena::MemSlice;
-use crate::observe::status::LinkStatus;
+use crate::observe::status::LinkReport;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::{LaneHandle, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -90,7 +90,7 @@ pub enum Event {
         /// The link and the limit.
         change: RateChange,
         /// Receives the state of the link after the change.
-        reply: oneshot::Sender<Result<LinkStatus, RateError>>,
+        reply: oneshot::Sender<Result<LinkReport, RateError>>,
     },
     /// A segment's header arrived.
     Arrival {

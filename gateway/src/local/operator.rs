@@ -4,7 +4,7 @@
 //! `landbridge rate` calls [`ask`], which blocks its thread. [`super::server`] answers.
 
 use crate::events::RateChange;
-use crate::observe::status::LinkStatus;
+use crate::observe::status::LinkReport;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -36,7 +36,7 @@ pub enum OperatorRequest {
 #[serde(rename_all = "snake_case")]
 pub enum OperatorResponse {
     /// The state of the link after the change.
-    Held(LinkStatus),
+    Held(LinkReport),
     /// Nothing has changed, for this reason.
     Refused(String),
 }
@@ -68,7 +68,7 @@ impl From<&OperatorRequest> for RateChange {
 ///
 /// # Errors
 /// Nothing answers there, or the gateway refuses.
-pub fn ask(socket: &Path, request: &OperatorRequest) -> Result<LinkStatus, OperatorError> {
+pub fn ask(socket: &Path, request: &OperatorRequest) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     match exchange(socket, request).map_err(no_answer)? {
         OperatorResponse::Held(link) => Ok(link),

@@ -1,8 +1,13 @@
-//! What a gateway shows of itself: metrics, status, health.
+//! Observing a gateway: metrics, status and health over HTTP.
+//!
+//! The HTTP server runs on the daemon's runtime, in a task for each connection. It reads metrics
+//! itself, and requests the status from the engine's task.
 
+pub mod fetch;
 pub mod metrics;
 pub mod server;
 pub mod status;
+pub mod status_request;
 
 #[cfg(test)]
 mod tests;

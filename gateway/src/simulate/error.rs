@@ -1,4 +1,4 @@
-//! Why a deployment is not simulated.
+//! Errors of simulations.
 
 use crate::certs::CertsError;
 use crate::client::{ArenaFull, AttachError, PostError};
@@ -8,48 +8,48 @@ use hier_collectives::post::Failure;
 use units::ByteCount;
 use wan_sim::{NoLink, SpecError};
 
-/// See the module.
+/// Why a fabric was not simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// More than a simulation holds.
+    /// The simulation needs more memory than it may have.
     #[error(
-        "the simulation would need about {needed} of memory, and takes {limit} at most: simulate a \
-         fabric of fewer or shorter links, or of fewer regions"
+        "the simulation would need about {needed} of memory, and may have {limit}: simulate a fabric \
+         with fewer or shorter links, or with fewer regions"
     )]
     TooLarge {
-        /// An estimate.
+        /// The estimated need.
         needed: ByteCount,
         /// The limit.
         limit: ByteCount,
     },
-    /// A rate or RTT that no link can have.
+    /// A rate or RTT that `wan-sim` does not support.
     #[error(transparent)]
     Link(#[from] SpecError),
-    /// Counters of a link that was never laid: a bug of ours.
+    /// A link that the network does not have: an error in this program.
     #[error(transparent)]
     NoLink(#[from] NoLink),
-    /// Keys that could not be made.
+    /// The keys could not be made.
     #[error(transparent)]
     Certs(#[from] CertsError),
-    /// Keys that could not be read.
+    /// The keys could not be read.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// A gateway that does not start.
+    /// A gateway did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A rank that is not let in.
+    /// A rank could not attach.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A rank whose memory is full.
+    /// The arena of a rank is full.
     #[error(transparent)]
     Full(#[from] ArenaFull),
-    /// A gateway that is gone.
+    /// A collective could not be posted: its gateway is gone.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// A collective that failed.
+    /// A collective failed.
     #[error("the simulated collective failed: {0}")]
     Failed(#[from] Failure),
-    /// The file system or the system.
+    /// The system refused a file or a runtime.
     #[error("cannot simulate: {0}")]
     System(#[from] std::io::Error),
 }

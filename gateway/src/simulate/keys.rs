@@ -1,45 +1,49 @@
-//! What simulated gateways show each other.
+//! Certificates and keys of simulated gateways.
 
-use super::SimulateError;
-use crate::certs::{self, Order, Validity};
+use super::error::SimulateError;
+use crate::certs::{self, CertificateOptions, Validity};
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 
-/// What a gateway shows of itself.
-pub struct Papers {
-    /// Digest of what it takes for the fabric.
-    pub identity: [u8; 32],
-    /// Its certificate and key, and the CA that it believes.
+/// The identity that a gateway presents to its peers.
+pub struct GatewayIdentity {
+    /// Digest of its fabric file.
+    pub fabric: [u8; 32],
+    /// Its certificate and key, and the CA that it trusts.
     pub credentials: Credentials,
 }
 
-/// Keys for every gateway of a fabric, which go away with this.
-pub struct Keys {
+/// A temporary folder with the keys of every gateway of a fabric, removed when dropped.
+pub struct KeyFolder {
     folder: tempfile::TempDir,
 }
 
-impl Keys {
-    /// Makes them.
+impl KeyFolder {
+    /// Makes the keys.
     ///
     /// # Errors
-    /// The file system refuses, or a gateway's name is no file name.
+    /// The file system refuses, or a gateway is called `ca`.
     pub fn make(fabric: &Fabric) -> Result<Self, SimulateError> {
         let folder = tempfile::tempdir()?;
-        let order = Order { validity: Validity::days(30), jobs: &[], force: false };
-        certs::make(fabric, folder.path(), &order)?;
+        let options = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
+        certs::make(fabric, folder.path(), &options)?;
         Ok(Self { folder })
     }
 
-    /// What a gateway shows.
+    /// The identity of a gateway.
     ///
     /// # Errors
     /// The files are gone.
-    pub fn papers(&self, fabric: &Fabric, me: GatewayId) -> Result<Papers, SimulateError> {
+    pub fn identity(
+        &self,
+        fabric: &Fabric,
+        me: GatewayId,
+    ) -> Result<GatewayIdentity, SimulateError> {
         let name = &fabric.gateway(me).name;
         let file = |suffix: &str| self.folder.path().join(format!("{name}.{suffix}"));
         let ca = self.folder.path().join("ca.pem");
         let credentials = Credentials::load(&file("pem"), &file("key"), &ca)?;
-        Ok(Papers { identity: [1; 32], credentials })
+        Ok(GatewayIdentity { fabric: [1; 32], credentials })
     }
 }

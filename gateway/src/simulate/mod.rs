@@ -1,32 +1,25 @@
-//! Whole gateways under virtual time: the sessions, QUIC and TLS of production, over the links
-//! of `wan-sim`.
+//! Simulation of whole gateways in virtual time, with their sessions, QUIC and TLS, over the links of
+//! `wan-sim`.
+//!
+//! `landbridge plan --simulate`, `landbridge plan efficiency` and the scenarios call it. Everything
+//! runs on the caller's thread, under a paused clock.
 
-mod deployment;
+mod addresses;
+mod clock;
 mod error;
+mod gateways;
 mod keys;
-mod lab;
 mod network;
-mod step;
+mod simulation;
+mod spec;
+mod training_step;
 
-pub use deployment::{Deployment, LinkSeen, Post, Simulation};
+pub use addresses::{address, lan_address};
+pub use clock::run;
 pub use error::SimulateError;
-pub use keys::{Keys, Papers};
-pub use lab::{Lab, Setup, address, gateway_spec, lan_address};
-pub use network::{Network, QUEUE_MIN};
-pub use step::{Haul, Step};
-
-use std::future::Future;
-
-/// Runs a future to its end under a paused clock, which jumps to the next timer as soon as
-/// nothing else is left to do.
-///
-/// # Errors
-/// No runtime could be had.
-pub fn run<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    Ok(paused(runtime)?.block_on(future))
-}
-
-fn paused(mut builder: tokio::runtime::Builder) -> std::io::Result<tokio::runtime::Runtime> {
-    builder.enable_time().start_paused(true).build()
-}
+pub use gateways::{FabricSetup, VirtualDeployment, gateway_spec};
+pub use keys::{GatewayIdentity, KeyFolder};
+pub use network::{NetworkLayout, QUEUE_MIN};
+pub use simulation::{LinkTraffic, Simulation, TimedCollective};
+pub use spec::SimulationSpec;
+pub use training_step::{StepLink, TrainingStep};

@@ -1,30 +1,42 @@
-//! The links of a fabric, as `wan-sim` has them.
+//! The links of a fabric as links of `wan-sim`.
 
-use super::{SimulateError, address, lan_address};
+use super::addresses::{lan_address, region_address};
+use super::error::SimulateError;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::Fabric;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
-/// A queue holds one BDP, and at least this much time: on a short link a BDP is less than what a
-/// timer of one millisecond lets go at once, and routers have more.
+/// 10 ms: the shortest queue. On a short link one BDP is less than a timer of 1 ms releases at
+/// once, so that every burst would be dropped, and routers hold more.
 pub const QUEUE_MIN: Span = Span::from_ms(10);
 
 /// The links and ports of a fabric between the addresses of its gateways.
 #[derive(Debug, Clone)]
-pub struct Network {
+pub struct NetworkLayout {
     links: Vec<(IpAddr, IpAddr, LinkSpec)>,
-    ports: Vec<(IpAddr, LinkSpec, LinkSpec)>,
+    ports: Vec<PortLayout>,
 }
 
-impl Network {
-    /// Every link with its rate, loss and half its RTT each way, and a queue of one BDP; the ports
-    /// of a region together, with the sum of their rates, and a queue of one BDP of its longest
-    /// link; none shorter than [`QUEUE_MIN`]; and a LAN between the gateways of each region.
+/// The WAN ports of one region together.
+#[derive(Debug, Clone)]
+struct PortLayout {
+    ip: IpAddr,
+    egress: LinkSpec,
+    ingress: LinkSpec,
+}
+
+impl NetworkLayout {
+    /// The links and ports of a fabric.
+    ///
+    /// Each link has its rate, its loss, half its RTT in each direction, and a queue of one BDP.
+    /// The ports of a region are one port with the sum of their rates, whose queue is one BDP of
+    /// the region's longest link. No queue is shorter than [`QUEUE_MIN`]. A LAN joins the gateways
+    /// of each region.
     ///
     /// # Errors
-    /// A rate or RTT that no link can have.
+    /// A rate or RTT that `wan-sim` does not support.
     pub fn of(fabric: &Fabric) -> Result<Self, SimulateError> {
         let ip = |region: RegionId| region_address(fabric, region).ip();
         let mut links = Vec::new();
@@ -48,11 +60,8 @@ impl Network {
             };
             if wan().next().is_some() {
                 let egress = port(wan().map(|wan| wan.egress.bits_per_second()).sum())?;
-                ports.push((
-                    ip(id),
-                    egress,
-                    port(wan().map(|wan| wan.ingress.bits_per_second()).sum())?,
-                ));
+                let ingress = port(wan().map(|wan| wan.ingress.bits_per_second()).sum())?;
+                ports.push(PortLayout { ip: ip(id), egress, ingress });
             }
             for one in gateways() {
                 let others = gateways().filter(|other| one < *other);
@@ -62,35 +71,29 @@ impl Network {
         Ok(Self { links, ports })
     }
 
-    /// These links, alike both ways, without ports.
+    /// The given links, the same in both directions, without ports.
     pub fn with_links(links: Vec<(IpAddr, IpAddr, LinkSpec)>) -> Self {
         Self { links, ports: vec![] }
     }
 
-    /// Lays them, or lays them anew: counters begin at zero, and everything random comes from
-    /// `seed`. What is under way arrives.
-    pub fn lay(&self, net: &VirtualNet, seed: u64) {
+    /// Gives the network these links, or replaces them: counters begin at zero, and all randomness
+    /// comes from `seed`. Packets under way still arrive.
+    pub fn apply(&self, net: &VirtualNet, seed: u64) {
         for (number, (one, other, spec)) in (0..).zip(&self.links) {
             net.connect(*one, *other, *spec, *spec, mixed(seed, number));
         }
-        for (number, (ip, egress, ingress)) in (0..).zip(&self.ports) {
-            net.set_port(*ip, *egress, *ingress, mixed(seed, number | 1 << 32));
+        for (number, port) in (0..).zip(&self.ports) {
+            net.set_port(port.ip, port.egress, port.ingress, mixed(seed, number | 1 << 32));
         }
     }
 }
 
-/// Where the first gateway of a region is; the others are at other ports of the same address, so
-/// that they share its links.
-pub(super) fn region_address(fabric: &Fabric, region: RegionId) -> SocketAddr {
-    address(GatewayId(fabric.region(region).gateways.start))
-}
-
-/// Inside a region, and half a round trip of it.
+/// 25 Gbit/s between the gateways of a region: above any WAN port.
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
-/// As above.
+/// 50 us in each direction between the gateways of a region.
 const LAN_DELAY: Span = Span::from_ns(50_000);
 
-/// A seed for each link.
+/// The seed of link or port `number`.
 fn mixed(seed: u64, number: u64) -> u64 {
     (seed ^ number.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -4,7 +4,9 @@
 
 use super::reference::{ReferenceElement, encode, epsilon, weight_of};
 use aws_lc_rs::digest;
-use gateway::client::{Attach, AttachError, Client, DEFAULT_TIMEOUT, PostError, Way};
+use gateway::client::{
+    AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, PostError,
+};
 use gateway::host::{Host, RealHost};
 use gateway::local::protocol::Token;
 use hier_collectives::bound;
@@ -21,7 +23,7 @@ use units::{ByteCount, Span};
 #[derive(Debug)]
 pub(crate) struct RankBench {
     /// Connection to the gateway.
-    pub way: Way,
+    pub way: GatewayAddress,
     /// Name of the job.
     pub job: String,
     /// Token of the job.
@@ -97,10 +99,10 @@ impl RankBench {
     pub(crate) async fn run(self) -> Result<Measurement, BenchError> {
         let bytes = self.elements * self.dtype.size();
         let arena = 2 * (bytes + 128) + 4096;
-        let attach = Attach {
+        let attach = AttachOptions {
             // Fail at once if no gateway runs.
-            gateway_patience: Span::ZERO,
-            ..Attach::new(&self.job, self.token, self.rank.0, arena)
+            gateway_timeout: Span::ZERO,
+            ..AttachOptions::new(&self.job, self.token, self.rank.0, arena)
         };
         let client = Client::attach(&self.way, attach).await?;
         let mut tensor = client.allocate(self.dtype, self.elements)?;
@@ -111,8 +113,8 @@ impl RankBench {
         for left in (0..self.iterations.get()).rev() {
             synchronize(&client).await?;
             posted_at.push(clock.now());
-            let what = (self.pattern, self.op);
-            let posted = client.post(tensor, what, weight, DEFAULT_TIMEOUT).await;
+            let spec = CollectiveSpec { weight, ..CollectiveSpec::new(self.pattern, self.op) };
+            let posted = client.post(tensor, spec).await;
             let mut operation = posted?;
             operation.ready().await?;
             ready_at.push(clock.now());
@@ -217,7 +219,7 @@ mod tests {
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
         RankBench {
             pattern: Pattern::AllReduce,
-            way: Way::Socket("/nowhere".into()),
+            way: GatewayAddress::Socket("/nowhere".into()),
             job: "b".to_owned(),
             token: Token([0; 32]),
             rank: RankId(0),

@@ -5,7 +5,7 @@ use super::output::print::{show, show_json};
 use super::output::table::table;
 use crate::bench::{Measurement, RankBench};
 use clap::{Args, Subcommand};
-use gateway::client::Way;
+use gateway::client::GatewayAddress;
 use gateway::config::RegionFile;
 use gateway::local::token_file;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
@@ -128,7 +128,7 @@ impl OneRankArgs {
         }
         let elements = self.size.get() / self.dtype.size();
         let bench = RankBench {
-            way: Way::Socket(gateway.socket.clone()),
+            way: GatewayAddress::Socket(gateway.socket.clone()),
             job: job.name.clone(),
             token: token_file::load(&job.token)?,
             rank,

@@ -3,7 +3,7 @@
 use super::output::exit::{CommandError, Exit};
 use super::output::print::{show, show_json};
 use clap::Args;
-use gateway::certs::{Order, Outcome, Validity, make};
+use gateway::certs::{CertificateOptions, FileOutcome, Validity, make};
 use gateway::config::FabricFile;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,13 @@ impl CertsCommand {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let fabric = FabricFile::load(&self.fabric)?;
         let validity = Validity::days(self.days);
-        let order = Order { validity, jobs: &self.jobs, force: self.force };
+        let order = CertificateOptions { validity, jobs: &self.jobs, force: self.force };
         let outcomes = make(fabric.fabric(), &self.out, &order)?;
         let mut report = CertsReport { made: vec![], kept: vec![] };
         for outcome in &outcomes {
             match outcome {
-                Outcome::Made(file) => report.made.push(file),
-                Outcome::Kept(file) => report.kept.push(file),
+                FileOutcome::Made(file) => report.made.push(file),
+                FileOutcome::Kept(file) => report.kept.push(file),
             }
         }
         if self.json {

@@ -126,7 +126,12 @@ fn describe_region(file: &RegionFile, plan: &Plan) -> String {
     let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
     let fabric = file.fabric().fabric();
     let windows_and_lanes = |gateway: &GatewayConfig| {
-        reserved_bytes(plan, fabric, gateway.id, (jobs.len(), file.fabric().sides(gateway.id)))
+        reserved_bytes(
+            plan,
+            fabric,
+            gateway.id,
+            (jobs.len(), file.fabric().lane_networks(gateway.id)),
+        )
     };
     let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default();
     let short = |gateway: &GatewayConfig| {

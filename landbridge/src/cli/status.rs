@@ -5,7 +5,7 @@ use super::output::print::{show, show_json};
 use super::output::table::table;
 use clap::Args;
 use gateway::config::RegionFile;
-use gateway::observe::server::fetch_status;
+use gateway::observe::fetch::fetch_status;
 use gateway::observe::status as observed;
 use std::path::PathBuf;
 use units::{BitRate, ByteCount};
@@ -40,7 +40,7 @@ impl StatusCommand {
     }
 }
 
-fn describe(status: &observed::Status) -> String {
+fn describe(status: &observed::GatewayReport) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let mut text = format!("gateway {gateway} of {fabric}\n\n");
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received", "problem"];
@@ -54,7 +54,7 @@ fn describe(status: &observed::Status) -> String {
     text
 }
 
-fn describe_job(job: &observed::JobStatus) -> String {
+fn describe_job(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
     if let Some(drain) = &job.draining {
@@ -64,7 +64,7 @@ fn describe_job(job: &observed::JobStatus) -> String {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
         text.push_str(&format!("plan {algorithm}: {reason} (hash {hash})\n"));
     }
-    let rank_row = |rank: &observed::RankStatus| {
+    let rank_row = |rank: &observed::RankReport| {
         let state = if rank.attached { "attached" } else { "not attached" };
         let speed = rank.samples_per_second.map_or("-".to_owned(), |s| format!("{s:.1}/s"));
         [rank.rank.to_string(), state.to_owned(), speed]
@@ -95,7 +95,7 @@ fn describe_job(job: &observed::JobStatus) -> String {
 }
 
 /// Returns one line: the time left and what the gateway waits for.
-fn describe_drain(drain: &observed::DrainStatus, commits: usize) -> String {
+fn describe_drain(drain: &observed::DrainReport, commits: usize) -> String {
     let mut awaited = Vec::new();
     match drain.collectives.len() {
         0 => {}
@@ -118,7 +118,7 @@ fn describe_drain(drain: &observed::DrainStatus, commits: usize) -> String {
     format!("shutting down within {left:.1} s: waiting for {awaited}\n")
 }
 
-fn commit_row(commit: &observed::CommitStatus) -> [String; 4] {
+fn commit_row(commit: &observed::CommitReport) -> [String; 4] {
     let regions = commit.awaited.join(", ");
     [
         commit.step.to_string(),
@@ -128,7 +128,7 @@ fn commit_row(commit: &observed::CommitStatus) -> [String; 4] {
     ]
 }
 
-fn peer_row(peer: &observed::PeerStatus) -> [String; 8] {
+fn peer_row(peer: &observed::PeerReport) -> [String; 8] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
         observed::PeerState::Meeting => "meeting",
@@ -150,7 +150,7 @@ fn peer_row(peer: &observed::PeerStatus) -> [String; 8] {
 /// Header of [`link_row`].
 pub(super) const LINK_HEADER: [&str; 6] = ["link", "rate", "limit", "set by", "rtt", "loss"];
 
-pub(super) fn link_row(link: &observed::LinkStatus) -> [String; 6] {
+pub(super) fn link_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
         _ if link.measured_bits_per_second == Some(limit) => "measurement".to_owned(),
@@ -168,7 +168,7 @@ pub(super) fn link_row(link: &observed::LinkStatus) -> [String; 6] {
     ]
 }
 
-fn collective_row(collective: &observed::CollectiveStatus) -> [String; 7] {
+fn collective_row(collective: &observed::CollectiveReport) -> [String; 7] {
     let state = match collective.state {
         observed::CollectiveState::Awaiting => "awaiting posts",
         observed::CollectiveState::Running => "running",
@@ -202,24 +202,24 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::observe::status::{CommitStatus, DrainStatus, JobStatus};
+    use gateway::observe::status::{CommitReport, DrainReport, JobReport};
 
     #[test]
     fn a_draining_job_lists_what_it_waits_for() {
-        let mut job = JobStatus {
+        let mut job = JobReport {
             job: "train".to_owned(),
             epoch: Some(3),
             plan: None,
             ranks: vec![],
             straggler: None,
             collectives: vec![],
-            commits: vec![CommitStatus {
+            commits: vec![CommitReport {
                 rank: 1,
                 step: 7,
                 awaited: vec!["east".to_owned(), "west".to_owned()],
                 seconds: 2.25,
             }],
-            draining: Some(DrainStatus {
+            draining: Some(DrainReport {
                 seconds_left: 12.34,
                 collectives: vec![8, 9],
                 uncommitted: vec![0, 2],
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(cells, ["7", "1", "east,", "west", "2.2", "s"], "{text}");
         job.commits.clear();
         job.draining =
-            Some(DrainStatus { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
+            Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
         assert!(describe_job(&job).contains("shutting down: waiting for nothing\n"));
     }
 }

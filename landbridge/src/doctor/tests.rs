@@ -1,5 +1,5 @@
 use super::*;
-use gateway::certs::{CertificateAuthority, Order, Validity, make};
+use gateway::certs::{CertificateAuthority, CertificateOptions, Validity, make};
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
@@ -28,7 +28,7 @@ fn deployment(west: SocketAddr) -> Deployment {
     std::fs::write(directory.path().join("east.toml"), east).expect("a temporary file");
     let region = RegionFile::load(&directory.path().join("east.toml")).expect("valid");
     let jobs = ["train".to_owned()];
-    let order = Order { validity: Validity::days(60), jobs: &jobs, force: false };
+    let order = CertificateOptions { validity: Validity::days(60), jobs: &jobs, force: false };
     make(region.fabric().fabric(), &directory.path().join("keys"), &order).expect("certificates");
     Deployment { directory, region }
 }
@@ -125,7 +125,7 @@ async fn faults_of_this_host_are_found() {
     std::fs::remove_file(deployment.key("train.token")).expect("there");
     let (ca, ca_key) = (deployment.key("ca.pem"), deployment.key("ca.key"));
     let authority = CertificateAuthority::load(&ca, &ca_key).expect("a CA");
-    let issued = authority.issue("west-0", "two-region", Validity::over()).expect("issued");
+    let issued = authority.issue("west-0", "two-region", Validity::expired()).expect("issued");
     std::fs::write(deployment.key("east-0.pem"), issued.certificate_pem).expect("ours");
     std::fs::write(&key, issued.key_pem).expect("ours");
     let findings = deployment.examine().await;

@@ -3,7 +3,7 @@
 use super::error::QuickstartError;
 use super::messages::JOB;
 use super::options::QuickstartOptions;
-use gateway::certs::{self, Order, Validity};
+use gateway::certs::{self, CertificateOptions, Validity};
 use gateway::config::{FabricFile, Fault, Faults};
 use gateway::loopback::ports;
 use gateway::loopback::two_regions::{Region, TwoRegions};
@@ -61,7 +61,7 @@ impl Deployment {
         let file = FabricFile::load(&folder.path().join("fabric.toml"));
         let fabric = file.map_err(name_options)?.fabric().clone();
         let jobs = [JOB.to_owned()];
-        let order = Order { validity: Validity::days(1), jobs: &jobs, force: false };
+        let order = CertificateOptions { validity: Validity::days(1), jobs: &jobs, force: false };
         certs::make(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
         let forwards = (0..plan::lanes(&fabric)).map(|i| (lane(relay, i), lane(west, i)));

@@ -7,7 +7,8 @@ use super::training::data_parallel::{self, EXCHANGED_ELEMENTS, RankShare, ShareE
 use super::training::digits::Digits;
 use crate::bench::{BenchError, sha256, synchronize};
 use gateway::client::{
-    ArenaFull, Attach, AttachError, Client, DEFAULT_TIMEOUT, Operation, PostError, Tensor, Way,
+    ArenaFull, AttachError, AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress, Operation,
+    PostError, Tensor,
 };
 use gateway::host::{Host, RealHost};
 use gateway::local::protocol::Token;
@@ -75,11 +76,11 @@ impl RankTask {
         let share = RankShare::of(&self.shares, self.rank as usize)?;
         let gradients = 2 * TENSORS as u64 * (EXCHANGED_ELEMENTS as u64 * 4 + 64);
         let arena = gradients + 2 * (self.size.get() + 64) + 4096;
-        let attach = Attach {
-            patience: Span::from_secs(60),
-            ..Attach::new(JOB, self.token, self.rank, arena)
+        let attach = AttachOptions {
+            epoch_timeout: Span::from_secs(60),
+            ..AttachOptions::new(JOB, self.token, self.rank, arena)
         };
-        let client = Client::attach(&Way::Socket(self.socket.clone()), attach).await?;
+        let client = Client::attach(&GatewayAddress::Socket(self.socket.clone()), attach).await?;
         let weights = self.train(&client, &share).await?;
         std::fs::write(&self.weights, &weights)?;
         print(&RankMessage::Trained { digest: sha256(&weights) })?;

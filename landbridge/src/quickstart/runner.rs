@@ -13,7 +13,7 @@ use super::timing::{Counters, Iteration, difference, summarize};
 use super::training::data_parallel::{GLOBAL_BATCH, Trained};
 use super::training::digits::Digits;
 use super::training::{mlp, reference};
-use gateway::observe::server::fetch_status;
+use gateway::observe::fetch::fetch_status;
 use gateway::simulate::QUEUE_MIN;
 use hier_collectives::batch::batch_shares;
 use indicatif::{ProgressBar, ProgressStyle};

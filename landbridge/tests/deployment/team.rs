@@ -1,7 +1,7 @@
 //! All ranks of one job, in this process.
 
 use super::{Deployment, Layout};
-use gateway::client::{Attach, Client, Way};
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::Epoch;
 use hier_collectives::post::Failure;
@@ -14,10 +14,10 @@ impl Team {
     pub async fn attach(deployment: &Deployment, layout: &Layout<'_>, job: &str) -> Self {
         let attach = |rank: u32| {
             let region = if rank < layout.east { "east" } else { "west" };
-            let way = Way::Socket(deployment.path(&format!("{region}.sock")));
+            let way = GatewayAddress::Socket(deployment.path(&format!("{region}.sock")));
             let token = deployment.token(job);
             async move {
-                let attach = Attach::new(job, token, rank, 16 << 20);
+                let attach = AttachOptions::new(job, token, rank, 16 << 20);
                 Client::attach(&way, attach).await.expect("attaches")
             }
         };

@@ -2,7 +2,7 @@
 
 use super::deployment::{Deployment, Layout};
 use super::skipping::skip;
-use gateway::client::{Attach, Client, Operation, Way};
+use gateway::client::{AttachOptions, Client, GatewayAddress, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -129,8 +129,8 @@ async fn attach(deployment: &Deployment, east: u32, west: u32, bytes: u64) -> Ve
     let mut clients = Vec::new();
     for rank in 0..east + west {
         let region = if rank < east { "east" } else { "west" };
-        let way = Way::Socket(deployment.path(&format!("{region}.sock")));
-        let attach = Attach::new("train", deployment.token("train"), rank, arena);
+        let way = GatewayAddress::Socket(deployment.path(&format!("{region}.sock")));
+        let attach = AttachOptions::new("train", deployment.token("train"), rank, arena);
         clients.push(Client::attach(&way, attach).await.expect("attaches"));
     }
     clients

@@ -56,8 +56,12 @@ fn a_trainer_waits_for_a_gateway_that_starts_later() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (path, token) = (deployment.path("east.sock"), deployment.token("train"));
     let early = runtime.spawn(async move {
-        use gateway::client::{Attach, Client, Way};
-        Client::attach(&Way::Socket(path), Attach::new("train", token, 0, 1 << 20)).await
+        use gateway::client::{AttachOptions, Client, GatewayAddress};
+        Client::attach(
+            &GatewayAddress::Socket(path),
+            AttachOptions::new("train", token, 0, 1 << 20),
+        )
+        .await
     });
     deployment.run_gateways();
     let client = runtime.block_on(early).expect("no panic").expect("attaches");

@@ -1,7 +1,7 @@
 //! Secrets must appear neither in the gateways' logs nor in packets between the regions.
 
 use super::deployment::{Deployment, Layout, Team};
-use gateway::client::{Attach, AttachError, Client, Way};
+use gateway::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use gateway::loopback::ports;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::FailureCode;
@@ -70,8 +70,8 @@ async fn attach(
     rank: u32,
     token: [u8; 32],
 ) -> Result<Client, AttachError> {
-    let way = Way::Socket(deployment.path(["east.sock", "west.sock"][rank as usize]));
-    Client::attach(&way, Attach::new("unspoken", token, rank, 16 << 20)).await
+    let way = GatewayAddress::Socket(deployment.path(["east.sock", "west.sock"][rank as usize]));
+    Client::attach(&way, AttachOptions::new("unspoken", token, rank, 16 << 20)).await
 }
 
 /// Causes two failures: a disagreement, and a rank that detaches while another waits for it.

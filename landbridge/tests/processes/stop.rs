@@ -1,10 +1,10 @@
 //! Gateways that stop on SIGTERM.
 
 use super::deployment::{BINARY, Deployment};
-use gateway::client::{Attach, Client, Way};
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::config::RegionFile;
-use gateway::observe::server::fetch_status;
-use gateway::observe::status::Status;
+use gateway::observe::fetch::fetch_status;
+use gateway::observe::status::GatewayReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -30,8 +30,8 @@ fn a_draining_gateway_reports_what_it_waits_for() {
     runtime.block_on(async {
         let mut clients = Vec::new();
         for (rank, region) in [(0, "east"), (1, "west")] {
-            let way = Way::Socket(deployment.path(&format!("{region}.sock")));
-            let attach = Attach::new("train", deployment.token("train"), rank, 1 << 20);
+            let way = GatewayAddress::Socket(deployment.path(&format!("{region}.sock")));
+            let attach = AttachOptions::new("train", deployment.token("train"), rank, 1 << 20);
             clients.push(Client::attach(&way, attach).await.expect("attaches"));
         }
         let post = async |client: &Client| {
@@ -39,7 +39,7 @@ fn a_draining_gateway_reports_what_it_waits_for() {
             client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted")
         };
         let mut operations = vec![post(&clients[0]).await];
-        let posted = |status: &Status| !status.jobs[0].collectives.is_empty();
+        let posted = |status: &GatewayReport| !status.jobs[0].collectives.is_empty();
         while !posted(&fetch_status(east).expect("a status")) {}
         terminate(&deployment.gateways[0].process);
         let drain = loop {

@@ -1,7 +1,7 @@
 //! Results equal the reference on every rank with three regions and more, missing links, and
 //! several gateways in a region.
 
-use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
+use gateway::client::{Client, CollectiveSpec, Operation};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{GatewayId, RankId};
 use scenarios::collectives::batch::{Case, outcomes, post_all, weight};
@@ -186,7 +186,8 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
         let mut tensor = client.allocate(case.dtype, case.elements).expect("room");
         tensor.write(contribution);
         let weight = weight(client.rank().0);
-        let posted = client.post(tensor, (pattern, case.op), weight, DEFAULT_TIMEOUT).await;
+        let spec = CollectiveSpec { weight, ..CollectiveSpec::new(pattern, case.op) };
+        let posted = client.post(tensor, spec).await;
         operations.push(posted.expect("posted"));
     }
     let plan = plan.rooted_for(pattern.over(&fabric).expect("a rank of the fabric"));
@@ -203,8 +204,8 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
 
 async fn come_to_barrier(client: &Client) -> Operation {
     let tensor = client.allocate(Dtype::U8, 0).expect("room");
-    let what = (Pattern::Barrier, ReduceOp::Sum);
-    client.post(tensor, what, 1.0, DEFAULT_TIMEOUT).await.expect("posted")
+    let spec = CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum);
+    client.post(tensor, spec).await.expect("posted")
 }
 
 async fn pass_barrier(clients: &[Client]) {

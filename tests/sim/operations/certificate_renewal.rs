@@ -25,9 +25,9 @@ fn credentials_count_from_the_next_handshake_on() {
             lab.sleep(Span::from_secs(60)).await;
             succeeds(&clients, 1, &case).await;
             assert_eq!(clients[0].epoch(), epoch, "connections go on");
-            lab.cut(true);
+            lab.set_outage(true);
             lab.sleep(Span::from_secs(30)).await;
-            lab.cut(false);
+            lab.set_outage(false);
             lab.sleep(Span::from_secs(60)).await;
             let peer = lab.status(EAST).await.peers.remove(0);
             assert_eq!((peer.state, peer.lanes_up), (PeerState::Connecting, 0), "{peer:?}");

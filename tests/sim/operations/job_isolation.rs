@@ -1,6 +1,6 @@
 //! Several jobs on the same gateways do not affect each other.
 
-use gateway::client::{Attach, AttachError, Client, Way};
+use gateway::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
@@ -100,9 +100,11 @@ fn a_trainer_learns_that_its_gateway_died_before_epochs() {
     simulate(async {
         let mut lab = Lab::start(&two_jobs(), 3).await;
         lab.drop_job(GatewayId(1), OTHER).await;
-        let way = Way::InProcess(lab.knocker(0).expect("a rank").clone());
-        let attach =
-            Attach { patience: Span::from_secs(600), ..Attach::new(OTHER, TOKEN, 0, 1 << 20) };
+        let way = GatewayAddress::InProcess(lab.connector(0).expect("a rank").clone());
+        let attach = AttachOptions {
+            epoch_timeout: Span::from_secs(600),
+            ..AttachOptions::new(OTHER, TOKEN, 0, 1 << 20)
+        };
         let begin = lab.host.now();
         let attaching = tokio::spawn(async move { Client::attach(&way, attach).await.map(|_| ()) });
         lab.sleep(Span::from_secs(200)).await;

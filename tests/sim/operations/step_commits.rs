@@ -109,9 +109,9 @@ fn a_cut_during_commits_leaves_no_region_in_doubt() {
             };
             let cut = async {
                 lab.sleep(Span::from_ms(cut_after)).await;
-                lab.cut(true);
+                lab.set_outage(true);
                 lab.sleep(Span::from_secs(60)).await;
-                lab.cut(false);
+                lab.set_outage(false);
             };
             let (mut answers, west, ()) = tokio::join!(commit_all(&clients[..2], 4), west, cut);
             answers.push(west);

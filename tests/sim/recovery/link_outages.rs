@@ -31,10 +31,10 @@ fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
         let clients = lab.clients(40 << 20).await;
         let mut operations = post_all(&clients, &CASE).await;
         lab.sleep(after).await;
-        ways.iter().for_each(|from| lab.cut_from(*from, true));
+        ways.iter().for_each(|from| lab.set_outage_from(*from, true));
         lab.sleep(cut).await;
         let before = arrived(&lab);
-        ways.iter().for_each(|from| lab.cut_from(*from, false));
+        ways.iter().for_each(|from| lab.set_outage_from(*from, false));
         // One probe, which comes within a round trip and QUIC's patience with
         // acknowledgements, and three round trips.
         let probe = shape.rtt + Span::from_ms(25);
@@ -131,9 +131,9 @@ fn out_and_back(
         let clients = lab.clients(140 << 20).await;
         let mut operations = post_all(&clients, &case).await;
         lab.sleep(after).await;
-        ways.iter().for_each(|from| lab.cut_from(*from, true));
+        ways.iter().for_each(|from| lab.set_outage_from(*from, true));
         lab.sleep(cut).await;
-        ways.iter().for_each(|from| lab.cut_from(*from, false));
+        ways.iter().for_each(|from| lab.set_outage_from(*from, false));
         let begin = lab.net.now() + Span::from_ns(4 * shape.rtt.ns()) + Span::from_ms(25);
         for outcome in outcomes(&mut operations).await {
             assert!(outcome.expect("completes") == expected, "other bits");

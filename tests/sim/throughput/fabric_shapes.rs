@@ -1,6 +1,6 @@
 //! Efficiency of the production session on fabrics of unequal ports and links.
 
-use gateway::simulate::{Deployment, LinkSeen, Post, Simulation};
+use gateway::simulate::{LinkTraffic, Simulation, SimulationSpec, TimedCollective};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
@@ -94,11 +94,11 @@ fn taken(
     pattern: Pattern,
     bytes: ByteCount,
     seed: u64,
-) -> (f64, Vec<LinkSeen>) {
+) -> (f64, Vec<LinkTraffic>) {
     simulate(async {
-        let deployment = Deployment::of(fabric.clone(), plan).expect("can be simulated");
+        let deployment = SimulationSpec::of(fabric.clone(), plan).expect("can be simulated");
         let simulation = Simulation::start(deployment, bytes, seed).await.expect("starts");
-        let post = Post { after: Span::ZERO, bytes, pattern };
+        let post = TimedCollective { after: Span::ZERO, bytes, pattern };
         let done = simulation.collectives(&[post], Dtype::F32, || {}).await.expect("a result");
         (done[0].as_secs_f64(), simulation.links().expect("links"))
     })

@@ -24,9 +24,9 @@ fn pinned_packets_stay_large_through_bursts_of_loss() {
         operations.extend(post_all(&clients, &case).await);
         for _ in 0..4 {
             lab.sleep(Span::from_ms(100)).await;
-            lab.cut(true);
+            lab.set_outage(true);
             lab.sleep(Span::from_ms(20)).await;
-            lab.cut(false);
+            lab.set_outage(false);
         }
         lab.sleep(Span::from_ms(400)).await;
         let before = sent(&lab);
@@ -140,9 +140,9 @@ fn packets_that_were_found_stay_large_through_bursts_of_loss() {
         let mut operations = post_all(&clients, &case).await;
         for _ in 0..8 {
             lab.sleep(Span::from_ms(100)).await;
-            lab.cut(true);
+            lab.set_outage(true);
             lab.sleep(Span::from_ms(20)).await;
-            lab.cut(false);
+            lab.set_outage(false);
         }
         for outcome in outcomes(&mut operations).await {
             outcome.expect("completes");

@@ -249,7 +249,7 @@ fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
         let mut operations = post_all(&clients, &case).await;
         lab.sleep(after).await;
         let (before, begin) = (clients[0].epoch().0, lab.host.now());
-        lab.cut(true);
+        lab.set_outage(true);
         let mut results = Vec::new();
         let mut healing = Box::pin(lab.sleep(cut));
         let all = async { results = outcomes(&mut operations).await };
@@ -259,7 +259,7 @@ fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
             () = &mut healing => {}
         }
         if results.is_empty() {
-            lab.cut(false);
+            lab.set_outage(false);
             results = outcomes(&mut operations).await;
         }
         let told = lab.host.now().since(begin);
@@ -277,7 +277,7 @@ fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
             }
         }
         lab.sleep((begin + cut).since(lab.host.now())).await;
-        lab.cut(false);
+        lab.set_outage(false);
         let contributions = case.contributions(3);
         for (operation, contribution) in operations.into_iter().zip(contributions) {
             let tensor = operation.reclaim().await.expect("the slots are the rank's again");
@@ -321,9 +321,9 @@ fn a_cut_while_waiting_for_a_rank_is_survived() {
             operations.push(post(client, &CASE).await);
         }
         lab.sleep(Span::from_secs(30)).await;
-        lab.cut(true);
+        lab.set_outage(true);
         lab.sleep(Span::from_secs(5)).await;
-        lab.cut(false);
+        lab.set_outage(false);
         lab.sleep(Span::from_secs(30)).await;
         operations.push(post(&clients[3], &CASE).await);
         all_right(&mut operations, 4, 2).await;

@@ -4,7 +4,9 @@
 use crate::collectives::batch::{Case, outcomes, post_all};
 use crate::lab::expected::expected;
 use gateway::client::DEFAULT_TIMEOUT;
-use gateway::simulate::{Deployment, Network, Post, SimulateError, Simulation, address};
+use gateway::simulate::{
+    NetworkLayout, SimulateError, Simulation, SimulationSpec, TimedCollective, address,
+};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
@@ -90,7 +92,8 @@ pub fn all_reduce(
             senders.set(senders.get().max(from.len()));
             before = now;
         };
-        let post = Post { after: Span::ZERO, bytes: carried, pattern: Pattern::AllReduce };
+        let post =
+            TimedCollective { after: Span::ZERO, bytes: carried, pattern: Pattern::AllReduce };
         let done = simulation.collectives(&[post], Dtype::F32, count).await?;
         let mut out = vec![0.0; sites.len()];
         let mut queue_peak = ByteCount::default();
@@ -115,10 +118,11 @@ pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String
     let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
     let ranks = fabric.world_size();
     gateway::simulate::run(async {
-        let lab = deployment.lab(seed).await?;
+        let lab = deployment.start(seed).await?;
         let mut clients = Vec::new();
         for rank in 0..ranks {
-            let client = lab.attach_to(Deployment::JOB, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
+            let client =
+                lab.attach_to(SimulationSpec::JOB, rank, SUM_ARENA, DEFAULT_TIMEOUT).await?;
             clients.push(client);
         }
         let mut wrong = Vec::new();
@@ -141,13 +145,16 @@ pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String
 }
 
 /// The gateways of a way, and the site of each.
-fn deployment(way: Algorithm, sites: &[u32]) -> Result<(Deployment, Vec<usize>), SimulateError> {
+fn deployment(
+    way: Algorithm,
+    sites: &[u32],
+) -> Result<(SimulationSpec, Vec<usize>), SimulateError> {
     match way {
         Algorithm::Hierarchy => {
             let fabric = hierarchy(sites);
             let plan = plan::plan(&fabric).expect("few regions");
             let site_of = (0..sites.len()).collect();
-            Ok((Deployment::of(fabric, plan)?, site_of))
+            Ok((SimulationSpec::of(fabric, plan)?, site_of))
         }
         Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring),
         Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling),
@@ -192,7 +199,7 @@ fn mesh(names: Vec<String>, link: impl Fn(usize, usize) -> (BitRate, Span)) -> V
 fn flat(
     sites: &[u32],
     control: fn(&Fabric) -> Plan,
-) -> Result<(Deployment, Vec<usize>), SimulateError> {
+) -> Result<(SimulationSpec, Vec<usize>), SimulateError> {
     let ranks = sites.iter().enumerate();
     let site_of: Vec<usize> =
         ranks.flat_map(|(site, ranks)| (0..*ranks).map(move |_| site)).collect();
@@ -241,11 +248,11 @@ fn flat(
     let network = network(sites)?;
     let plan = control(&divided);
     let (fabric, addresses) = (std::sync::Arc::new(divided), addresses.collect());
-    Ok((Deployment { fabric, plan, addresses, network }, site_of))
+    Ok((SimulationSpec { fabric, plan, addresses, network }, site_of))
 }
 
 /// A link between each two sites, and a LAN in each.
-fn network(sites: &[u32]) -> Result<Network, SimulateError> {
+fn network(sites: &[u32]) -> Result<NetworkLayout, SimulateError> {
     let wan = wan_sim::LinkSpec::new(WAN_RATE, Span::from_ns(WAN_RTT.ns() / 2))?;
     let lan = wan_sim::LinkSpec::unlimited(Span::from_ns(LAN_RTT.ns() / 2))?;
     let mut links = Vec::new();
@@ -253,7 +260,7 @@ fn network(sites: &[u32]) -> Result<Network, SimulateError> {
         links.push((ip(one), ip(one), lan));
         links.extend((one + 1..sites.len()).map(|other| (ip(one), ip(other), wan)));
     }
-    Ok(Network::with_links(links))
+    Ok(NetworkLayout::with_links(links))
 }
 
 /// The link between two sites.

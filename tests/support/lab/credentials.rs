@@ -1,6 +1,6 @@
 //! The credentials that gateways present: valid ones, and invalid ones of several kinds.
 
-use gateway::certs::{self, CertificateAuthority, Issued, Order, Validity};
+use gateway::certs::{self, CertificateAuthority, CertificateOptions, IssuedCertificate, Validity};
 use gateway::simulate;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
@@ -33,9 +33,9 @@ impl CredentialKind {
     }
 
     /// The credentials and the fabric's identity.
-    pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::Papers {
+    pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::GatewayIdentity {
         let (identity, credentials) = (self.fabric_identity(), self.credentials(fabric, me));
-        simulate::Papers { identity, credentials }
+        simulate::GatewayIdentity { fabric: identity, credentials }
     }
 
     /// Its certificate and key, and the CA that it trusts, which is always the valid one.
@@ -52,7 +52,8 @@ impl CredentialKind {
                 let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
                 if !file("key").exists() {
                     let issued = right().issue(own, fabric.name(), Validity::days(30));
-                    let Issued { certificate_pem, key_pem } = issued.expect("a certificate");
+                    let IssuedCertificate { certificate_pem, key_pem } =
+                        issued.expect("a certificate");
                     std::fs::write(file("pem"), certificate_pem).expect("written");
                     std::fs::write(file("key"), key_pem).expect("written");
                 }
@@ -62,13 +63,13 @@ impl CredentialKind {
                 let stranger = CertificateAuthority::generate(fabric.name()).expect("a CA");
                 stranger.issue(own, fabric.name(), Validity::days(1))
             }
-            Self::Expired => right().issue(own, fabric.name(), Validity::over()),
+            Self::Expired => right().issue(own, fabric.name(), Validity::expired()),
             Self::OtherName => {
                 let name = &fabric.gateway(other).name;
                 right().issue(name, fabric.name(), Validity::days(1))
             }
         };
-        let Issued { certificate_pem, key_pem } = issued.expect("a certificate");
+        let IssuedCertificate { certificate_pem, key_pem } = issued.expect("a certificate");
         let folder = tempfile::tempdir().expect("a folder");
         let (certificate, key) = (folder.path().join("own.pem"), folder.path().join("own.key"));
         std::fs::write(&certificate, certificate_pem).expect("written");
@@ -86,7 +87,7 @@ pub fn keys() -> &'static Path {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let fabric = super::shape::Shape::new(1, 1).fabric();
-        let order = Order { validity: Validity::days(30), jobs: &[], force: false };
+        let order = CertificateOptions { validity: Validity::days(30), jobs: &[], force: false };
         certs::make(&fabric, folder.path(), &order).expect("keys");
         let path = folder.path().to_owned();
         (Some(folder), path)

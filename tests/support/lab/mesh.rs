@@ -3,7 +3,7 @@
 use super::credentials::CredentialKind;
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
-use gateway::simulate::{Setup, address, lan_address};
+use gateway::simulate::{FabricSetup, address, lan_address};
 use gateway::wan::link::policy::Policies;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
@@ -158,7 +158,7 @@ impl Mesh {
                 }
             }
         }
-        let setup = Setup {
+        let setup = FabricSetup {
             plan: self.plan(),
             addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
@@ -167,7 +167,7 @@ impl Mesh {
             mtu_pinned: true,
             fabric,
         };
-        let mut lab = gateway::simulate::Lab::new(setup, net, seed);
+        let mut lab = gateway::simulate::VirtualDeployment::new(setup, net, seed);
         for id in lab.fabric.gateway_ids() {
             let credentials = CredentialKind::Valid.of(&lab.fabric, id);
             lab.add_gateway(id, credentials).await.expect("starts");

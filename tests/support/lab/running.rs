@@ -4,8 +4,8 @@ use super::credentials::CredentialKind;
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::shape::{Shape, carrier_address};
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
-use gateway::observe::status::Status;
-use gateway::simulate::Setup;
+use gateway::observe::status::GatewayReport;
+use gateway::simulate::FabricSetup;
 use gateway::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
@@ -15,7 +15,7 @@ use units::Span;
 use wan_sim::VirtualNet;
 
 /// The setup that the gateways of a shape share.
-pub(crate) fn setup(shape: &Shape) -> Setup {
+pub(crate) fn setup(shape: &Shape) -> FabricSetup {
     let fabric = shape.fabric();
     let mut plan = plan::plan(&fabric).expect("a plan");
     plan.segment = shape.segment.unwrap_or(plan.segment);
@@ -24,7 +24,7 @@ pub(crate) fn setup(shape: &Shape) -> Setup {
         LaneAddresses::several(&on_each.collect::<Vec<_>>()).expect("they differ")
     };
     let links = fabric.links().iter();
-    Setup {
+    FabricSetup {
         plan,
         addresses: fabric.gateway_ids().map(lanes).collect(),
         jobs: jobs_of(&shape.jobs, JOB_MEMORY),
@@ -41,10 +41,10 @@ pub fn simulate<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Gateways and the links between them.
-pub struct Lab(pub(super) gateway::simulate::Lab);
+pub struct Lab(pub(super) gateway::simulate::VirtualDeployment);
 
 impl Deref for Lab {
-    type Target = gateway::simulate::Lab;
+    type Target = gateway::simulate::VirtualDeployment;
     fn deref(&self) -> &Self::Target {
         &self.0
     }
@@ -71,7 +71,7 @@ impl Lab {
                 }
             }
         }
-        let mut lab = gateway::simulate::Lab::new(setup(shape), net, seed);
+        let mut lab = gateway::simulate::VirtualDeployment::new(setup(shape), net, seed);
         for (id, credentials) in [GatewayId(0), GatewayId(1)].into_iter().zip(credentials) {
             let credentials = credentials.of(&lab.fabric, id);
             lab.add_gateway(id, credentials).await.expect("starts");
@@ -92,7 +92,7 @@ impl Lab {
     }
 
     /// The status of a gateway.
-    pub async fn status(&self, gateway: GatewayId) -> Status {
+    pub async fn status(&self, gateway: GatewayId) -> GatewayReport {
         self.0.status(gateway).await.expect("a status")
     }
 

@@ -32,7 +32,7 @@ impl Job {
     /// Performs every action that the session asks for.
     pub fn perform_actions(&mut self, shared: &Shared) {
         loop {
-            self.metrics.uses_scratch(self.buffers.scratch_bytes());
+            self.metrics.set_scratch_bytes(self.buffers.scratch_bytes());
             let Some(action) = self.session.poll_action() else { return };
             self.perform(action, shared);
         }

@@ -1,7 +1,7 @@
 //! Logs and counts what happens in a job.
 
 use super::{Job, LoggedWait};
-use crate::observe::metrics::Outcome;
+use crate::observe::metrics::CollectiveOutcome;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::FailureCode;
 use hier_collectives::session::{CollectiveStatus, Note};
@@ -50,12 +50,16 @@ impl Job {
             }
             Note::Completed { sequence, op, bytes, took } => {
                 self.metrics.seconds(op).observe(took.as_secs_f64());
-                self.metrics.collectives(op, Outcome::Completed).inc();
+                self.metrics.collectives(op, CollectiveOutcome::Completed).inc();
                 debug!("job {name}: collective {sequence} completed: {op}, {bytes} bytes");
             }
             Note::Failed { sequence, op, failure } => {
                 let disagreed = failure.code == FailureCode::Disagreement;
-                let outcome = if disagreed { Outcome::Disagreed } else { Outcome::Failed };
+                let outcome = if disagreed {
+                    CollectiveOutcome::Disagreed
+                } else {
+                    CollectiveOutcome::Failed
+                };
                 self.metrics.collectives(op.unwrap_or("unknown"), outcome).inc();
                 if let Some(suppressed) = self.failure_lines.permit(now) {
                     warn!("job {name}: collective {sequence} failed: {failure}{suppressed}");
@@ -72,7 +76,7 @@ impl Job {
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
         }
-        self.metrics.straggles(self.stragglers.log_change(&self.name).as_ref());
+        self.metrics.set_straggler(self.stragglers.log_change(&self.name).as_ref());
         self.metrics.draining.set(i64::from(status.draining.is_some()));
         self.metrics.waiting_commits.set(i64::try_from(status.commits.len()).unwrap_or(i64::MAX));
         let oldest = status.commits.iter().map(|commit| commit.begun).min();
@@ -86,11 +90,13 @@ impl Job {
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
         for rank in self.awaited.difference(&awaited) {
-            self.metrics.awaits(*rank, None);
+            self.metrics.set_awaited(*rank, None);
         }
         if let Some((collective, ranks)) = oldest {
             let waited = now.since(collective.begun);
-            ranks.iter().for_each(|rank| self.metrics.awaits(*rank, Some(waited.as_secs_f64())));
+            ranks
+                .iter()
+                .for_each(|rank| self.metrics.set_awaited(*rank, Some(waited.as_secs_f64())));
             self.log_wait(collective.sequence, collective.begun, &ranks, now);
         }
         self.awaited = awaited;

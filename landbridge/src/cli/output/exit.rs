@@ -8,7 +8,7 @@ use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
 use gateway::local::operator::OperatorError;
 use gateway::local::token_file::TokenFileError;
-use gateway::observe::server::FetchError;
+use gateway::observe::fetch::FetchError;
 use gateway::simulate::SimulateError;
 use std::process::{ExitCode, Termination};
 

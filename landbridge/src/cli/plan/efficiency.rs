@@ -4,7 +4,7 @@ use crate::cli::output::exit::{CommandError, Exit};
 use crate::cli::output::print::{show, show_json};
 use crate::cli::output::table::table;
 use clap::{Args, ValueEnum};
-use gateway::simulate::{Haul, Step};
+use gateway::simulate::{StepLink, TrainingStep};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
@@ -150,7 +150,7 @@ impl EfficiencyCommand {
         for km in &self.distances {
             for convergence in &self.convergence {
                 let bits_per_second = all_cards / f64::from(*convergence);
-                let haul = Haul { bits_per_second, rtt: LAN_RTT + fibre(*km) };
+                let haul = StepLink { bits_per_second, rtt: LAN_RTT + fibre(*km) };
                 let times = StepTimes { one_cluster, over_link: step.simulate(haul, self.seed)? };
                 cells.push(grid_point(*km, *convergence, &step, haul, times));
                 bar.inc(1);
@@ -201,7 +201,7 @@ impl EfficiencyCommand {
 
     /// Returns the step to simulate: 6PD operations, a third of them in the forward pass, and bf16
     /// gradients in one bucket for each layer.
-    fn step(&self) -> Step {
+    fn step(&self) -> TrainingStep {
         let shape = self.shape();
         let operations = 6.0 * shape.parameters * shape.tokens;
         let compute = operations / (2.0 * f64::from(shape.cards) * self.card_tflops * 1e12);
@@ -210,7 +210,7 @@ impl EfficiencyCommand {
         let of_card = gradient_bytes / f64::from(shape.layers * shape.cards_per_copy);
         let copies = (f64::from(shape.cards) / f64::from(shape.cards_per_copy)).max(1.0);
         let local = of_card * (1.0 - 1.0 / copies) / self.card_rate.bytes_per_second();
-        Step {
+        TrainingStep {
             forward: span(compute / 3.0),
             backward: span(compute * 2.0 / 3.0),
             gradient_bytes,
@@ -226,7 +226,13 @@ struct StepTimes {
     over_link: Span,
 }
 
-fn grid_point(km: u32, convergence: u32, step: &Step, haul: Haul, times: StepTimes) -> GridPoint {
+fn grid_point(
+    km: u32,
+    convergence: u32,
+    step: &TrainingStep,
+    haul: StepLink,
+    times: StepTimes,
+) -> GridPoint {
     let seconds = times.over_link.as_secs_f64();
     let rate = haul.bits_per_second / 8.0;
     GridPoint {
@@ -354,7 +360,8 @@ mod tests {
         let efficiency = Line::parse_from(line).efficiency;
         let (step, all_cards) = (efficiency.step(), efficiency.region_rate());
         let at = |convergence, km| {
-            let haul = Haul { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre(km) };
+            let haul =
+                StepLink { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre(km) };
             step.simulate(haul, seed).expect("a step")
         };
         let whole = step.on_one_cluster(seed).expect("a step");

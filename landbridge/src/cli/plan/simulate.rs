@@ -3,7 +3,9 @@
 use super::collective::Collective;
 use super::format::{bytes, seconds};
 use crate::cli::output::table::table;
-use gateway::simulate::{self, Deployment, LinkSeen, Post, SimulateError, Simulation};
+use gateway::simulate::{
+    self, LinkTraffic, SimulateError, Simulation, SimulationSpec, TimedCollective,
+};
 use hier_collectives::bound;
 use hier_collectives::descriptor::Pattern;
 use hier_collectives::ids::RankId;
@@ -56,10 +58,10 @@ pub(super) fn run(
     let pattern = pattern(fabric, operation);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
     let bar = progress(planned);
-    let deployment = Deployment::of(fabric.clone(), plan.clone())?;
+    let deployment = SimulationSpec::of(fabric.clone(), plan.clone())?;
     let outcome = simulate::run(async {
         let simulation = Simulation::start(deployment, size, seed).await?;
-        let post = Post { after: Span::ZERO, bytes, pattern };
+        let post = TimedCollective { after: Span::ZERO, bytes, pattern };
         let show_progress = || bar.set_position(simulation.sent().values().sum());
         let done = simulation.collectives(&[post], dtype, show_progress).await?;
         Ok::<_, SimulateError>((done, simulation.links()?))
@@ -83,7 +85,7 @@ fn pattern(fabric: &Fabric, operation: Operation) -> Pattern {
     }
 }
 
-fn link(fabric: &Fabric, forecast: &Forecast, seen: &LinkSeen) -> Option<SimulatedLink> {
+fn link(fabric: &Fabric, forecast: &Forecast, seen: &LinkTraffic) -> Option<SimulatedLink> {
     let load = forecast.links.iter().find(|l| (l.from, l.to) == (seen.from, seen.to))?;
     let full_packets = load.bytes.get() as f64 / bound::payload_share(fabric.mtu());
     Some(SimulatedLink {

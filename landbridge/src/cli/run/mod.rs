@@ -17,7 +17,7 @@ use gateway::local::listener::UnixSocketListener;
 use gateway::local::token_file;
 use gateway::observe::metrics::Metrics;
 use gateway::observe::server::{Observed, serve};
-use gateway::observe::status::StatusDoor;
+use gateway::observe::status_request::StatusHandle;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::plan;
 use std::convert::Infallible;
@@ -84,8 +84,8 @@ async fn run(
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let metrics = Arc::new(Metrics::new());
-    let (status, questions) = StatusDoor::new();
-    let observed = Observed { metrics: Arc::clone(&metrics), door: status };
+    let (status, questions) = StatusHandle::new();
+    let observed = Observed { metrics: Arc::clone(&metrics), status };
     let observability = Observability { metrics, status_requests: questions };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(door), observability).await?;

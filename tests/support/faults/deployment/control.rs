@@ -18,7 +18,7 @@ use crate::lab::running::setup;
 use gateway::daemon::{Gateway, Observability};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::metrics::Metrics;
-use gateway::observe::status::StatusDoor;
+use gateway::observe::status_request::StatusHandle;
 use gateway::simulate::gateway_spec;
 use hier_collectives::fec::Fec;
 use hier_collectives::ids::{Epoch, GatewayId};
@@ -280,7 +280,7 @@ impl Deployment {
             gates.map(|(who, gate)| (*who, Arc::clone(gate))).unzip();
         let (door, knockers) = gate::door(gates);
         let knockers = who.into_iter().zip(knockers).collect();
-        let (status, questions) = StatusDoor::new();
+        let (status, questions) = StatusHandle::new();
         let metrics = Arc::new(Metrics::new());
         let mut setup = setup(&self.scenario.shape);
         setup.plan.segment = self.scenario.load.segment;

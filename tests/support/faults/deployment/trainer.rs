@@ -7,7 +7,9 @@ use crate::faults::deployment::rendezvous::{Attempt, NextAction};
 use crate::faults::deployment::world::World;
 use crate::faults::judge::collective::CollectiveId;
 use crate::faults::judge::oracle::Commit;
-use gateway::client::{Attach, Client, Operation, PostError, Way};
+use gateway::client::{
+    AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation, PostError,
+};
 use gateway::host::{BoxFuture, Host, VirtualHost};
 use hier_collectives::ids::{Epoch, Step};
 use std::future::Future;
@@ -56,16 +58,16 @@ impl Trainer {
     }
 
     async fn attach(&self) -> Result<Client, String> {
-        let way = Way::InProcess(
+        let way = GatewayAddress::InProcess(
             self.world.knocker(self.job, self.rank).ok_or("no gateway to attach to")?,
         );
         let arena = self.world.scenario.load.arena().get();
         let job = self.world.scenario.shape.jobs[self.job].0;
         // A door leads to one life of a gateway: there is nobody to try again with behind it.
-        let attach = Attach {
-            patience: PATIENCE,
-            gateway_patience: Span::ZERO,
-            ..Attach::new(job, TOKEN, self.rank, arena)
+        let attach = AttachOptions {
+            epoch_timeout: PATIENCE,
+            gateway_timeout: Span::ZERO,
+            ..AttachOptions::new(job, TOKEN, self.rank, arena)
         };
         let attached = Client::attach(&way, attach).await.map_err(|error| error.to_string())?;
         self.say(|| format!("attached, epoch {}", attached.epoch()));
@@ -75,7 +77,7 @@ impl Trainer {
     /// Takes part until all is done or the connection is lost.
     async fn work(&mut self, client: &Client) {
         loop {
-            if let Some(why) = client.lost() {
+            if let Some(why) = client.disconnect_reason() {
                 self.world.oracle.detached(self.job, self.rank, &why, self.host.now());
                 return self.say(|| why);
             }
@@ -160,9 +162,13 @@ impl Trainer {
         let contribution = oracle.contribution(tag, self.rank);
         tensor.write(&contribution);
         oracle.posted(tag, self.rank, self.host.now());
-        let timeout = self.world.scenario.load.timeout;
-        let (what, weight) = ((shape.pattern, shape.op), oracle.weight(tag, self.rank));
-        let operation = client.post(tensor, what, weight, timeout).await?;
+        let spec = CollectiveSpec {
+            pattern: shape.pattern,
+            op: shape.op,
+            weight: oracle.weight(tag, self.rank),
+            timeout: self.world.scenario.load.timeout,
+        };
+        let operation = client.post(tensor, spec).await?;
         self.say(|| format!("posts collective {}: {shape}", operation.sequence()));
         Ok((operation, contribution))
     }

@@ -11,7 +11,7 @@ use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
 use gateway::local::listener::InProcessConnector;
 use gateway::observe::metrics::Metrics;
-use gateway::observe::status::StatusDoor;
+use gateway::observe::status_request::StatusHandle;
 use hier_collectives::ids::RankId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) struct Running {
     pub(super) gateway: Option<Gateway>,
     pub(super) knockers: BTreeMap<(usize, u32), InProcessConnector>,
     /// Kept alive, since the engine listens for questions.
-    pub(super) _status: StatusDoor,
+    pub(super) _status: StatusHandle,
 }
 
 /// The longest time of a drain, whatever its ranks and peers do.

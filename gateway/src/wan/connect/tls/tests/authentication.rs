@@ -90,7 +90,7 @@ async fn a_certificate_of_another_ca_is_refused() {
 async fn an_expired_certificate_is_refused_on_either_side() {
     let authority = authority();
     let east = credentials(&issue(&authority, "east-0"), &authority);
-    let expired = authority.issue("west-0", FABRIC, Validity::over()).expect("a certificate");
+    let expired = authority.issue("west-0", FABRIC, Validity::expired()).expect("a certificate");
     let expired = credentials(&expired, &authority);
     let (dialled, accepted) = meet(&expired, &east, "east-0").await;
     let reasons = (dialled.expect_err("refused"), accepted.expect_err("refused"));

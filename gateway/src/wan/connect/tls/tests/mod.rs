@@ -4,7 +4,7 @@ mod authentication;
 mod ciphers;
 
 use super::Credentials;
-use crate::certs::{CertificateAuthority, Issued, Validity};
+use crate::certs::{CertificateAuthority, IssuedCertificate, Validity};
 
 const FABRIC: &str = "two-region";
 
@@ -12,12 +12,12 @@ fn authority() -> CertificateAuthority {
     CertificateAuthority::generate(FABRIC).expect("a CA")
 }
 
-fn issue(authority: &CertificateAuthority, gateway: &str) -> Issued {
+fn issue(authority: &CertificateAuthority, gateway: &str) -> IssuedCertificate {
     authority.issue(gateway, FABRIC, Validity::days(1)).expect("a certificate")
 }
 
 /// Credentials loaded from files, as a gateway does.
-fn credentials(issued: &Issued, authority: &CertificateAuthority) -> Credentials {
+fn credentials(issued: &IssuedCertificate, authority: &CertificateAuthority) -> Credentials {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);

@@ -1,0 +1,143 @@
+//! The CA of a deployment, and the certificates that it signs.
+
+use super::error::CertsError;
+use crate::wan::connect::tls::dns_name;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+};
+use std::fmt::Write as _;
+use std::path::Path;
+use time::{Duration, OffsetDateTime};
+
+/// The period in which a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+}
+
+impl Validity {
+    /// Valid for `days` days from now, and since an hour ago for hosts whose clocks differ.
+    pub fn days(days: u32) -> Self {
+        let now = OffsetDateTime::now_utc();
+        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
+    }
+
+    /// Expired an hour ago, for tests that such a certificate is refused.
+    pub fn expired() -> Self {
+        let now = OffsetDateTime::now_utc();
+        Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW }
+    }
+}
+
+/// The CA of one deployment, which signs the certificates that its gateways trust.
+pub struct CertificateAuthority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate_pem: String,
+    pub(super) key_pem: String,
+}
+
+/// A certificate and its private key, both PEM.
+#[derive(Clone)]
+pub struct IssuedCertificate {
+    /// The certificate.
+    pub certificate_pem: String,
+    /// Its private key, a secret.
+    pub key_pem: String,
+}
+
+impl CertificateAuthority {
+    /// Makes a self-signed CA, valid for ten years.
+    ///
+    /// # Errors
+    /// A certificate cannot contain the fabric's name.
+    pub fn generate(fabric: &str) -> Result<Self, CertsError> {
+        let at_fault = |source| CertsError::Certificate { subject: fabric.to_owned(), source };
+        let mut params = CertificateParams::default();
+        // A random part tells two CAs of one fabric apart in error texts.
+        let common_name = format!("Landbridge CA of {fabric}, {}", &random_token()[..8]);
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        set_validity(&mut params, Validity::days(CA_DAYS));
+        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
+        let key_pem = key.serialize_pem();
+        let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
+        let certificate_pem = certified.pem();
+        Self::from_pem(certificate_pem, key_pem).map_err(at_fault)
+    }
+
+    /// Loads a CA that was made earlier, from its PEM files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or does not contain a CA.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
+        let (certificate_pem, key_pem) = (read_file(certificate)?, read_file(key)?);
+        Self::from_pem(certificate_pem, key_pem).map_err(|source| CertsError::Certificate {
+            subject: format!("{} and {}", certificate.display(), key.display()),
+            source,
+        })
+    }
+
+    /// Signs a certificate by which a gateway proves its name, as TLS client and as TLS server.
+    ///
+    /// # Errors
+    /// A certificate cannot contain the gateway's name.
+    pub fn issue(
+        &self,
+        gateway: &str,
+        fabric: &str,
+        validity: Validity,
+    ) -> Result<IssuedCertificate, CertsError> {
+        let name = dns_name(gateway, fabric);
+        let at_fault = |source| CertsError::Certificate { subject: name.clone(), source };
+        let mut params = CertificateParams::new(vec![name.clone()]).map_err(at_fault)?;
+        params.distinguished_name.push(DnType::CommonName, gateway);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, validity);
+        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(at_fault)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
+        Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// The CA's certificate in PEM, which every gateway needs.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    fn from_pem(certificate_pem: String, key_pem: String) -> Result<Self, rcgen::Error> {
+        let key = KeyPair::from_pem(&key_pem)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key)?;
+        Ok(Self { issuer, certificate_pem, key_pem })
+    }
+}
+
+/// A random secret of 32 bytes, in hexadecimal.
+pub(super) fn random_token() -> String {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system has random bytes");
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes every write");
+        text
+    })
+}
+
+fn read_file(file: &Path) -> Result<String, CertsError> {
+    std::fs::read_to_string(file).map_err(|source| CertsError::Io { file: file.to_owned(), source })
+}
+
+fn set_validity(params: &mut CertificateParams, validity: Validity) {
+    params.not_before = validity.not_before;
+    params.not_after = validity.not_after;
+}
+
+/// 1 h: hosts whose clocks differ by less accept a new certificate at once.
+const CLOCK_SKEW: Duration = Duration::hours(1);
+
+/// 3650 days: the CA outlives the gateways' certificates, so that renewing those changes no other
+/// file.
+const CA_DAYS: u32 = 3650;

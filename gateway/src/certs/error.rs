@@ -1,0 +1,43 @@
+//! Errors of making certificates and tokens.
+
+use std::path::PathBuf;
+
+/// Why certificates were not made. The caller's fault, or the file system's.
+#[derive(Debug, thiserror::Error)]
+pub enum CertsError {
+    /// A file cannot be read or written.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The CA's certificate is there without its key, which may be kept elsewhere. It is not replaced.
+    #[error(
+        "{} exists, but {} does not: put the key beside it to sign with this CA, or use --force to \
+         make another CA, and give that to all gateways", certificate.display(), key.display()
+    )]
+    CaKeyMissing {
+        /// The CA's certificate.
+        certificate: PathBuf,
+        /// Its key.
+        key: PathBuf,
+    },
+    /// A gateway's files would overwrite the CA's own files.
+    #[error("a gateway cannot be called `ca`: ca.pem and ca.key belong to the CA")]
+    NameTaken,
+    /// A job's name is not valid.
+    #[error(
+        "`{0}` is not a valid job name: use lower-case letters, digits and inner hyphens, at most 63"
+    )]
+    JobName(String),
+    /// A file does not contain a CA, or a certificate cannot contain a name.
+    #[error("{subject}: {source}")]
+    Certificate {
+        /// The file or name at fault.
+        subject: String,
+        /// The reason.
+        source: rcgen::Error,
+    },
+}

@@ -1,0 +1,137 @@
+//! The files of a deployment: a CA, a certificate for each gateway, a token for each job.
+
+use super::authority::{CertificateAuthority, Validity, random_token};
+use super::error::CertsError;
+use hier_collectives::topology::Fabric;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Options of [`make`].
+#[derive(Debug, Clone)]
+pub struct CertificateOptions<'a> {
+    /// The period in which the gateways' certificates are valid.
+    pub validity: Validity,
+    /// Names of the jobs that get a token.
+    pub jobs: &'a [String],
+    /// Whether to replace all files, the CA's too.
+    pub force: bool,
+}
+
+/// The result of [`make`] for one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileOutcome {
+    /// The file was written.
+    Made(PathBuf),
+    /// The file existed and was kept.
+    Kept(PathBuf),
+}
+
+/// Makes the certificates and tokens of a deployment in the folder `out`.
+///
+/// These are `ca.pem` and `ca.key`, `GATEWAY.pem` and `GATEWAY.key` for each gateway, and
+/// `JOB.token` for each job. Files that exist are kept, and the CA among them signs the new
+/// certificates. Keys and tokens are readable by their owner alone.
+///
+/// # Errors
+/// The CA's key is missing, a name is not valid, or the file system refuses. Files written before
+/// the error stay, and the next call keeps them.
+pub fn make(
+    fabric: &Fabric,
+    out: &Path,
+    options: &CertificateOptions<'_>,
+) -> Result<Vec<FileOutcome>, CertsError> {
+    if fabric.gateway_named("ca").is_some() {
+        return Err(CertsError::NameTaken);
+    }
+    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_name(job)) {
+        return Err(CertsError::JobName(job.clone()));
+    }
+    std::fs::create_dir_all(out)
+        .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
+    let mut writer = Writer { out, force: options.force, outcomes: Vec::new() };
+    let (authority, is_new) = authority(fabric.name(), &mut writer)?;
+    for gateway in fabric.gateways() {
+        let (certificate, key) = (format!("{}.pem", gateway.name), format!("{}.key", gateway.name));
+        if !is_new && writer.keep(&[&certificate, &key]) {
+            continue;
+        }
+        let issued = authority.issue(&gateway.name, fabric.name(), options.validity)?;
+        writer.write(&certificate, &issued.certificate_pem, Access::Everyone)?;
+        writer.write(&key, &issued.key_pem, Access::Owner)?;
+    }
+    for job in options.jobs {
+        let file = format!("{job}.token");
+        if !writer.keep(&[&file]) {
+            writer.write(&file, &(random_token() + "\n"), Access::Owner)?;
+        }
+    }
+    Ok(writer.outcomes)
+}
+
+/// The CA of the folder, and whether it is new. A new CA makes all older certificates useless.
+fn authority(
+    fabric: &str,
+    writer: &mut Writer<'_>,
+) -> Result<(CertificateAuthority, bool), CertsError> {
+    let (certificate, key) = (writer.out.join("ca.pem"), writer.out.join("ca.key"));
+    if writer.keep(&["ca.pem", "ca.key"]) {
+        return Ok((CertificateAuthority::load(&certificate, &key)?, false));
+    }
+    if certificate.exists() && !writer.force {
+        return Err(CertsError::CaKeyMissing { certificate, key });
+    }
+    let authority = CertificateAuthority::generate(fabric)?;
+    writer.write("ca.pem", authority.certificate_pem(), Access::Everyone)?;
+    writer.write("ca.key", &authority.key_pem, Access::Owner)?;
+    Ok((authority, true))
+}
+
+/// Who can read a file.
+enum Access {
+    Everyone,
+    Owner,
+}
+
+/// Writes files into a folder, and collects the outcomes.
+struct Writer<'a> {
+    out: &'a Path,
+    force: bool,
+    outcomes: Vec<FileOutcome>,
+}
+
+impl Writer<'_> {
+    /// Whether all these files exist and are kept; if so, records it.
+    fn keep(&mut self, names: &[&str]) -> bool {
+        let files: Vec<PathBuf> = names.iter().map(|name| self.out.join(name)).collect();
+        let keep = !self.force && files.iter().all(|file| file.exists());
+        if keep {
+            self.outcomes.extend(files.into_iter().map(FileOutcome::Kept));
+        }
+        keep
+    }
+
+    /// Writes a temporary file and renames it, so that no reader finds half a file or one that
+    /// others can read.
+    fn write(&mut self, name: &str, text: &str, access: Access) -> Result<(), CertsError> {
+        let (file, temporary) = (self.out.join(name), self.out.join(format!(".{name}.new")));
+        let at_fault = |source| CertsError::Io { file: file.clone(), source };
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(at_fault(error));
+            }
+            _ => {}
+        }
+        let mode = match access {
+            Access::Everyone => 0o644,
+            Access::Owner => 0o600,
+        };
+        let mut options = std::fs::OpenOptions::new();
+        let mut handle =
+            options.write(true).create_new(true).mode(mode).open(&temporary).map_err(at_fault)?;
+        handle.write_all(text.as_bytes()).map_err(at_fault)?;
+        std::fs::rename(&temporary, &file).map_err(at_fault)?;
+        self.outcomes.push(FileOutcome::Made(file));
+        Ok(())
+    }
+}

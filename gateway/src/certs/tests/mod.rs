@@ -1,0 +1,76 @@
+use crate::certs::{CertificateOptions, CertsError, FileOutcome, Validity, make};
+
+use crate::config::FabricFile;
+use hier_collectives::topology::Fabric;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const FABRIC: &str = include_str!("../../../../configs/two-region/fabric.toml");
+
+fn fabric(text: &str) -> Fabric {
+    FabricFile::parse(Path::new("fabric.toml"), text).expect("valid").fabric().clone()
+}
+
+fn options(jobs: &[String], force: bool) -> CertificateOptions<'_> {
+    CertificateOptions { validity: Validity::days(30), jobs, force }
+}
+
+fn made(outcomes: &[FileOutcome]) -> Vec<String> {
+    let name = |path: &PathBuf| path.file_name().expect("a file").to_string_lossy().into_owned();
+    let made = outcomes.iter().filter_map(|outcome| match outcome {
+        FileOutcome::Made(path) => Some(name(path)),
+        FileOutcome::Kept(_) => None,
+    });
+    made.collect()
+}
+
+#[test]
+fn keys_and_tokens_are_readable_by_their_owner_alone() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let jobs = ["train".to_owned()];
+    let outcomes = make(&fabric(FABRIC), out.path(), &options(&jobs, false)).expect("made");
+    let files =
+        ["ca.pem", "ca.key", "east-0.pem", "east-0.key", "west-0.pem", "west-0.key", "train.token"];
+    assert_eq!(made(&outcomes), files);
+    for file in files {
+        let mode = std::fs::metadata(out.path().join(file)).expect("there").permissions().mode();
+        let wanted = if file.ends_with(".pem") { 0o644 } else { 0o600 };
+        assert_eq!(mode & 0o777 & !wanted, 0, "{file}");
+    }
+    let token = std::fs::read_to_string(out.path().join("train.token")).expect("there");
+    assert_eq!(token.trim_end().len(), 64);
+    assert_eq!(std::fs::read_dir(out.path()).expect("there").count(), files.len());
+}
+
+#[test]
+fn a_second_run_adds_missing_files_and_keeps_the_rest() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    make(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    let before = std::fs::read(out.path().join("east-0.pem")).expect("there");
+    let wider = fabric(&FABRIC.replace("gateway.west-0", "gateway.west-1"));
+    let jobs = ["other".to_owned()];
+    let outcomes = make(&wider, out.path(), &options(&jobs, false)).expect("made");
+    assert_eq!(made(&outcomes), ["west-1.pem", "west-1.key", "other.token"]);
+    assert_eq!(std::fs::read(out.path().join("east-0.pem")).expect("there"), before);
+}
+
+#[test]
+fn a_ca_is_not_replaced_unless_forced() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    make(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    std::fs::remove_file(out.path().join("ca.key")).expect("there");
+    let refused = make(&fabric(FABRIC), out.path(), &options(&[], false)).expect_err("no key");
+    assert!(matches!(refused, CertsError::CaKeyMissing { .. }), "{refused}");
+    let outcomes = make(&fabric(FABRIC), out.path(), &options(&[], true)).expect("forced");
+    assert_eq!(made(&outcomes).len(), 6, "all certificates are of the new CA");
+}
+
+#[test]
+fn names_that_would_overwrite_other_files_are_refused() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let ca = fabric(&FABRIC.replace("gateway.west-0", "gateway.ca"));
+    assert!(matches!(make(&ca, out.path(), &options(&[], false)), Err(CertsError::NameTaken)));
+    let jobs = ["../train".to_owned()];
+    let refused = make(&fabric(FABRIC), out.path(), &options(&jobs, false));
+    assert!(matches!(refused, Err(CertsError::JobName(_))));
+}

@@ -1,0 +1,149 @@
+//! Posting collectives.
+
+use super::connection::{OperationReceivers, gateway_lost};
+use super::handle::Client;
+use super::operation::Operation;
+use super::tensor::Tensor;
+use crate::local::protocol::{POSTS_MAX, Request};
+use hier_collectives::descriptor::{Descriptor, Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::RankId;
+use hier_collectives::post::{Failure, Post};
+use units::Span;
+
+/// 30 min: how long a rank waits for the others by default, as checkpoints and restarts take time.
+pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
+
+/// Why a collective was not posted. The tensor comes back with it.
+#[derive(Debug, thiserror::Error)]
+#[error("not posted: {failure}")]
+pub struct PostError {
+    /// The reason: the connection to the gateway ended.
+    pub failure: Failure,
+    /// The tensor. Its contribution is intact.
+    pub tensor: Box<Tensor>,
+}
+
+/// The parameters of a collective. All ranks give the same pattern and operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CollectiveSpec {
+    /// Which ranks contribute, and which get the result.
+    pub pattern: Pattern,
+    /// How contributions are combined.
+    pub op: ReduceOp,
+    /// This rank's weight in averages; 1 by default.
+    pub weight: f64,
+    /// How long to wait for the other ranks to post; [`DEFAULT_TIMEOUT`] by default.
+    pub timeout: Span,
+}
+
+impl CollectiveSpec {
+    /// A collective with weight 1 and [`DEFAULT_TIMEOUT`].
+    pub fn new(pattern: Pattern, op: ReduceOp) -> Self {
+        Self { pattern, op, weight: 1.0, timeout: DEFAULT_TIMEOUT }
+    }
+}
+
+impl Client {
+    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`].
+    pub async fn all_reduce(&self, tensor: Tensor, op: ReduceOp) -> Result<Operation, PostError> {
+        self.post(tensor, CollectiveSpec::new(Pattern::AllReduce, op)).await
+    }
+
+    /// Starts an all-reduce. `weight` is this rank's weight in averages, and `timeout` is how long
+    /// to wait for the other ranks to post.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`].
+    pub async fn all_reduce_with(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        weight: f64,
+        timeout: Span,
+    ) -> Result<Operation, PostError> {
+        self.post(tensor, CollectiveSpec { pattern: Pattern::AllReduce, op, weight, timeout }).await
+    }
+
+    /// Starts a reduction to rank `to`, which alone gets the result. On other ranks the operation
+    /// is ready once their contributions will reach it.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`].
+    pub async fn reduce(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        to: RankId,
+    ) -> Result<Operation, PostError> {
+        self.post(tensor, CollectiveSpec::new(Pattern::Reduce { to }, op)).await
+    }
+
+    /// Starts a broadcast from rank `from`: every rank's result is that rank's contribution, bit
+    /// for bit. Contributions of other ranks are not read.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`].
+    pub async fn broadcast(&self, tensor: Tensor, from: RankId) -> Result<Operation, PostError> {
+        self.post(tensor, CollectiveSpec::new(Pattern::Broadcast { from }, ReduceOp::Sum)).await
+    }
+
+    /// Waits until every rank has reached its own barrier, at most [`DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// The failure of the barrier, also when the arena has no room for two empty slots.
+    pub async fn barrier(&self) -> Result<(), Failure> {
+        let tensor = self.allocate(Dtype::U8, 0).map_err(|full| gateway_lost(&full.to_string()))?;
+        let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await.map(|_| ())
+    }
+
+    /// Starts a collective; waits while [`POSTS_MAX`] collectives of this rank are under way.
+    ///
+    /// Several collectives may be under way at once; all ranks must post them in the same order.
+    /// A call that is dropped before it returns has either posted the collective or not.
+    ///
+    /// # Errors
+    /// [`PostError`] when the connection ended; the tensor comes back, and its contribution is
+    /// intact. Every other error is the result of [`Operation::ready`].
+    pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
+        let CollectiveSpec { pattern, op, weight, timeout } = spec;
+        let (dtype, elements) = (tensor.dtype, tensor.elements);
+        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, pattern };
+        let offsets = tensor.offsets;
+        let request = |epoch, sequence| {
+            let post = Post { epoch, sequence, descriptor, weight, timeout };
+            let (contribution_offset, result_offset) = (offsets.contribution, offsets.result);
+            Request::Post { post, contribution_offset, result_offset }
+        };
+        let result = tensor.result.clone();
+        let Ok(permit) = self.connection.requests.reserve().await else {
+            let failure = self.connection.lock().disconnected();
+            return Err(PostError { failure, tensor: Box::new(tensor) });
+        };
+        loop {
+            let changed = self.connection.changed.notified();
+            {
+                let mut state = self.connection.lock();
+                if state.ended.is_some() {
+                    let failure = state.disconnected();
+                    return Err(PostError { failure, tensor: Box::new(tensor) });
+                }
+                // The gateway closes the connection of a rank that posts more than its maximum.
+                // After a change of epoch an operation of the old one may still have the number,
+                // until its failure arrives.
+                let is_room = state.operations.len() < POSTS_MAX;
+                if is_room && !state.operations.contains_key(&state.next) {
+                    let (sequence, epoch) = (state.next, state.epoch);
+                    let OperationReceivers { ready, done } = state.begin(tensor);
+                    permit.send(request(epoch, sequence));
+                    return Ok(Operation { sequence, result, ready, outcome: None, done });
+                }
+            }
+            changed.await;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Committing steps: waiting until every region has the results of a step.
+
+use super::collective::DEFAULT_TIMEOUT;
+use super::connection::{PendingCommit, gateway_lost};
+use super::handle::Client;
+use crate::local::protocol::Request;
+use hier_collectives::ids::Step;
+use hier_collectives::post::{Commit, Failure, FailureCode};
+use tokio::sync::oneshot;
+use units::Span;
+
+impl Client {
+    /// Commits a step with [`DEFAULT_TIMEOUT`]; see [`Client::commit_with`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::commit_with`].
+    pub async fn commit(&self, step: Step) -> Result<(), Failure> {
+        self.commit_with(step, DEFAULT_TIMEOUT).await
+    }
+
+    /// Waits until every region has the results of all collectives that this rank posted since its
+    /// last commit, on all ranks.
+    ///
+    /// `step` is the caller's number for these collectives, the same on all ranks. A collective
+    /// that failed can be posted again before the commit. When an epoch ended and nothing was
+    /// posted after it, the commit fails as well.
+    ///
+    /// # Errors
+    /// [`Failure`]: this rank does not know whether every region has the results; the text says
+    /// which region completed which collectives. After a change of epoch, [`Client::committed`]
+    /// says whether some region knows. The next commit does not cover the collectives of one that
+    /// failed. Buffers are not affected.
+    pub async fn commit_with(&self, step: Step, timeout: Span) -> Result<(), Failure> {
+        let Ok(permit) = self.connection.requests.reserve().await else {
+            return Err(self.connection.lock().disconnected());
+        };
+        let answered = {
+            let mut state = self.connection.lock();
+            if state.ended.is_some() {
+                return Err(state.disconnected());
+            }
+            // Answers name the step, so that two commits of one step could not be told apart.
+            if state.commits.iter().any(|commit| commit.step == step) {
+                let text = format!("step {step} is being committed already");
+                return Err(Failure::new(FailureCode::BadPost, text));
+            }
+            let (answer, answered) = oneshot::channel();
+            state.commits.push_back(PendingCommit { step, answer });
+            // Collectives of an epoch that ended have failed, and the current epoch has none of
+            // them to confirm.
+            let epoch = state.uncommitted.take().unwrap_or(state.epoch);
+            permit.send(Request::Commit(Commit { epoch, step, timeout }));
+            answered
+        };
+        answered.await.unwrap_or_else(|_| Err(gateway_lost("the client was dropped")))
+    }
+
+    /// The last step known to be complete in every region: one that this rank committed, or one
+    /// that some region knew when the epoch began.
+    pub fn committed(&self) -> Option<Step> {
+        self.connection.lock().committed
+    }
+}

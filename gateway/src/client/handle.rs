@@ -1,0 +1,67 @@
+//! The client of one attached rank.
+
+use super::connection::Connection;
+use super::tensor::{ArenaFull, SlotOffsets, Tensor};
+use crate::sync::lock;
+use hier_collectives::descriptor::Dtype;
+use hier_collectives::ids::{Epoch, RankId};
+use std::sync::Arc;
+
+/// An attached rank. Clones share its connection, which ends with the last of them.
+#[derive(Clone)]
+pub struct Client {
+    pub(super) connection: Arc<Connection>,
+}
+
+impl Client {
+    /// The rank for which it is attached.
+    pub fn rank(&self) -> RankId {
+        self.connection.rank
+    }
+
+    /// Number of ranks in the fabric.
+    pub fn world_size(&self) -> u32 {
+        self.connection.world_size
+    }
+
+    /// The current epoch, as far as the gateway has announced it.
+    pub fn epoch(&self) -> Epoch {
+        self.connection.lock().epoch
+    }
+
+    /// Why the connection to the gateway ended; `None` while it stands. Attach again after that.
+    pub fn disconnect_reason(&self) -> Option<String> {
+        self.connection.lock().ended.clone()
+    }
+
+    /// Reserves a contribution slot and a result slot for `elements` elements each.
+    ///
+    /// # Errors
+    /// [`ArenaFull`]: the arena has no gap for two slots. Nothing is reserved then.
+    pub fn allocate(&self, dtype: Dtype, elements: u64) -> Result<Tensor, ArenaFull> {
+        let full = ArenaFull { wanted: elements.saturating_mul(dtype.size()) };
+        let bytes = elements.checked_mul(dtype.size()).ok_or(full)?;
+        let mut slots = lock(&self.connection.slots);
+        let contribution = slots.allocate(bytes).ok_or(full)?;
+        let Some(result) = slots.allocate(bytes) else {
+            slots.free(contribution);
+            return Err(full);
+        };
+        drop(slots);
+        let whole = self.connection.arena.whole();
+        Ok(Tensor {
+            dtype,
+            elements,
+            contribution: whole.slice(contribution..contribution + bytes),
+            result: whole.slice(result..result + bytes),
+            offsets: SlotOffsets { contribution, result },
+            slots: Arc::clone(&self.connection.slots),
+        })
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("rank", &self.connection.rank).finish_non_exhaustive()
+    }
+}

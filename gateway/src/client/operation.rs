@@ -1,0 +1,61 @@
+//! A collective under way, as the rank that posted it sees it.
+
+use super::connection::{CollectiveResult, gateway_lost};
+use super::tensor::{Tensor, read};
+use crate::memory::arena::MemSlice;
+use hier_collectives::ids::Sequence;
+use hier_collectives::post::{Failure, Timing};
+use tokio::sync::oneshot;
+
+/// A collective under way. The connection's reader completes it.
+#[derive(Debug)]
+pub struct Operation {
+    pub(super) sequence: Sequence,
+    pub(super) result: MemSlice,
+    pub(super) ready: oneshot::Receiver<CollectiveResult>,
+    /// The result of `ready`, once it has arrived.
+    pub(super) outcome: Option<CollectiveResult>,
+    pub(super) done: oneshot::Receiver<Tensor>,
+}
+
+impl Operation {
+    /// The collective's number in its job.
+    pub fn sequence(&self) -> Sequence {
+        self.sequence
+    }
+
+    /// Waits until the result is in the result slot; returns the gateway's timestamps.
+    ///
+    /// # Errors
+    /// [`Failure`], whose code says whose fault it is. The contribution is intact, and the result
+    /// slot holds no meaningful value.
+    pub async fn ready(&mut self) -> Result<Timing, Failure> {
+        if self.outcome.is_none() {
+            let outcome = (&mut self.ready).await;
+            self.outcome = Some(outcome.unwrap_or_else(|_| Err(gateway_lost(CLIENT_DROPPED))));
+        }
+        self.outcome.clone().unwrap_or_else(|| Err(gateway_lost(CLIENT_DROPPED)))
+    }
+
+    /// The bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
+    pub fn result(&self) -> Vec<u8> {
+        read(&self.result)
+    }
+
+    /// The result slot as `f32` elements; meaningful only after [`Operation::ready`] succeeded.
+    pub fn result_f32(&self) -> Vec<f32> {
+        bytemuck::pod_collect_to_vec(&self.result())
+    }
+
+    /// Waits until the gateway uses neither slot any more, after success or failure, and returns
+    /// the tensor.
+    ///
+    /// # Errors
+    /// [`Failure`]: the client was dropped before.
+    pub async fn reclaim(self) -> Result<Tensor, Failure> {
+        self.done.await.map_err(|_| gateway_lost(CLIENT_DROPPED))
+    }
+}
+
+/// The reason of a failure when the last clone of the client is gone.
+const CLIENT_DROPPED: &str = "the client was dropped";

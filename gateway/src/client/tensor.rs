@@ -1,0 +1,86 @@
+//! A tensor: two slots of the arena, freed when it is dropped.
+
+use super::slots::SlotAllocator;
+use crate::memory::arena::MemSlice;
+use crate::sync::lock;
+use hier_collectives::descriptor::Dtype;
+use std::sync::{Arc, Mutex};
+
+/// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the arena has no room for {wanted} bytes twice; attach with a larger one")]
+pub struct ArenaFull {
+    /// Bytes of one slot.
+    pub wanted: u64,
+}
+
+/// A contribution slot and a result slot in the arena, freed when dropped.
+#[derive(Debug)]
+pub struct Tensor {
+    pub(super) dtype: Dtype,
+    pub(super) elements: u64,
+    pub(super) contribution: MemSlice,
+    pub(super) result: MemSlice,
+    /// Bytes from the start of the arena to each slot.
+    pub(super) offsets: SlotOffsets,
+    pub(super) slots: Arc<Mutex<SlotAllocator>>,
+}
+
+/// Offsets of a tensor's slots, in bytes from the start of the arena.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotOffsets {
+    /// The slot that the gateway reads.
+    pub contribution: u64,
+    /// The slot that the gateway writes.
+    pub result: u64,
+}
+
+impl Tensor {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Writes the contribution.
+    ///
+    /// # Panics
+    /// `bytes` is not as long as the slot.
+    pub fn write(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len() as u64, self.contribution.len(), "bytes of one contribution");
+        self.contribution.copy_from_bytes(0, bytes);
+    }
+
+    /// Reads the contribution back.
+    pub fn read(&self) -> Vec<u8> {
+        read(&self.contribution)
+    }
+
+    /// Writes a contribution of `f32` elements.
+    ///
+    /// # Panics
+    /// The tensor's dtype is not F32, or `values` is not as long as the tensor.
+    pub fn write_f32(&mut self, values: &[f32]) {
+        assert_eq!(self.dtype, Dtype::F32);
+        self.write(bytemuck::cast_slice(values));
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        let mut slots = lock(&self.slots);
+        slots.free(self.offsets.contribution);
+        slots.free(self.offsets.result);
+    }
+}
+
+/// The bytes of a slot.
+pub(super) fn read(slice: &MemSlice) -> Vec<u8> {
+    let mut bytes = vec![0; slice.len() as usize];
+    slice.copy_to(&mut bytes);
+    bytes
+}

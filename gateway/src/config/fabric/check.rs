@@ -1,0 +1,84 @@
+//! Checks that need several keys of a fabric file at once.
+
+use super::entry::GatewayEntry;
+use crate::config::reader::Source;
+use crate::config::values::LANES_MAX;
+use hier_collectives::topology::{FabricError, LinkSpec};
+use std::net::SocketAddr;
+
+/// Records gateways whose lanes would use the same UDP ports of one IP address.
+pub(super) fn check_ports(source: &Source<'_>, gateways: &[GatewayEntry]) {
+    let near = |one: SocketAddr, other: SocketAddr| {
+        one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
+    };
+    let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
+    for gateway in gateways {
+        let addresses = [("wan", &gateway.addresses.wan), ("lan", &gateway.addresses.lan)];
+        for (key, addresses) in addresses {
+            let Some(addresses) = addresses else { continue };
+            let clash = earlier
+                .iter()
+                .find(|(other, _)| addresses.all().any(|address| near(address, *other)));
+            if let Some((_, clash)) = clash {
+                let problem = format!("its ports overlap those of gateway `{clash}`");
+                let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
+                source.fault_at(&format!("{}.{key}", gateway.key), problem, accepted);
+            }
+            earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
+        }
+    }
+}
+
+/// Records a fault of the fabric as a whole at the key that has to change.
+pub(super) fn report(
+    source: &Source<'_>,
+    fault: &FabricError,
+    gateways: &[GatewayEntry],
+    links: &[LinkSpec],
+) {
+    let (key, accepted) = match fault {
+        FabricError::NoRegion => ("region".to_owned(), "a table such as [region.east]"),
+        FabricError::NameTwice(name) => {
+            let last = gateways.iter().rev().find(|gateway| gateway.name == *name);
+            let key = last.map_or("region".to_owned(), |gateway| gateway.key.clone());
+            (key, "gateway names that differ throughout the fabric")
+        }
+        FabricError::RanksUnserved { region, .. } => {
+            (format!("region.{region}.ranks"), "the sum of its gateways' `ranks`")
+        }
+        FabricError::NoRank(region) => (format!("region.{region}.ranks"), "at least 1"),
+        FabricError::BadSpeed(region) => (format!("region.{region}.speeds"), "positive numbers"),
+        FabricError::NoPort(region) => (
+            format!("region.{region}"),
+            "a gateway with `wan`, `egress` and `ingress` in each of several regions",
+        ),
+        FabricError::BadLink(one, other) | FabricError::LinkTwice(one, other) => {
+            (format!("link.{one}-{other}"), "one link between two different regions")
+        }
+        // A link that could not be read leaves regions apart: one fault, not two.
+        FabricError::Unreachable(..) if source.has_fault_under("link") => return,
+        FabricError::Unreachable(..) => {
+            ("link".to_owned(), "links by which every region reaches every other")
+        }
+        FabricError::BadValue(text) => (key_of(text, gateways, links), "a value inside that range"),
+    };
+    source.fault_at(&key, fault.to_string(), accepted.to_owned());
+}
+
+/// The key that a [`FabricError::BadValue`] is about: its text names the subject first.
+fn key_of(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
+    for gateway in gateways {
+        if text.starts_with(&format!("gateway `{}`", gateway.name)) {
+            let ingress = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);
+            return format!("{}.{}", gateway.key, if ingress { "ingress" } else { "egress" });
+        }
+    }
+    for link in links {
+        let name = format!("{}-{}", link.between.0, link.between.1);
+        if let Some(rest) = text.strip_prefix(&format!("link `{name}`: ")) {
+            let field = rest.split_once(' ').map_or(rest, |(field, _)| field);
+            return format!("link.{name}.{field}");
+        }
+    }
+    text.split_once(' ').map_or(text, |(field, _)| field).to_owned()
+}

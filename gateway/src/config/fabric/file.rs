@@ -1,0 +1,131 @@
+//! A checked fabric file, and the addresses at which its gateways reach each other.
+
+use super::entry::Addresses;
+use super::keys;
+use super::tables::{FabricTables, read_fabric};
+use crate::config::fault::Faults;
+use crate::config::reader::{self, Source};
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::policy::Policies;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::Fabric;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A fabric, the addresses of its gateways, and the policies of its links.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FabricFile {
+    path: PathBuf,
+    fabric: Fabric,
+    addresses: Vec<Addresses>,
+    mtu_pinned: bool,
+    policies: Policies,
+}
+
+impl FabricFile {
+    /// Reads and checks a fabric file.
+    ///
+    /// # Errors
+    /// Every fault of the file.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let text = reader::read_text(path)?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a fabric file; `path` names the file in faults.
+    ///
+    /// # Errors
+    /// Every fault of the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
+            Source::new(path, text).read(&keys::FILE, read_fabric)?;
+        let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
+        let addresses = fabric.gateway_ids().map(of_gateway).collect();
+        Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })
+    }
+
+    /// The file that the fabric was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The checked fabric.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// Address of a gateway's first lane; `None` without a WAN port.
+    pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
+        self.lane_addresses(gateway).map(LaneAddresses::first)
+    }
+
+    /// Addresses of a gateway's lanes; `None` without a WAN port.
+    pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
+    }
+
+    /// Addresses at which the other gateways of its region reach a gateway's lanes, if given.
+    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
+    }
+
+    /// Address at which gateway `one` reaches the first lane of gateway `other` in its region:
+    /// `lan` when both have one, else `wan` when both have one.
+    pub fn address_within_region(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
+        let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
+        let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
+        lan.or_else(port).map(LaneAddresses::first)
+    }
+
+    /// Networks on which a gateway has lanes, from 0 to 2: the WAN and the LAN, each when it has
+    /// a peer there.
+    pub fn lane_networks(&self, me: GatewayId) -> usize {
+        let fabric = &self.fabric;
+        let on_both = |of: &dyn Fn(GatewayId) -> bool, other| of(me) && of(other);
+        let (at_port, on_lan) =
+            (|id| self.lane_addresses(id).is_some(), |id| self.lan_addresses(id).is_some());
+        let region = |id| fabric.gateway(id).region;
+        let over_lan = |id| region(id) == region(me) && on_both(&on_lan, id);
+        let over_port = |id| {
+            let joined = region(id) == region(me) || fabric.link(region(me), region(id)).is_some();
+            joined && on_both(&at_port, id) && !over_lan(id)
+        };
+        let others = || fabric.gateway_ids().filter(|id| *id != me);
+        usize::from(others().any(over_port)) + usize::from(others().any(over_lan))
+    }
+
+    /// Whether the file gives the MTU. Otherwise lanes probe for the largest packet that arrives.
+    pub fn mtu_pinned(&self) -> bool {
+        self.mtu_pinned
+    }
+
+    /// Rate schedules and congestion controllers of the links.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// SHA-256 of the parts on which all gateways must agree: the fabric's name and MTU, names of
+    /// regions and gateways, ranks, which gateways have a WAN port, and which regions are linked.
+    /// Addresses and rates may differ. The text is that of docs/protocol.md section 1.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut text =
+            format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
+        for region in self.fabric.regions() {
+            text.push_str(&format!("region {}\n", region.name));
+            for id in region.gateways.clone().map(GatewayId) {
+                let gateway = self.fabric.gateway(id);
+                let (ranks, wan) = (&gateway.ranks, gateway.wan.is_some());
+                let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
+                text.push_str(&line);
+            }
+        }
+        for link in self.fabric.links() {
+            let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
+            text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
+        }
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        bytes
+    }
+}

@@ -1,0 +1,162 @@
+//! Tables and keys of a fabric file.
+
+use crate::config::key::Need::{Optional, Required, RequiredIf};
+use crate::config::key::{Key, Table};
+use crate::config::values::{Name, Peer, RankCount, Speeds};
+use crate::wan::link::policy::{ControllerKind, Schedule};
+use units::{BitRate, Fraction, Span};
+
+/// The file itself.
+pub(in crate::config) static FILE: Table = Table {
+    name: "",
+    placeholder: "",
+    about: "The keys before the first table.",
+    accepted: "a fabric file",
+    keys: &[NAME.row(), MTU.row()],
+    tables: &[&REGION, &LINK],
+};
+
+/// The tables `[region.REGION]`.
+pub(super) static REGION: Table = Table {
+    name: "region",
+    placeholder: "REGION",
+    about: "One table for each region: a data centre or an availability zone. At least one. \
+            Ranks are numbered from 0, region by region in name order.",
+    accepted: "a table such as [region.east]",
+    keys: &[REGION_RANKS.row(), SPEEDS.row()],
+    tables: &[&GATEWAY],
+};
+
+/// The tables `[region.REGION.gateway.GATEWAY]`.
+pub(super) static GATEWAY: Table = Table {
+    name: "gateway",
+    placeholder: "GATEWAY",
+    about: "One table for each gateway of the region, at least one. The name is unique in the \
+            whole fabric, and the gateway's certificate proves it. A gateway without `wan`, \
+            `egress` and `ingress` has no WAN port: it serves its ranks, and exchanges with the \
+            gateways of its region alone. Among several regions, each needs a gateway with a WAN \
+            port.",
+    accepted: "at least one table such as [region.east.gateway.east-0]",
+    keys: &[GATEWAY_RANKS.row(), LAN.row(), WAN.row(), EGRESS.row(), INGRESS.row()],
+    tables: &[],
+};
+
+/// The tables `[link.A-B]`.
+pub(super) static LINK: Table = Table {
+    name: "link",
+    placeholder: "A-B",
+    about: "The WAN path between the regions A and B, one table at most for each pair. Links \
+            must join all regions, not each pair of them.",
+    accepted: "a table such as [link.east-west]",
+    keys: &[RATE.row(), RTT.row(), LOSS.row(), SCHEDULE.row(), CONTROLLER.row()],
+    tables: &[],
+};
+
+pub(super) const NAME: Key<Name> = Key::new(
+    "name",
+    Required,
+    "\"two-region\"",
+    "Name of the fabric. Every gateway's certificate contains it.",
+);
+
+pub(super) const MTU: Key<u16> = Key::new(
+    "mtu",
+    Optional("measured"),
+    "1500",
+    "IP MTU of the paths between gateways, from 1280 to 65507 bytes. With this key, packets are \
+     of this size from the start. Without it, lanes probe for the largest packet that arrives, \
+     and plans assume 1500.",
+);
+
+pub(super) const REGION_RANKS: Key<RankCount> = Key::new(
+    "ranks",
+    Required,
+    "3",
+    "Number of ranks in the region, which is the sum over its gateways.",
+);
+
+pub(super) const SPEEDS: Key<Speeds> = Key::new(
+    "speeds",
+    Optional("1.0 for each rank"),
+    "[1.0, 1.0, 0.5]",
+    "Compute speeds of the ranks in relation to each other, one number for each rank in rank \
+     order. `landbridge plan batch` splits a global batch by them.",
+);
+
+pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
+    "ranks",
+    RequiredIf("the region has several gateways", "the region's `ranks`"),
+    "2",
+    "Number of ranks that this gateway serves. Gateways of a region get their ranks in name \
+     order.",
+);
+
+pub(super) const LAN: Key<Peer> = Key::new(
+    "lan",
+    RequiredIf("a gateway of the same region has no WAN port", "`wan`"),
+    "\"10.0.0.5:7400\"",
+    "Address at which the other gateways of the region reach this one's lanes over the LAN. Two \
+     gateways use it when both have one.",
+);
+
+pub(super) const WAN: Key<Peer> = Key::new(
+    "wan",
+    RequiredIf("`egress` or `ingress` is given", "no WAN port"),
+    "\"203.0.113.10:7400\"",
+    "Address at which the gateways of other regions reach this one's lanes. Several addresses \
+     are for several carriers or network ports.",
+);
+
+pub(super) const EGRESS: Key<BitRate> = Key::new(
+    "egress",
+    RequiredIf("`wan` is given", "no WAN port"),
+    "\"500 Mbit/s\"",
+    "Capacity of the WAN port out of the region, in IP bytes; at least 8 kbit/s.",
+);
+
+pub(super) const INGRESS: Key<BitRate> = Key::new(
+    "ingress",
+    RequiredIf("`wan` is given", "no WAN port"),
+    "\"500 Mbit/s\"",
+    "Capacity of the WAN port into the region, in IP bytes; at least 8 kbit/s.",
+);
+
+pub(super) const RATE: Key<BitRate> = Key::new(
+    "rate",
+    Required,
+    "\"500 Mbit/s\"",
+    "Capacity of the link in each direction, in IP bytes; at least 8 kbit/s. Gateways never send \
+     faster.",
+);
+
+pub(super) const RTT: Key<Span> = Key::new(
+    "rtt",
+    Required,
+    "\"80 ms\"",
+    "Round-trip time of the link without queueing; at most 60 s.",
+);
+
+pub(super) const LOSS: Key<Fraction> = Key::new(
+    "loss",
+    Optional("0 %"),
+    "\"0.1 %\"",
+    "Expected random packet loss, below 50 %. It sizes forward error correction, and more loss \
+     than this raises the loss alarm.",
+);
+
+pub(super) const SCHEDULE: Key<Schedule> = Key::new(
+    "schedule",
+    Optional("always `rate`"),
+    "[{ at = \"08:00\", rate = \"300 Mbit/s\" }, { at = \"18:00\", rate = \"500 Mbit/s\" }]",
+    "Rate limit by time of day in UTC, the same every day. Each rate holds until the next entry, \
+     and the last one past midnight. Rates are from 8 kbit/s to the link's `rate`.",
+);
+
+pub(super) const CONTROLLER: Key<ControllerKind> = Key::new(
+    "controller",
+    Optional("\"link-share\""),
+    "\"link-share\"",
+    "Congestion controller. `link-share` sends at the link's rate, and does not take random loss \
+     for congestion. `cubic` (RFC 9438) and `newreno` (RFC 9002) are for paths shared with other \
+     traffic.",
+);

@@ -1,0 +1,100 @@
+//! Descriptions of tables and keys: the reader takes values by them, and the reference page
+//! lists them. A key that no description has cannot be read.
+
+use super::values::{FromValue, ValueType};
+use std::marker::PhantomData;
+
+/// When a key must be given, and what holds without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Always required.
+    Required,
+    /// Required under this condition; the second text says what holds otherwise.
+    RequiredIf(&'static str, &'static str),
+    /// Optional, with this default.
+    Optional(&'static str),
+}
+
+/// One key of a table, whose value is read as a `T`.
+#[derive(Debug)]
+pub(super) struct Key<T> {
+    /// The key as the file spells it.
+    pub name: &'static str,
+    need: Need,
+    example: &'static str,
+    meaning: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+/// A key's description without its Rust type.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyRow {
+    /// The key as the file spells it.
+    pub name: &'static str,
+    /// The form of its value.
+    pub value: ValueType,
+    /// When it must be given.
+    pub need: Need,
+    /// A value as the file spells it.
+    pub example: &'static str,
+    /// The meaning, with unit and range, in whole sentences.
+    pub meaning: &'static str,
+    /// Whether the key accepts a value.
+    #[cfg(test)]
+    pub accepts: fn(&toml::de::DeValue<'_>) -> bool,
+}
+
+impl<T: FromValue> Key<T> {
+    /// A key with its description.
+    pub(super) const fn new(
+        name: &'static str,
+        need: Need,
+        example: &'static str,
+        meaning: &'static str,
+    ) -> Self {
+        Self { name, need, example, meaning, value: PhantomData }
+    }
+
+    /// The description alone.
+    pub(super) const fn row(&self) -> KeyRow {
+        KeyRow {
+            name: self.name,
+            value: T::TYPE,
+            need: self.need,
+            example: self.example,
+            meaning: self.meaning,
+            #[cfg(test)]
+            accepts: accepts::<T>,
+        }
+    }
+}
+
+#[cfg(test)]
+fn accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
+    T::from_value(value).is_ok()
+}
+
+/// A kind of table: a whole file, or the tables `[name.X]` of one name.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// First part of the table's header, such as `region`; empty for the file itself.
+    pub name: &'static str,
+    /// Placeholder of the table's own name in the page, such as `REGION`.
+    pub placeholder: &'static str,
+    /// How many such tables a file needs, and how their names are chosen.
+    pub about: &'static str,
+    /// The text of a fault when a table of this kind is required and missing.
+    pub accepted: &'static str,
+    /// Keys with values, in the order of the page.
+    pub keys: &'static [KeyRow],
+    /// Tables inside this one.
+    pub tables: &'static [&'static Table],
+}
+
+impl Table {
+    /// All keys that such a table may have.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let keys = self.keys.iter().map(|key| key.name);
+        keys.chain(self.tables.iter().map(|table| table.name))
+    }
+}

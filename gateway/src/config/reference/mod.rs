@@ -1,0 +1,146 @@
+//! The reference page of all config keys, `docs/configuration.md`.
+//!
+//! It is made from the same descriptions of tables and keys by which the reader takes values.
+//! `cargo run -p gateway --example configuration` prints it, and a test compares it with the
+//! page in `docs/`.
+
+use super::key::{KeyRow, Need, Table};
+use super::values::{LANES_MAX, ValueType};
+use super::{fabric, region};
+use std::fmt::{self, Write};
+
+/// An example fabric file with every key, as the page shows it.
+pub const FABRIC_EXAMPLE: &str = include_str!("fabric.toml");
+
+/// An example region file with every key, as the page shows it.
+pub const REGION_EXAMPLE: &str = include_str!("region.toml");
+
+/// The page, in Markdown.
+pub fn markdown() -> String {
+    let mut page = String::new();
+    write_page(&mut page).expect("a string takes every write");
+    page
+}
+
+fn write_page(page: &mut String) -> fmt::Result {
+    page.push_str(INTRODUCTION);
+    writeln!(page, "\n## Example of a fabric file\n\n```toml\n{FABRIC_EXAMPLE}```")?;
+    writeln!(page, "\n## Example of a region file\n\n```toml\n{REGION_EXAMPLE}```")?;
+    write_ports(page)?;
+    writeln!(page, "\n## Keys of a fabric file")?;
+    write_tables(page, &fabric::keys::FILE, "")?;
+    writeln!(page, "\n## Keys of a region file")?;
+    write_tables(page, &region::keys::FILE, "")?;
+    write_types(page)?;
+    page.push_str(OTHER_FILES);
+    Ok(())
+}
+
+fn write_ports(page: &mut String) -> fmt::Result {
+    writeln!(
+        page,
+        "\n## Ports\n\n\
+         | port | used by | open it for |\n|---|---|---|\n\
+         | UDP, {LANES_MAX} consecutive ports from that of `wan` | lanes between regions | the \
+         gateways of the linked regions |\n\
+         | UDP, {LANES_MAX} consecutive ports from that of `lan` | lanes within the region | the \
+         gateways of the region |\n\
+         | TCP, the port of `status` | metrics and status | operators and their scrapers |\n\n\
+         Lane 0 uses the port of the address itself, lane 1 the next port, and so on. A gateway \
+         opens 4 to {LANES_MAX} lanes to each peer, more for faster links. With several \
+         addresses, lane *i* of *n* addresses uses address *i* mod *n*, still *i* ports above. \
+         Gateways on one IP address need ports at least {LANES_MAX} apart, for `wan` and `lan` \
+         together."
+    )
+}
+
+/// The key tables of `table` and of all tables inside it; `path` is that of its parent.
+fn write_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
+    let own = match table.name {
+        "" => String::new(),
+        name => format!("{path}{name}.{}", table.placeholder),
+    };
+    match own.as_str() {
+        "" => writeln!(page, "\n### Top level\n")?,
+        own => writeln!(page, "\n### `[{own}]`\n")?,
+    }
+    writeln!(page, "{}\n", table.about)?;
+    writeln!(page, "| key | value | default | meaning | example |\n|---|---|---|---|---|")?;
+    for key in table.keys {
+        write_key(page, key)?;
+    }
+    let inner = if own.is_empty() { own } else { own + "." };
+    table.tables.iter().try_for_each(|table| write_tables(page, table, &inner))
+}
+
+fn write_key(page: &mut String, key: &KeyRow) -> fmt::Result {
+    let default = match key.need {
+        Need::Required => "required".to_owned(),
+        Need::RequiredIf(condition, otherwise) => {
+            format!("required if {condition}; otherwise {otherwise}")
+        }
+        Need::Optional(default) => default.to_owned(),
+    };
+    let KeyRow { name, value, example, meaning, .. } = key;
+    writeln!(page, "| `{name}` | {} | {default} | {meaning} | `{example}` |", value.name)
+}
+
+fn write_types(page: &mut String) -> fmt::Result {
+    writeln!(
+        page,
+        "\n## Values\n\n\
+         Quantities are strings of a number and a unit; the space between them is optional. A \
+         value is used exactly as written, or refused with its line and what would be accepted.\n\n\
+         | value | in TOML | accepted |\n|---|---|---|"
+    )?;
+    let mut types: Vec<ValueType> = Vec::new();
+    collect_types(&fabric::keys::FILE, &mut types);
+    collect_types(&region::keys::FILE, &mut types);
+    types.sort_by_key(|one| one.name);
+    for ValueType { name, toml, accepted } in types {
+        writeln!(page, "| {name} | {toml} | {accepted} |")?;
+    }
+    Ok(())
+}
+
+/// Adds the types of all keys of a table, and of the tables inside it, each once.
+fn collect_types(table: &Table, types: &mut Vec<ValueType>) {
+    for key in table.keys {
+        if !types.contains(&key.value) {
+            types.push(key.value);
+        }
+    }
+    table.tables.iter().for_each(|table| collect_types(table, types));
+}
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+<!-- Made by `cargo run -p gateway --example configuration > docs/configuration.md`. Edit the
+     descriptions in gateway/src/config/ instead of this page. -->
+
+A deployment has two kinds of file, both in TOML:
+
+* One **fabric file** describes regions, gateways and links. Every region uses the same file.
+* One **region file** for each region names the fabric file. It holds the settings of the region's
+  gateways on their hosts, and the jobs that may attach.
+
+`landbridge check FILE...` reports every fault of such files, each with its line and what would be
+accepted. The smallest pair of files that runs is
+[configs/two-region](../configs/two-region/fabric.toml).
+
+Gateways exchange only if their fabric files agree on the name, the MTU, the names of regions and
+gateways, the ranks, which gateways have a WAN port, and which regions are linked. `landbridge check`
+prints a short hash of these parts as `identity`. Addresses, rates, round-trip times and loss may
+differ for a while, as during a change.
+
+A gateway reads its files when it starts, so restart it after a change. Renewed certificates are an
+exception: it takes them up on SIGHUP, and within 30 s without it.
+";
+
+const OTHER_FILES: &str = "
+## Other files
+
+Lab files describe emulated links for tests. Their keys are in
+[wan-sim.md](wan-sim.md#the-keys-of-a-link). A fabric file is also a lab file.
+";

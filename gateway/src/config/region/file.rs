@@ -1,0 +1,102 @@
+//! A checked region file: the gateways of one region on their hosts, and the jobs they serve.
+
+use super::keys;
+use super::tables::{GatewayConfig, JobConfig, RegionTables, read_region};
+use crate::config::fabric::FabricFile;
+use crate::config::fault::Faults;
+use crate::config::reader::{self, Source};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// One region's gateways and jobs, with the fabric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegionFile {
+    path: PathBuf,
+    fabric: FabricFile,
+    gateways: BTreeMap<String, GatewayConfig>,
+    jobs: BTreeMap<String, JobConfig>,
+}
+
+impl RegionFile {
+    /// Reads and checks a region file and the fabric that it names.
+    ///
+    /// # Errors
+    /// Every fault of both files.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let text = reader::read_text(path)?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a region file; relative paths in it start at the folder of `path`.
+    ///
+    /// # Errors
+    /// Every fault of the text and of the fabric that it names.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        let RegionTables { fabric, gateways, jobs } =
+            Source::new(path, text).read(&keys::FILE, read_region)?;
+        Ok(Self { path: path.to_owned(), fabric, gateways, jobs })
+    }
+
+    /// The file that the region was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fabric that the region belongs to.
+    pub fn fabric(&self) -> &FabricFile {
+        &self.fabric
+    }
+
+    /// The gateways of this file, in name order; at least one, all of one region.
+    pub fn gateways(&self) -> impl Iterator<Item = &GatewayConfig> {
+        self.gateways.values()
+    }
+
+    /// The jobs that may attach, in name order; at least one.
+    pub fn jobs(&self) -> impl Iterator<Item = &JobConfig> {
+        self.jobs.values()
+    }
+
+    /// The gateway named `name`, or the only one of the file when `name` is `None`.
+    ///
+    /// # Errors
+    /// There is no such gateway, or there are several and `name` is `None`.
+    pub fn gateway(&self, name: Option<&str>) -> Result<&GatewayConfig, GatewayChoiceError> {
+        let names = || self.gateways.keys().cloned().collect::<Vec<_>>().join(", ");
+        let file = || self.path.clone();
+        match name {
+            Some(name) => self.gateways.get(name).ok_or_else(|| GatewayChoiceError::Unknown {
+                file: file(),
+                name: name.to_owned(),
+                known: names(),
+            }),
+            None => match self.gateways.values().collect::<Vec<_>>().as_slice() {
+                [only] => Ok(only),
+                _ => Err(GatewayChoiceError::Several { file: file(), known: names() }),
+            },
+        }
+    }
+}
+
+/// Why no gateway of a region file was chosen. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayChoiceError {
+    /// A name that the file does not have.
+    #[error("{} has no gateway `{name}`; it has: {known}", file.display())]
+    Unknown {
+        /// The region file.
+        file: PathBuf,
+        /// The name given.
+        name: String,
+        /// The names it has.
+        known: String,
+    },
+    /// No name where the file has several.
+    #[error("{} has several gateways; choose one with --gateway: {known}", file.display())]
+    Several {
+        /// The region file.
+        file: PathBuf,
+        /// The names it has.
+        known: String,
+    },
+}

@@ -1,0 +1,8 @@
+//! The region file, such as `east.toml`: the gateways of one region on their hosts, and jobs.
+
+mod file;
+pub(super) mod keys;
+mod tables;
+
+pub use file::{GatewayChoiceError, RegionFile};
+pub use tables::{GatewayConfig, JobConfig};

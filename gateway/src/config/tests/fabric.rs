@@ -1,0 +1,164 @@
+use super::common::*;
+use crate::config::{Fault, RegionFile};
+
+#[test]
+fn the_example_fabric_is_read_exactly() {
+    let file = fabric(FABRIC).expect("valid");
+    let fabric = file.fabric();
+    assert_eq!((fabric.name(), fabric.mtu(), fabric.world_size()), ("two-region", 1500, 4));
+    let east = fabric.gateway_named("east-0").expect("there");
+    assert_eq!(file.address(east), Some("127.0.0.1:7400".parse().expect("an address")));
+    let link = &fabric.links()[0];
+    let printed = [link.rate.to_string(), link.rtt.to_string(), link.loss.to_string()];
+    assert_eq!(printed, ["500 Mbit/s", "80 ms", "0.1 %"]);
+    assert_eq!(fabric.regions()[0].speeds, [1.0; 3]);
+}
+
+#[test]
+fn region_names_may_have_hyphens() {
+    let text = FABRIC
+        .replace("region.east", "region.us-east")
+        .replace("region.west", "region.us-west")
+        .replace("link.east-west", "link.us-west-us-east");
+    let file = fabric(&text).expect("valid");
+    let names: Vec<_> = file.fabric().regions().iter().map(|region| &*region.name).collect();
+    assert_eq!(names, ["us-east", "us-west"]);
+}
+
+#[test]
+fn several_gateways_give_their_ranks_and_one_needs_no_port() {
+    let sidecar = "ranks = 3\n[region.east.gateway.east-1]\nranks = 1\n[region.east.gateway.east-0]\nranks = 2\n#";
+    let text = FABRIC.replacen("ranks = 3\n[region.east.gateway.east-0]", sidecar, 1);
+    let file = fabric(&text).expect("valid");
+    let of = file.fabric();
+    let east_1 = of.gateway_named("east-1").expect("there");
+    assert_eq!((file.address(east_1), of.gateway(east_1).ranks.clone()), (None, 2..3));
+    let text = text.replacen("ranks = 2", "", 1);
+    let faults: Vec<Fault> = fabric(&text).expect_err("no ranks").into_iter().collect();
+    assert_eq!(keys(&faults), ["region.east.gateway.east-0.ranks"]);
+}
+
+#[test]
+fn gateways_of_a_region_reach_each_other_by_lan_or_wan() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let of = |more: &str, second: &str| {
+        let several = format!(
+            "ranks = 3\n[region.east.gateway.east-1]\nranks = 1\n{second}\n\
+             [region.east.gateway.east-0]\nranks = 2\n{more}"
+        );
+        let text = FABRIC.replacen("ranks = 3\n[region.east.gateway.east-0]\n", &several, 1);
+        std::fs::write(directory.path().join("fabric.toml"), &text).expect("written");
+        let east = directory.path().join("east.toml");
+        std::fs::write(&east, EAST).expect("written");
+        RegionFile::load(&east).map(|file| {
+            let fabric = file.fabric();
+            let id = |name| fabric.fabric().gateway_named(name).expect("there");
+            fabric.address_within_region(id("east-0"), id("east-1")).expect("a way").to_string()
+        })
+    };
+    let lan = |port: u16| format!("lan = \"10.0.0.5:{port}\"\n");
+    let port = "wan = \"127.0.0.1:7600\"\negress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n";
+    assert_eq!(of(&lan(7400), &lan(7420)), Ok("10.0.0.5:7420".to_owned()));
+    assert_eq!(of("", port), Ok("127.0.0.1:7600".to_owned()));
+    assert_eq!(of("", &format!("{}{port}", lan(7400))), Ok("127.0.0.1:7600".to_owned()));
+    let sides = |more: &str, second: &str| {
+        of(more, second).expect("a way");
+        let file = RegionFile::load(&directory.path().join("east.toml")).expect("as before");
+        let fabric = file.fabric();
+        ["east-0", "east-1"]
+            .map(|name| fabric.lane_networks(fabric.fabric().gateway_named(name).expect("one")))
+    };
+    assert_eq!(sides("", port), [1, 1]);
+    assert_eq!(sides(&lan(7400), &lan(7420)), [2, 1], "the second has no port");
+    assert_eq!(sides(&lan(7400), &format!("{}{port}", lan(7420))), [2, 2]);
+    let faults = |more: &str, second: &str| -> Vec<String> {
+        let faults = of(more, second).expect_err("no way").into_iter();
+        faults.map(|fault| fault.key).collect()
+    };
+    assert_eq!(faults("", &lan(7400)), ["gateway.east-0"]);
+    assert_eq!(faults(&lan(7400), ""), ["gateway.east-0"]);
+    assert_eq!(faults(&lan(7400), &lan(7410)), ["region.east.gateway.east-0.lan"]);
+}
+
+#[test]
+fn gateways_on_one_address_may_be_16_ports_apart() {
+    let text = FABRIC.replacen("127.0.0.1:7500", "127.0.0.1:7416", 1);
+    fabric(&text).expect("16 ports are free between them");
+}
+
+#[test]
+fn several_addresses_of_a_gateway_share_its_lanes() {
+    let wan = "wan = \"127.0.0.1:7400\"";
+    let with = |several: &str| fabric(&FABRIC.replacen(wan, several, 1));
+    let file = with("wan = [\"127.0.0.1:7400\", \"127.0.0.2:7400\"]").expect("valid");
+    let east = file.fabric().gateway_named("east-0").expect("there");
+    let lanes = file.lane_addresses(east).expect("a port");
+    assert_eq!([lanes.of(0), lanes.of(1)].map(|lane| lane.port()), [7400, 7401]);
+    assert_ne!(lanes.of(0).ip(), lanes.of(1).ip());
+    for bad in [
+        "wan = []",
+        "wan = [\"127.0.0.1:7400\", \"127.0.0.1:7450\"]",
+        "wan = [\"127.0.0.1:7400\", \"[::1]:7400\"]",
+        "wan = [\"127.0.0.1:7400\", \"0.0.0.0:7400\"]",
+        "wan = [\"127.0.0.3:7400\", \"127.0.0.1:7505\"]",
+    ] {
+        let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
+        assert_eq!(faults.len(), 1, "{bad}: {faults:?}");
+        assert!(faults[0].key.ends_with(".wan"), "{bad}: {faults:?}");
+    }
+    let silent = with(wan).expect("valid");
+    assert!(silent.mtu_pinned());
+    let looked_for = fabric(&FABRIC.replacen("mtu = 1500\n", "", 1)).expect("valid");
+    assert!(!looked_for.mtu_pinned() && looked_for.fabric().mtu() == 1500);
+}
+
+#[test]
+fn schedule_and_controller_of_a_link_are_read() {
+    let link = "rtt = \"80 ms\"";
+    let used = |lines: &str| fabric(&FABRIC.replacen(link, &format!("{link}\n{lines}"), 1));
+    let file = used(
+        "controller = \"cubic\"\nschedule = [{ at = \"08:00\", rate = \"300 Mbit/s\" }, \
+         { at = \"18:30:15\", rate = \"500 Mbit/s\" }]",
+    );
+    let file = file.expect("valid");
+    let [policy] = file.policies().values().collect::<Vec<_>>()[..] else { panic!("one link") };
+    assert_eq!(policy.controller.name(), "cubic");
+    let schedule = policy.schedule.as_ref().expect("given");
+    let at = |text: u64| schedule.at(text).to_string();
+    assert_eq!([at(0), at(8 * 3600), at(66_615)], ["500 Mbit/s", "300 Mbit/s", "500 Mbit/s"]);
+    for bad in [
+        "[]",
+        "[{ at = \"8:00\", rate = \"300 Mbit/s\" }]",
+        "[{ at = \"24:00\", rate = \"300 Mbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"300 Mbits\" }]",
+        "[{ at = \"08:00\", rate = \"501 Mbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"1 kbit/s\" }]",
+        "[{ at = \"08:00\", rate = \"300 Mbit/s\", day = 1 }]",
+        "[{ at = \"09:00\", rate = \"1 Mbit/s\" }, { at = \"08:00\", rate = \"2 Mbit/s\" }]",
+        "\"08:00\"",
+    ] {
+        let faults: Vec<Fault> =
+            used(&format!("schedule = {bad}")).expect_err(bad).into_iter().collect();
+        assert_eq!(keys(&faults), ["link.east-west.schedule"], "{bad}");
+    }
+    let faults: Vec<Fault> =
+        used("controller = \"bbr\"").expect_err("unknown").into_iter().collect();
+    assert_eq!(keys(&faults), ["link.east-west.controller"]);
+}
+
+#[test]
+fn identity_covers_the_members_not_the_rates() {
+    let base = fabric(FABRIC).expect("valid").identity();
+    for (from, to, same) in [
+        ("500 Mbit/s", "400 Mbit/s", true),
+        ("80 ms", "90 ms", true),
+        ("127.0.0.1:7400", "127.0.0.1:7300", true),
+        ("1500", "1400", false),
+        ("ranks = 3", "ranks = 4", false),
+        ("gateway.east-0", "gateway.east-9", false),
+        ("two-region", "three-region", false),
+    ] {
+        let changed = fabric(&FABRIC.replace(from, to)).expect("valid").identity();
+        assert_eq!(changed == base, same, "{from} -> {to}");
+    }
+}

@@ -1,0 +1,175 @@
+use super::common::*;
+use crate::config::{ConfigFile, Fault, RegionFile};
+use proptest::prelude::*;
+use std::path::Path;
+
+#[test]
+fn every_fault_of_a_file_is_reported_with_its_line() {
+    let faults = faults_of(&[
+        ("mtu = 1500", "mtu = 100\ncolour = \"red\""),
+        ("ranks = 3", "ranks = 0\nspeed = [1.0]"),
+        ("egress = \"500 Mbit/s\"", "egres = \"500 Mbit/s\""),
+        ("ingress = \"500 Mbit/s\"", "ingress = \"500 Mbits\""),
+        ("rtt = \"80 ms\"", "rtt = 80"),
+        ("loss = \"0.1 %\"", "loss = \"60 %\""),
+    ]);
+    let expected = [
+        "mtu",
+        "colour",
+        "region.east.ranks",
+        "region.east.speed",
+        "region.east.gateway.east-0.egress",
+        "region.east.gateway.east-0.egres",
+        "region.east.gateway.east-0.ingress",
+        "link.east-west.rtt",
+        "link.east-west.loss",
+    ];
+    let mut found = keys(&faults);
+    found.sort_unstable();
+    let mut wanted = expected.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
+    let ingress = faults.iter().find(|fault| fault.key.ends_with("ingress")).expect("found above");
+    assert_eq!(ingress.value.as_deref(), Some("\"500 Mbits\""));
+    assert!(ingress.accepted.contains("Mbit/s"), "{ingress}");
+    let line = 1 + FABRIC.lines().position(|line| line.starts_with("ingress")).expect("there");
+    assert_eq!(ingress.line, Some(line + 2), "two lines were added above it");
+    let slip = faults.iter().find(|fault| fault.key.ends_with("egres")).expect("found above");
+    assert!(slip.accepted.contains("did you mean `egress`"), "{slip}");
+}
+
+#[test]
+fn one_slip_makes_one_fault() {
+    for (from, to, key) in [
+        ("ranks = 3", "ranks = \"3\"", "region.east.ranks"),
+        ("ranks = 3", "ranks = 3\nspeeds = [1.0, 0.5]", "region.east.speeds"),
+        ("ranks = 3", "ranks = 3\nspeeds = [1, 1, 0]", "region.east.speeds"),
+        ("[link.east-west]", "[link.east-south]", "link.east-south"),
+        ("[link.east-west]", "[link.east-east]", "link.east-east"),
+        ("gateway.west-0", "gateway.East", "region.west.gateway.East"),
+        ("gateway.west-0", "gateway.east-0", "region.west.gateway.east-0"),
+        ("127.0.0.1:7500", "127.0.0.1:7415", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "127.0.0.1:65521", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "west.example:7500", "region.west.gateway.west-0.wan"),
+        ("127.0.0.1:7500", "0.0.0.0:7500", "region.west.gateway.west-0.wan"),
+        ("wan = \"127.0.0.1:7500\"\n", "", "region.west.gateway.west-0.wan"),
+        ("egress = \"500 Mbit/s\"", "egress = \"5 kbit/s\"", "region.east.gateway.east-0.egress"),
+        ("rate = \"500 Mbit/s\"", "rate = \"1 bit/s\"", "link.east-west.rate"),
+        ("rtt = \"80 ms\"", "rtt = \"61 s\"", "link.east-west.rtt"),
+        ("mtu = 1500", "mtu = 70000", "mtu"),
+        ("name = \"two-region\"", "", "name"),
+        ("[link.east-west]", "[east-west]", "east-west"),
+    ] {
+        let faults = faults_of(&[(from, to)]);
+        let more = to.contains("[east-west]");
+        assert!(keys(&faults).contains(&key), "{to}: {faults:?}");
+        assert_eq!(faults.len(), if more { 2 } else { 1 }, "{to}: {faults:?}");
+        assert!(faults.iter().all(|fault| !fault.accepted.is_empty()), "{to}: {faults:?}");
+    }
+}
+
+#[test]
+fn the_faults_of_region_and_fabric_come_together() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let text = EAST
+        .replace("gateway.east-0", "gateway.east-7")
+        .replace("\"1 GiB\"", "\"0 B\"")
+        .replace("status = \"127.0.0.1:9400\"", "status = \"127.0.0.1\"")
+        .replace("token =", "tokens =");
+    let faults: Vec<Fault> =
+        region_in(directory.path(), &text).expect_err("five").into_iter().collect();
+    let mut found = keys(&faults);
+    found.sort_unstable();
+    let wanted = [
+        "gateway.east-7",
+        "gateway.east-7.memory",
+        "gateway.east-7.status",
+        "job.train.token",
+        "job.train.tokens",
+    ];
+    assert_eq!(found, wanted);
+
+    std::fs::write(directory.path().join("fabric.toml"), "name = 1").expect("a temporary file");
+    let both = RegionFile::load(&directory.path().join("east.toml")).expect_err("both");
+    let files: std::collections::BTreeSet<_> = both.iter().map(|fault| &fault.file).collect();
+    assert_eq!(files.len(), 2, "{both}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_fault() {
+    let faults = ConfigFile::load(Path::new("no/such/file.toml")).expect_err("not there");
+    assert!(faults.to_string().starts_with("no/such/file.toml: cannot be read"), "{faults}");
+}
+
+#[test]
+fn a_fault_is_one_line_for_any_name() {
+    let faults = fabric("\"a\\nb\" = 1\n[region.\"\\u001b[2J\"]\n").expect_err("no names");
+    for fault in faults {
+        let line = fault.to_string();
+        assert!(!line.contains(char::is_control), "{line:?}");
+    }
+}
+
+#[test]
+fn two_syntax_errors_are_both_reported() {
+    let faults = fabric("name = \nmtu = [1\nregion = 2020-13-45\n").expect_err("no TOML");
+    assert!(faults.iter().filter(|fault| fault.key.is_empty()).count() >= 2, "{faults}");
+}
+
+#[test]
+fn nesting_that_is_too_deep_has_a_line() {
+    let text = format!("name = \"a\"\n# [[\nmtu = {}\nlink = 1\n", "[".repeat(200));
+    let faults: Vec<Fault> = fabric(&text).expect_err("no array that deep").into_iter().collect();
+    let deep = faults.iter().find(|fault| fault.problem.contains("recursion"));
+    assert_eq!(deep.and_then(|fault| fault.line), Some(3), "{faults:?}");
+}
+
+/// Fragments of real files in any order come nearer to the reader's branches than random text.
+fn fragments() -> impl Strategy<Value = String> {
+    let lines: Vec<&'static str> = FABRIC.lines().chain(EAST.lines()).collect();
+    let odd = [
+        "ranks = 65536",
+        "speeds = [1, 2e999]",
+        "[region]",
+        "link = 3",
+        "[region.a-b]",
+        "\"\" = 1",
+    ];
+    let lines: Vec<&'static str> = lines.into_iter().chain(odd).collect();
+    prop::collection::vec(prop::sample::select(lines), 0..40).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text: String) {
+        if let Err(faults) = fabric(&text) {
+            prop_assert!(faults.iter().count() > 0);
+        }
+        let _ = RegionFile::parse(Path::new("region.toml"), &text);
+    }
+
+    #[test]
+    fn no_mixture_of_real_lines_panics(text in fragments()) {
+        if let Err(faults) = fabric(&text) {
+            prop_assert!(faults.iter().count() > 0);
+        }
+        let _ = RegionFile::parse(Path::new("region.toml"), &text);
+    }
+}
+
+#[test]
+fn a_missing_key_lists_the_keys_of_its_table_once() {
+    let text = "fabrics = \"fabric.toml\"\n";
+    let faults = RegionFile::parse(Path::new("east.toml"), text).expect_err("no fabric");
+    let slip = faults.iter().find(|fault| fault.key == "fabrics").expect("no such key");
+    assert_eq!(slip.accepted, "fabric, gateway, job (did you mean `fabric`?)");
+}
+
+#[test]
+fn a_fault_names_the_type_with_its_article() {
+    let faults = faults_of(&[("rtt = \"80 ms\"", "rtt = 80"), ("[link.east-west]", "[link]")]);
+    let problems: Vec<&str> = faults.iter().map(|fault| fault.problem.as_str()).collect();
+    assert!(problems.contains(&"is an integer, not a table"), "{problems:?}");
+    let faults = faults_of(&[("rtt = \"80 ms\"", "rtt = 80")]);
+    assert_eq!(faults[0].problem, "is an integer, not a string with a unit");
+}

@@ -1,0 +1,66 @@
+use crate::config::key::{KeyRow, Table};
+use crate::config::reference::{FABRIC_EXAMPLE, REGION_EXAMPLE, markdown};
+use crate::config::values::{Budget, FromValue};
+use crate::config::{FabricFile, RegionFile, fabric, region};
+use std::path::Path;
+use toml::de::DeTable;
+use units::{BitRate, Fraction, QuantityError, Span};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+
+#[test]
+fn the_page_in_docs_is_the_one_that_the_code_makes() {
+    let page = std::fs::read_to_string(PAGE).expect("docs/configuration.md");
+    assert!(
+        page == markdown(),
+        "run: cargo run -p gateway --example configuration > docs/configuration.md"
+    );
+}
+
+#[test]
+fn the_examples_of_the_page_are_valid_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    FabricFile::parse(Path::new("fabric.toml"), FABRIC_EXAMPLE).expect("valid");
+    std::fs::write(directory.path().join("fabric.toml"), FABRIC_EXAMPLE).expect("written");
+    let region = RegionFile::parse(&directory.path().join("east.toml"), REGION_EXAMPLE);
+    assert_eq!(region.expect("valid").gateways().count(), 2);
+}
+
+#[test]
+fn the_examples_of_the_page_have_every_key() {
+    for (table, example) in
+        [(&fabric::keys::FILE, FABRIC_EXAMPLE), (&region::keys::FILE, REGION_EXAMPLE)]
+    {
+        for key in all_keys(table) {
+            let line = format!("{} = ", key.name);
+            assert!(example.lines().any(|text| text.starts_with(&line)), "{}", key.name);
+        }
+    }
+}
+
+#[test]
+fn the_example_of_each_key_is_a_valid_value() {
+    for key in [&fabric::keys::FILE, &region::keys::FILE].into_iter().flat_map(all_keys) {
+        let text = format!("{} = {}", key.name, key.example);
+        let table = DeTable::parse(&text).expect("TOML");
+        let value = table.get_ref().get(key.name).expect("the key");
+        assert!((key.accepts)(value.get_ref()), "{text}");
+    }
+}
+
+#[test]
+fn units_in_accepted_forms_are_those_that_parse() {
+    fn wanted<T: std::str::FromStr<Err = QuantityError>>() -> &'static str {
+        "".parse::<T>().err().expect("an empty text is no quantity").wanted
+    }
+    assert_eq!(BitRate::TYPE.accepted, wanted::<BitRate>());
+    assert_eq!(Span::TYPE.accepted, wanted::<Span>());
+    assert_eq!(Fraction::TYPE.accepted, wanted::<Fraction>());
+    let units = wanted::<units::ByteCount>().split_once('(').expect("lists its units").1;
+    assert!(Budget::TYPE.accepted.ends_with(units), "{units}");
+}
+
+fn all_keys(table: &Table) -> Vec<KeyRow> {
+    let inner = table.tables.iter().flat_map(|table| all_keys(table));
+    table.keys.iter().copied().chain(inner).collect()
+}

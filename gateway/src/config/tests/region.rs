@@ -1,0 +1,79 @@
+use super::common::*;
+use crate::config::{Fault, GatewayChoiceError, RegionFile};
+use std::path::PathBuf;
+
+#[test]
+fn a_region_file_resolves_its_paths() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = region_in(directory.path(), EAST).expect("valid");
+    let gateway = file.gateway(None).expect("the only one");
+    assert_eq!(gateway.certificate, directory.path().join("keys/east-0.pem"));
+    assert_eq!(gateway.socket, PathBuf::from("/tmp/landbridge/east-0.sock"));
+    assert_eq!(gateway.memory.to_string(), "1 GiB");
+    assert_eq!(file.jobs().map(|job| &*job.name).collect::<Vec<_>>(), ["train"]);
+    assert!(matches!(file.gateway(Some("east-1")), Err(GatewayChoiceError::Unknown { .. })));
+}
+
+#[test]
+fn a_job_has_weight_1_by_default() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let weights = |text: &str| -> Vec<u32> {
+        let file = region_in(directory.path(), text).expect("valid");
+        file.jobs().map(|job| job.weight.get()).collect()
+    };
+    assert_eq!(weights(EAST), [1]);
+    let heavy = format!("{EAST}\nweight = 3\n\n[job.zoo]\ntoken = \"t\"\nmemory = \"1 GiB\"\n");
+    assert_eq!(weights(&heavy), [3, 1]);
+    for wrong in ["0", "1001", "-1", "1.5", "\"3\""] {
+        let text = format!("{EAST}\nweight = {wrong}\n");
+        let faults = region_in(directory.path(), &text).expect_err(wrong);
+        let faults: Vec<Fault> = faults.into_iter().collect();
+        assert_eq!(keys(&faults), ["job.train.weight"]);
+    }
+}
+
+#[test]
+fn a_region_file_fits_its_fabric_and_the_system() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let faults = |text: &str| match region_in(directory.path(), text) {
+        Ok(_) => vec![],
+        Err(faults) => faults.iter().map(|fault| fault.key.clone()).collect::<Vec<_>>(),
+    };
+    let socket_of = |bytes: usize| {
+        let path = format!("/{}", "s".repeat(bytes - 1));
+        EAST.replace("/tmp/landbridge/east-0.sock", &path)
+    };
+    assert_eq!(faults(&socket_of(107)), [""; 0]);
+    assert_eq!(faults(&socket_of(108)), ["gateway.east-0.socket"]);
+    let gateway =
+        EAST.split_once("[gateway").expect("there").1.split_once("[job").expect("there").0;
+    let west = format!("{EAST}\n[gateway{}", gateway.replace("east-0", "west-0"));
+    assert_eq!(faults(&west), ["gateway.west-0"]);
+}
+
+#[test]
+fn segmentation_offload_is_on_by_default() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let offload = |line: &str| {
+        let text = EAST.replace("memory = \"1 GiB\"", &format!("{line}\nmemory = \"1 GiB\""));
+        let region = region_in(directory.path(), &text);
+        region.map(|region| region.gateways().next().expect("one").segmentation_offload)
+    };
+    assert!(offload("").expect("valid"));
+    assert!(!offload("segmentation_offload = false").expect("valid"));
+    let faults: Vec<_> =
+        offload("segmentation_offload = 0").expect_err("no truth").into_iter().collect();
+    assert_eq!(keys(&faults), ["gateway.east-0.segmentation_offload"]);
+}
+
+#[test]
+fn a_gateway_without_a_wan_port_listens_nowhere() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let fabric = "name = \"one\"\n[region.east]\nranks = 3\n[region.east.gateway.east-0]\n";
+    std::fs::write(directory.path().join("fabric.toml"), fabric).expect("a temporary file");
+    let faults = |text: &str| RegionFile::parse(&directory.path().join("east.toml"), text);
+    faults(EAST).expect("valid");
+    let text = EAST.replace("memory = \"1 GiB\"", "listen = \"0.0.0.0:7400\"\nmemory = \"1 GiB\"");
+    let faults: Vec<_> = faults(&text).expect_err("listens").into_iter().collect();
+    assert_eq!(keys(&faults), ["gateway.east-0.listen"]);
+}

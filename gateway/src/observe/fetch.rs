@@ -1,0 +1,70 @@
+//! The client of `/status`, for the commands.
+
+use super::status::GatewayReport;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Why the status of a running gateway could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No server answers at the address.
+    #[error("nothing answers at {address}: {source}; is the gateway running?")]
+    Unreachable {
+        /// The gateway's status address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A server answers, but not with a status.
+    #[error("{address} answers without a status: {problem}")]
+    BadAnswer {
+        /// The gateway's status address.
+        address: SocketAddr,
+        /// Its answer.
+        problem: String,
+    },
+}
+
+/// Fetches the status of the gateway at a status address. Blocks for a few seconds at most.
+///
+/// # Errors
+/// No gateway answers there.
+pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
+    let answer =
+        get_status(address).map_err(|source| FetchError::Unreachable { address, source })?;
+    let bad_answer = |problem: &str| FetchError::BadAnswer { address, problem: problem.to_owned() };
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| bad_answer("not HTTP"))?;
+    let first = head.lines().next().unwrap_or_default();
+    if first.split(' ').nth(1) != Some("200") {
+        return Err(bad_answer(&format!("{first}: {}", body.trim_end())));
+    }
+    serde_json::from_str(body).map_err(|error| bad_answer(&error.to_string()))
+}
+
+/// Sends one HTTP/1.0 request; the answer's body ends with the connection.
+fn get_status(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&reachable(address), FETCH_TIMEOUT)?;
+    stream.set_read_timeout(Some(FETCH_TIMEOUT))?;
+    stream.set_write_timeout(Some(FETCH_TIMEOUT))?;
+    write!(stream, "GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(STATUS_MAX_BYTES).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The address to connect to: loopback in place of the unspecified address.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// 5 s: longer than the server waits for its engine.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// 16 MiB: far above the status of the largest fabric.
+const STATUS_MAX_BYTES: u64 = 16 << 20;

@@ -1,0 +1,92 @@
+//! The metrics of one job.
+
+use super::labels::{CollectiveLabel, CollectiveOutcome, OpLabel, RankLabel, StragglerLabel};
+use super::peer::RealGauge;
+use crate::memory::arena::Mapped;
+use crate::observe::status::StragglerReport;
+use crate::sync::lock;
+use hier_collectives::ids::RankId;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use std::sync::{Arc, Mutex};
+
+/// The metrics of one job. Clones share them.
+#[derive(Debug, Clone)]
+pub struct JobMetrics {
+    pub(super) job: String,
+    /// The current epoch; 0 while there is none.
+    pub epoch: Gauge,
+    /// Scratch memory in use: partial sums, and segments that arrived before their memory was
+    /// posted, in bytes.
+    pub scratch_bytes: Gauge,
+    /// The peak of the scratch memory in use, in bytes.
+    pub scratch_bytes_max: Gauge,
+    /// Scratch memory mapped: in use, kept for reuse, or still read by QUIC.
+    pub mapped: Mapped,
+    pub(super) awaited_seconds: Family<RankLabel, RealGauge>,
+    pub(super) straggler_seconds: Family<StragglerLabel, RealGauge>,
+    /// Number of commits of local ranks without an answer.
+    pub waiting_commits: Gauge,
+    /// Age of the oldest commit without an answer, in seconds; 0 when there is none.
+    pub commit_awaited_seconds: RealGauge,
+    /// 1 while the gateway finishes posted collectives before it exits, else 0.
+    pub draining: Gauge,
+    /// Labels of the straggler that is exported now.
+    pub(super) straggler: Arc<Mutex<Option<StragglerLabel>>>,
+    pub(super) collectives: Family<CollectiveLabel, Counter>,
+    pub(super) seconds: Family<OpLabel, Histogram>,
+}
+
+impl JobMetrics {
+    /// Sets the scratch memory in use, in bytes, and raises its peak.
+    pub fn set_scratch_bytes(&self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        if self.scratch_bytes.set(bytes) < bytes && self.scratch_bytes_max.get() < bytes {
+            self.scratch_bytes_max.set(bytes);
+        }
+    }
+
+    /// The number of collectives of an operation with an outcome.
+    pub fn collectives(&self, op: &'static str, outcome: CollectiveOutcome) -> Counter {
+        let label = CollectiveLabel { job: self.job.clone(), op, outcome: outcome.name() };
+        self.collectives.get_or_create_owned(&label)
+    }
+
+    /// Seconds from the last local post to the last local result of an operation.
+    pub fn seconds(&self, op: &'static str) -> Histogram {
+        self.seconds.get_or_create_owned(&OpLabel { job: self.job.clone(), op })
+    }
+
+    /// Exports a straggler in place of the one before; `None` when there is no straggler.
+    pub fn set_straggler(&self, straggler: Option<&StragglerReport>) {
+        let of = |straggler: &StragglerReport| StragglerLabel {
+            job: self.job.clone(),
+            kind: straggler.kind.clone(),
+            name: straggler.name.clone(),
+        };
+        let mut shown = lock(&self.straggler);
+        let now = straggler.map(of);
+        if let Some(before) = shown.take().filter(|before| now.as_ref() != Some(before)) {
+            self.straggler_seconds.remove(&before);
+        }
+        if let (Some(label), Some(straggler)) = (&now, straggler) {
+            self.straggler_seconds.get_or_create_owned(label).set(straggler.behind_seconds);
+        }
+        *shown = now;
+    }
+
+    /// Sets for how many seconds the post of a rank has been awaited; `None` when it is not.
+    pub fn set_awaited(&self, rank: RankId, seconds: Option<f64>) {
+        let label = RankLabel { job: self.job.clone(), rank: rank.0 };
+        match seconds {
+            Some(seconds) => {
+                self.awaited_seconds.get_or_create_owned(&label).set(seconds);
+            }
+            None => {
+                self.awaited_seconds.remove(&label);
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Metrics in the OpenMetrics format.
+//!
+//! The engine, the lanes and the link control count; the HTTP server reads. A handle is an
+//! atomic: take it once, then count with it.
+
+mod job;
+mod labels;
+mod peer;
+mod registry;
+
+pub use job::JobMetrics;
+pub use labels::CollectiveOutcome;
+pub use peer::{PeerMetrics, RealGauge};
+pub use registry::Metrics;

@@ -1,0 +1,69 @@
+use crate::observe::metrics::{CollectiveOutcome, Metrics};
+use crate::observe::status::StragglerReport;
+use hier_collectives::ids::RankId;
+use hier_collectives::session::Discard;
+
+#[test]
+fn metrics_have_the_names_that_dashboards_use() {
+    let metrics = Metrics::new();
+    let peer = metrics.peer("west-0");
+    peer.sent_bytes.inc_by(5);
+    metrics.peer("west-0").sent_bytes.inc_by(2);
+    peer.received_bytes.inc();
+    peer.resent_bytes.inc();
+    peer.parity_bytes.inc();
+    peer.restored_segments.inc();
+    peer.lost_packets.inc();
+    peer.loss_ratio.set(0.5);
+    peer.loss_alarm.set(1);
+    peer.loss_alarms.inc();
+    peer.lanes_up.set(4);
+    peer.rtt_seconds.set(0.08);
+    let job = metrics.job("train");
+    job.epoch.set(2);
+    job.set_awaited(RankId(3), Some(1.5));
+    job.set_awaited(RankId(4), Some(1.5));
+    job.set_awaited(RankId(4), None);
+    let mut straggler = StragglerReport {
+        kind: "rank".to_owned(),
+        name: "7".to_owned(),
+        behind_seconds: 0.5,
+        collectives: 3,
+    };
+    job.set_straggler(Some(&straggler));
+    (straggler.kind, straggler.name) = ("region".to_owned(), "west".to_owned());
+    job.set_straggler(Some(&straggler));
+    job.draining.set(1);
+    job.waiting_commits.set(2);
+    job.commit_awaited_seconds.set(2.5);
+    metrics.segments.inc();
+    job.collectives("sum", CollectiveOutcome::Completed).inc();
+    job.seconds("sum").observe(0.5);
+    metrics.dropped_segments(Discard::Epoch).inc();
+    let text = metrics.render();
+    for line in [
+        "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"sent\"} 7",
+        "landbridge_wan_payload_bytes_total{peer=\"west-0\",direction=\"received\"} 1",
+        "landbridge_wan_resent_bytes_total{peer=\"west-0\"} 1",
+        "landbridge_wan_parity_bytes_total{peer=\"west-0\"} 1",
+        "landbridge_restored_segments_total{peer=\"west-0\"} 1",
+        "landbridge_lost_packets_total{peer=\"west-0\"} 1",
+        "landbridge_loss_ratio{peer=\"west-0\"} 0.5",
+        "landbridge_loss_alarm{peer=\"west-0\"} 1",
+        "landbridge_loss_alarms_total{peer=\"west-0\"} 1",
+        "landbridge_lanes_up{peer=\"west-0\"} 4",
+        "landbridge_peer_rtt_seconds{peer=\"west-0\"} 0.08",
+        "landbridge_epoch{job=\"train\"} 2",
+        "landbridge_awaited_seconds{job=\"train\",rank=\"3\"} 1.5",
+        "landbridge_straggler_behind_seconds{job=\"train\",kind=\"region\",name=\"west\"} 0.5",
+        "landbridge_draining{job=\"train\"} 1",
+        "landbridge_waiting_commits{job=\"train\"} 2",
+        "landbridge_commit_awaited_seconds{job=\"train\"} 2.5",
+        "landbridge_segments_total 1",
+        "landbridge_collectives_total{job=\"train\",op=\"sum\",outcome=\"completed\"} 1",
+        "landbridge_collective_seconds_count{job=\"train\",op=\"sum\"} 1",
+        "landbridge_dropped_segments_total{reason=\"other_epoch\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}

@@ -1,0 +1,165 @@
+use crate::observe::fetch::{FetchError, fetch_status};
+use crate::observe::metrics::Metrics;
+use crate::observe::server::{Observed, serve};
+use crate::observe::status::*;
+use crate::observe::status_request::{StatusError, StatusHandle, StatusRequest};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn example() -> GatewayReport {
+    GatewayReport {
+        gateway: "east-0".to_owned(),
+        fabric: "two-region".to_owned(),
+        peers: vec![PeerReport {
+            gateway: "west-0".to_owned(),
+            state: PeerState::Up,
+            lanes_up: 4,
+            lanes: 4,
+            rtt_ms: Some(80.5),
+            sent_bytes: 1,
+            received_bytes: 2,
+            lost_packets: 3,
+            loss: 0.0,
+            loss_alarm: false,
+            problem: None,
+        }],
+        links: vec![],
+        jobs: vec![JobReport {
+            job: "train".to_owned(),
+            epoch: Some(3),
+            plan: Some(PlanReport {
+                algorithm: "swap".to_owned(),
+                reason: "two regions".to_owned(),
+                hash: "00ff".to_owned(),
+            }),
+            ranks: vec![RankReport { rank: 0, attached: true, samples_per_second: Some(12.5) }],
+            straggler: Some(StragglerReport {
+                kind: "rank".to_owned(),
+                name: "0".to_owned(),
+                behind_seconds: 0.25,
+                collectives: 3,
+            }),
+            collectives: vec![CollectiveReport {
+                sequence: 7,
+                op: "sum".to_owned(),
+                dtype: "f32".to_owned(),
+                bytes: 64 << 20,
+                state: CollectiveState::Awaiting,
+                awaited: vec![2, 3],
+                seconds: 1.5,
+            }],
+            commits: vec![CommitReport {
+                rank: 0,
+                step: 6,
+                awaited: vec!["west".to_owned()],
+                seconds: 0.5,
+            }],
+            draining: None,
+        }],
+    }
+}
+
+/// A server on loopback, its metrics, and the requests that reach its engine.
+async fn server() -> (SocketAddr, Arc<Metrics>, tokio::sync::mpsc::Receiver<StatusRequest>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    let metrics = Arc::new(Metrics::new());
+    let (status, questions) = StatusHandle::new();
+    tokio::spawn(serve(listener, Observed { metrics: Arc::clone(&metrics), status }));
+    (address, metrics, questions)
+}
+
+async fn fetch(address: SocketAddr) -> Result<GatewayReport, FetchError> {
+    tokio::task::spawn_blocking(move || fetch_status(address)).await.expect("no panic")
+}
+
+#[tokio::test]
+async fn status_is_the_answer_of_the_engine() {
+    let (address, _, mut questions) = server().await;
+    let engine = async {
+        let answer = questions.recv().await.expect("asked");
+        answer.send(example()).expect("awaited");
+    };
+    let (status, ()) = tokio::join!(fetch(address), engine);
+    assert_eq!(status.expect("a status"), example());
+    drop(questions);
+    let gone = fetch(address).await.expect_err("no engine");
+    assert!(gone.to_string().contains("503") && gone.to_string().contains("stopping"), "{gone}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_does_not_answer_is_given_up() {
+    let (status, questions) = StatusHandle::new();
+    assert_eq!(status.request().await, Err(StatusError::Late));
+    // Abandoned requests stay queued until the engine receives them, so that the channel fills.
+    let mut outcomes = Vec::new();
+    for _ in 0..questions.max_capacity() {
+        outcomes.push(status.request().await);
+    }
+    assert_eq!(outcomes.last(), Some(&Err(StatusError::Busy)));
+}
+
+#[tokio::test]
+async fn fetching_without_a_gateway_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    assert!(matches!(fetch(address).await, Err(FetchError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn readiness_follows_the_epoch() {
+    let (address, _, mut questions) = server().await;
+    tokio::spawn(async move {
+        let drain = DrainReport { seconds_left: 9.0, collectives: vec![7], uncommitted: vec![] };
+        for (epoch, draining) in [(None, None), (Some(3), None), (Some(3), Some(drain))] {
+            let answer = questions.recv().await.expect("asked");
+            let mut status = example();
+            status.jobs[0].epoch = epoch;
+            status.jobs[0].draining = draining;
+            answer.send(status).expect("awaited");
+        }
+    });
+    let head = |path: &'static str| async move {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(head("/readyz").await.contains("503"));
+    assert!(head("/healthz").await.contains("200"));
+    assert!(head("/readyz").await.contains("200"));
+    assert!(head("/readyz").await.contains("503"), "shutting down");
+    assert!(head("/readyz").await.contains("503"), "no engine any more");
+    assert!(head("/metrics").await.contains("200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_and_long_headers_block_no_scraper() {
+    let (address, _, mut questions) = server().await;
+    tokio::spawn(async move {
+        while let Some(question) = questions.recv().await {
+            let _ = question.send(example());
+        }
+    });
+    let mut idle = Vec::new();
+    for _ in 0..1000 {
+        idle.push(TcpStream::connect(address).await.expect("accepted"));
+    }
+    let many = (0..1000).map(|n| format!("a{n}: b\r\n")).collect();
+    for head in [many, format!("a: {}\r\n", "b".repeat(100_000))] {
+        let mut stream = TcpStream::connect(address).await.expect("accepted");
+        let _ = stream.write_all(format!("GET /status HTTP/1.1\r\n{head}\r\n").as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(!answer.contains(" 200 "), "{answer}");
+    }
+    assert_eq!(fetch(address).await.expect("a status"), example());
+    let still_open = idle.iter().filter(|stream| stream.try_read(&mut [0]).is_err()).count();
+    assert!(still_open < 128, "{still_open}");
+}

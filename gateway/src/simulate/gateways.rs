@@ -1,0 +1,244 @@
+//! Gateways in virtual time, on a virtual network.
+
+use super::addresses::lan_address;
+use super::keys::GatewayIdentity;
+use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
+use crate::daemon::{Gateway, GatewaySpec, Listen, Observability, StartError};
+use crate::host::{Host, VirtualHost};
+use crate::local::job::JobSpec;
+use crate::local::listener::{self, InProcessConnector};
+use crate::observe::metrics::Metrics;
+use crate::observe::status::GatewayReport;
+use crate::observe::status_request::{StatusError, StatusHandle};
+use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::link::policy::Policies;
+use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::plan::Plan;
+use hier_collectives::topology::Fabric;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use units::{ByteCount, Span};
+use wan_sim::VirtualNet;
+
+/// The settings that all gateways of a virtual deployment share.
+#[derive(Clone)]
+pub struct FabricSetup {
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// The plan that the gateways begin with.
+    pub plan: Plan,
+    /// Addresses of each gateway's lanes, in the order of gateways.
+    pub addresses: Vec<LaneAddresses>,
+    /// The jobs that every gateway serves.
+    pub jobs: Vec<JobSpec>,
+    /// Memory of each gateway for partial sums, in bytes.
+    pub memory: ByteCount,
+    /// Rate schedules and congestion controllers of the links.
+    pub policies: Policies,
+    /// Whether packets have the fabric's MTU; otherwise lanes probe for the largest packet.
+    pub mtu_pinned: bool,
+}
+
+/// The gateways of a fabric in virtual time.
+pub struct VirtualDeployment {
+    /// The network.
+    pub net: VirtualNet,
+    /// The host of all gateways, with the virtual clock.
+    pub host: Arc<dyn Host>,
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// The running gateways, in order.
+    pub gateways: Vec<Gateway>,
+    setup: FabricSetup,
+    /// Handles of the running gateways, in order.
+    handles: Vec<GatewayHandles>,
+}
+
+/// The ways to reach one running gateway.
+struct GatewayHandles {
+    connector: InProcessConnector,
+    status: StatusHandle,
+    metrics: Arc<Metrics>,
+}
+
+/// The parameters by which a simulated gateway starts.
+pub fn gateway_spec(setup: &FabricSetup, me: GatewayId, identity: GatewayIdentity) -> GatewaySpec {
+    let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
+    let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
+    let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
+    let ports = others().filter(|id| has_port(*id));
+    GatewaySpec {
+        fabric: Arc::clone(&setup.fabric),
+        identity: identity.fabric,
+        me,
+        listen: Listen {
+            wan: has_port(me).then(|| at(me)),
+            lan: Some(lan_address(me).into()),
+            one_by_one: false,
+        },
+        addresses: ports.map(|id| (id, at(id))).collect(),
+        lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
+        mtu_pinned: setup.mtu_pinned,
+        credentials: identity.credentials,
+        jobs: setup.jobs.clone(),
+        memory: setup.memory,
+        plan: setup.plan.clone(),
+        policies: setup.policies.clone(),
+    }
+}
+
+impl VirtualDeployment {
+    /// A deployment without gateways, on a network that has its links. All randomness of the
+    /// gateways comes from `seed`.
+    pub fn new(setup: FabricSetup, net: VirtualNet, seed: u64) -> Self {
+        let host: Arc<dyn Host> = Arc::new(VirtualHost::new(net.clone(), seed));
+        let fabric = Arc::clone(&setup.fabric);
+        Self { net, host, fabric, gateways: Vec::new(), setup, handles: Vec::new() }
+    }
+
+    /// Starts a gateway. The gateways before it run already.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn add_gateway(
+        &mut self,
+        me: GatewayId,
+        identity: GatewayIdentity,
+    ) -> Result<(), StartError> {
+        let (door, connector) = listener::in_process();
+        let (status, requests) = StatusHandle::new();
+        let spec = gateway_spec(&self.setup, me, identity);
+        let metrics = Arc::new(Metrics::new());
+        let observed = Observability { metrics: Arc::clone(&metrics), status_requests: requests };
+        let host = Arc::clone(&self.host);
+        let gateway = Gateway::start(host, spec, Box::new(door), observed).await?;
+        let index = self.gateways.len().min(usize::from(me.0));
+        self.gateways.insert(index, gateway);
+        self.handles.insert(index, GatewayHandles { connector, status, metrics });
+        Ok(())
+    }
+
+    /// Stops a gateway and starts it again with another identity.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn restart(
+        &mut self,
+        me: GatewayId,
+        identity: GatewayIdentity,
+    ) -> Result<(), StartError> {
+        let index = usize::from(me.0);
+        self.gateways.remove(index).shut_down().await;
+        self.handles.remove(index);
+        // Its sockets are free once its peers have had time to answer.
+        self.sleep(Span::from_secs(30)).await;
+        self.add_gateway(me, identity).await
+    }
+
+    /// Stops a gateway and starts it again without a job.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn drop_job(
+        &mut self,
+        me: GatewayId,
+        job: &str,
+        identity: GatewayIdentity,
+    ) -> Result<(), StartError> {
+        let all = self.setup.jobs.clone();
+        self.setup.jobs.retain(|kept| kept.name != job);
+        let restarted = self.restart(me, identity).await;
+        self.setup.jobs = all;
+        restarted
+    }
+
+    /// The status of a gateway.
+    ///
+    /// # Errors
+    /// The gateway is busy or gone.
+    pub async fn status(&self, gateway: GatewayId) -> Result<GatewayReport, StatusError> {
+        self.handles[usize::from(gateway.0)].status.request().await
+    }
+
+    /// The metrics of a gateway.
+    pub fn metrics(&self, gateway: GatewayId) -> &Metrics {
+        &self.handles[usize::from(gateway.0)].metrics
+    }
+
+    /// Waits in virtual time.
+    pub async fn sleep(&self, span: Span) {
+        self.host.sleep_until(self.host.now() + span).await;
+    }
+
+    /// Begins or ends an outage of all links in both directions.
+    pub fn set_outage(&self, outage: bool) {
+        self.fabric.gateway_ids().for_each(|from| self.set_outage_from(from, outage));
+    }
+
+    /// Begins or ends an outage of all links from a gateway to others.
+    pub fn set_outage_from(&self, from: GatewayId, outage: bool) {
+        let all = |id: GatewayId| self.setup.addresses[usize::from(id.0)].all();
+        for to in self.fabric.gateway_ids().filter(|to| *to != from) {
+            for (from, to) in all(from).zip(all(to)) {
+                // Gateways without a link between them have no outage.
+                let _ = self.net.set_blackhole(from.ip(), to.ip(), outage);
+            }
+        }
+    }
+
+    /// The address of a gateway's first lane.
+    pub fn address(&self, id: GatewayId) -> SocketAddr {
+        self.setup.addresses[usize::from(id.0)].first()
+    }
+
+    /// Connects trainers of a rank to its gateway; `None` when the gateway does not run.
+    pub fn connector(&self, rank: u32) -> Option<&InProcessConnector> {
+        let gateway = self.fabric.gateway_of(RankId(rank))?;
+        self.handles.get(usize::from(gateway.0)).map(|handles| &handles.connector)
+    }
+
+    /// Attaches a rank of a job, and waits at most `epoch_timeout` for the gateways to meet.
+    ///
+    /// # Errors
+    /// The errors of [`Client::attach`].
+    ///
+    /// # Panics
+    /// The fabric has no such rank.
+    pub async fn attach_to(
+        &self,
+        job: &str,
+        rank: u32,
+        arena_bytes: u64,
+        epoch_timeout: Span,
+    ) -> Result<Client, AttachError> {
+        let connector = self.connector(rank).expect("a rank of the fabric").clone();
+        let options = self.attach_options(job, rank, arena_bytes);
+        let options = AttachOptions { epoch_timeout, ..options };
+        Client::attach(&GatewayAddress::InProcess(connector), options).await
+    }
+
+    /// Attaches a rank whose arena takes much less memory than it says: for simulations of sizes
+    /// and times, which read no values.
+    ///
+    /// # Errors
+    /// The errors of [`Client::attach`].
+    ///
+    /// # Panics
+    /// The fabric has no such rank.
+    pub async fn attach_folded(
+        &self,
+        job: &str,
+        rank: u32,
+        arena_bytes: u64,
+    ) -> Result<Client, AttachError> {
+        let connector = self.connector(rank).expect("a rank of the fabric").clone();
+        let options = self.attach_options(job, rank, arena_bytes);
+        Client::attach(&GatewayAddress::InProcessFolded(connector), options).await
+    }
+
+    /// Options with the job's token. An unknown job gets a wrong one, so that the gateway refuses.
+    fn attach_options(&self, job: &str, rank: u32, arena_bytes: u64) -> AttachOptions {
+        let token = self.setup.jobs.iter().find(|known| known.name == job).map(|job| job.token);
+        AttachOptions::new(job, token.unwrap_or_else(|| [0; 32].into()), rank, arena_bytes)
+    }
+}

@@ -1,0 +1,192 @@
+//! A running simulation of a fabric, and the times that collectives take on it.
+
+use super::addresses::region_address;
+use super::error::SimulateError;
+use super::gateways::VirtualDeployment;
+use super::network::NetworkLayout;
+use super::spec::SimulationSpec;
+use crate::client::{Client, CollectiveSpec, Operation};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::ids::{GatewayId, RegionId};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use units::{ByteCount, Span, TimeNs};
+use wan_sim::Counters;
+
+/// A running simulation, whose gateways have met and whose ranks are attached.
+pub struct Simulation {
+    gateways: VirtualDeployment,
+    clients: Vec<Client>,
+    network: NetworkLayout,
+    seed: u64,
+}
+
+/// A collective of a sequence, and the time of its posts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedCollective {
+    /// Time from the start of the sequence until all ranks post it.
+    pub after: Span,
+    /// Size of its buffer.
+    pub bytes: ByteCount,
+    /// Which ranks contribute, and which get the result.
+    pub pattern: Pattern,
+}
+
+/// The traffic of one direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkTraffic {
+    /// The sending region.
+    pub from: RegionId,
+    /// The receiving region.
+    pub to: RegionId,
+    /// The link's packet counters.
+    pub counters: Counters,
+    /// Payload that the sender counted, without retransmissions.
+    pub payload: ByteCount,
+    /// Peak of the queue, in bytes.
+    pub queue_peak: ByteCount,
+}
+
+impl Simulation {
+    /// Starts all gateways and attaches all ranks. `buffers` is the size of all buffers that one
+    /// rank uses at once, and all randomness comes from `seed`. Call all methods inside
+    /// [`run`](super::run).
+    ///
+    /// # Errors
+    /// [`SimulateError`]: the simulation is too large, or did not start.
+    pub async fn start(
+        spec: SimulationSpec,
+        buffers: ByteCount,
+        seed: u64,
+    ) -> Result<Self, SimulateError> {
+        spec.check(buffers)?;
+        let network = spec.network.clone();
+        let gateways = spec.start(seed).await?;
+        // Slots are rounded up to whole cache lines.
+        let arena = 2 * buffers.get() + SLOTS_BYTES;
+        let mut clients = Vec::new();
+        for rank in 0..gateways.fabric.world_size() {
+            clients.push(gateways.attach_folded(SimulationSpec::JOB, rank, arena).await?);
+        }
+        let simulation = Self { gateways, clients, network, seed };
+        simulation.settle().await;
+        Ok(simulation)
+    }
+
+    /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
+    async fn settle(&self) {
+        let longest = self.gateways.fabric.links().iter().map(|link| link.rtt).max();
+        let rtt = longest.unwrap_or(Span::ZERO);
+        // All lanes are connected a few round trips after the first.
+        self.gateways.sleep(Span::from_ns(10 * rtt.ns()) + Span::from_secs(1)).await;
+        self.network.apply(&self.gateways.net, self.seed);
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> TimeNs {
+        self.gateways.host.now()
+    }
+
+    /// Bytes of payload from each gateway to each other one so far, without retransmissions.
+    pub fn sent(&self) -> BTreeMap<(GatewayId, GatewayId), u64> {
+        let gateways = self.gateways.fabric.gateway_ids().zip(&self.gateways.gateways);
+        let to_each = gateways.flat_map(|(from, gateway)| {
+            let peers = gateway.peers.iter();
+            peers.map(move |(to, peer)| ((from, *to), peer.metrics.sent_bytes.get()))
+        });
+        to_each.collect()
+    }
+
+    /// Runs a sequence of collectives, which all ranks post at the given times, in ascending order.
+    /// Returns the time from the start until each was complete on all ranks. `meanwhile` is called
+    /// every 50 ms of virtual time.
+    ///
+    /// # Errors
+    /// [`SimulateError`]: a collective was not posted, or failed.
+    pub async fn collectives(
+        &self,
+        posts: &[TimedCollective],
+        dtype: Dtype,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<Vec<Span>, SimulateError> {
+        let begin = self.now();
+        let each = async {
+            let mut under_way: Vec<Vec<Operation>> = Vec::new();
+            let mut done = Vec::new();
+            for post in posts {
+                self.gateways.host.sleep_until(begin + post.after).await;
+                under_way.push(self.post(post, dtype).await?);
+            }
+            for operations in &mut under_way {
+                let mut last = begin;
+                for operation in operations {
+                    last = last.max(operation.ready().await?.ready);
+                }
+                done.push(last.since(begin));
+            }
+            Ok::<_, SimulateError>(done)
+        };
+        tokio::pin!(each);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut each => return done,
+                () = self.gateways.sleep(MEANWHILE_EVERY) => meanwhile(),
+            }
+        }
+    }
+
+    async fn post(
+        &self,
+        post: &TimedCollective,
+        dtype: Dtype,
+    ) -> Result<Vec<Operation>, SimulateError> {
+        let elements = post.bytes.get() / dtype.size();
+        let spec = CollectiveSpec::new(post.pattern, ReduceOp::Sum);
+        let mut operations = Vec::new();
+        for client in &self.clients {
+            let tensor = client.allocate(dtype, elements)?;
+            operations.push(client.post(tensor, spec).await?);
+        }
+        Ok(operations)
+    }
+
+    /// The traffic of each link in each direction since the gateways met.
+    ///
+    /// # Errors
+    /// [`SimulateError::NoLink`].
+    pub fn links(&self) -> Result<Vec<LinkTraffic>, SimulateError> {
+        let region = |id: GatewayId| self.gateways.fabric.gateway(id).region;
+        let mut payloads = BTreeMap::new();
+        for ((from, to), bytes) in self.sent() {
+            if region(from) != region(to) {
+                *payloads.entry((region(from), region(to))).or_insert(0) += bytes;
+            }
+        }
+        let traffic = payloads.into_iter().map(|((from, to), bytes)| {
+            let [here, there] = [from, to].map(|id| region_address(&self.gateways.fabric, id).ip());
+            let (counters, queue_peak) = self.between(here, there)?;
+            Ok(LinkTraffic { from, to, counters, payload: ByteCount::new(bytes), queue_peak })
+        });
+        traffic.collect()
+    }
+
+    /// Packet counters and queue peak of the link from one address to another.
+    ///
+    /// # Errors
+    /// [`SimulateError::NoLink`].
+    pub fn between(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<(Counters, ByteCount), SimulateError> {
+        let net = &self.gateways.net;
+        Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
+    }
+}
+
+/// 1 MiB of each arena for rounding slots up to cache lines.
+const SLOTS_BYTES: u64 = 1 << 20;
+
+/// 50 ms of virtual time between calls of `meanwhile`.
+const MEANWHILE_EVERY: Span = Span::from_ms(50);

@@ -1,0 +1,120 @@
+//! The parameters of a simulation, and the memory that it needs.
+
+use super::addresses::region_address;
+use super::error::SimulateError;
+use super::gateways::{FabricSetup, VirtualDeployment};
+use super::keys::KeyFolder;
+use super::network::NetworkLayout;
+use crate::local::job::JobSpec;
+use crate::wan::link::policy::Policies;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{self, Plan};
+use hier_collectives::topology::Fabric;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use units::ByteCount;
+use wan_sim::VirtualNet;
+
+/// The parameters of a simulation.
+#[derive(Clone)]
+pub struct SimulationSpec {
+    /// The fabric.
+    pub fabric: Arc<Fabric>,
+    /// The plan that the gateways begin with.
+    pub plan: Plan,
+    /// Address of each gateway's first lane, in the order of gateways.
+    pub addresses: Vec<SocketAddr>,
+    /// The links between these addresses.
+    pub network: NetworkLayout,
+}
+
+impl SimulationSpec {
+    /// The job of all ranks.
+    pub const JOB: &str = "simulation";
+
+    /// The simulation of a fabric with a plan.
+    ///
+    /// # Errors
+    /// [`SimulateError::Link`]: a link that `wan-sim` does not support.
+    pub fn of(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
+        let address = |id: GatewayId| {
+            let mut address = region_address(&fabric, fabric.gateway(id).region);
+            let first = fabric.region(fabric.gateway(id).region).gateways.start;
+            address.set_port(address.port() + PORTS_PER_GATEWAY * (id.0 - first));
+            address
+        };
+        let addresses = fabric.gateway_ids().map(address).collect();
+        let network = NetworkLayout::of(&fabric)?;
+        Ok(Self { fabric: Arc::new(fabric), plan, addresses, network })
+    }
+
+    /// Estimates the memory for collectives of `bytes` at most: packets on links and in queues,
+    /// memory of gateways, and memory of connections.
+    fn memory(&self, bytes: ByteCount) -> ByteCount {
+        let fabric = &self.fabric;
+        let lanes = u64::from(plan::lanes(fabric));
+        let links = fabric.links().iter().map(|link| {
+            let under_way = 3 * link.bdp().get().min(bytes.get());
+            2 * (under_way + lanes * CONNECTION_BYTES)
+        });
+        let forecast = self.plan.forecast(fabric, plan::Operation::AllReduce, bytes);
+        let held = forecast.gateways.iter().map(|load| load.held.get() + GATEWAY_MEMORY.get());
+        let ranks = u64::from(fabric.world_size()) * (2 * bytes.get() / 256 + (1 << 20));
+        ByteCount::new(links.sum::<u64>() + held.sum::<u64>() + ranks)
+    }
+
+    /// Starts all gateways. All randomness comes from `seed`.
+    ///
+    /// # Errors
+    /// [`SimulateError`]: a gateway did not start.
+    pub async fn start(self, seed: u64) -> Result<VirtualDeployment, SimulateError> {
+        let Self { fabric, plan, addresses, network } = self;
+        let net = VirtualNet::new();
+        network.apply(&net, seed);
+        let job = JobSpec {
+            name: Self::JOB.to_owned(),
+            token: [7; 32].into(),
+            // Arenas are folded, or small.
+            memory: ByteCount::new(u64::MAX),
+            weight: NonZeroU32::MIN,
+        };
+        let keys = KeyFolder::make(&fabric)?;
+        let setup = FabricSetup {
+            fabric: Arc::clone(&fabric),
+            plan,
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            jobs: vec![job],
+            memory: GATEWAY_MEMORY,
+            policies: Policies::new(),
+            mtu_pinned: true,
+        };
+        let mut gateways = VirtualDeployment::new(setup, net, seed);
+        for id in fabric.gateway_ids() {
+            gateways.add_gateway(id, keys.identity(&fabric, id)?).await?;
+        }
+        Ok(gateways)
+    }
+
+    /// Refuses a simulation of collectives of `bytes` that needs too much memory.
+    pub(super) fn check(&self, bytes: ByteCount) -> Result<(), SimulateError> {
+        let (needed, limit) = (self.memory(bytes), SIMULATION_MEMORY_MAX);
+        if needed > limit {
+            return Err(SimulateError::TooLarge { needed, limit });
+        }
+        Ok(())
+    }
+}
+
+/// 32 UDP ports from one gateway of a region to the next: twice the most lanes.
+const PORTS_PER_GATEWAY: u16 = 32;
+
+/// 64 MiB: each gateway's memory for partial sums, enough for the buffers that are simulated.
+const GATEWAY_MEMORY: ByteCount = ByteCount::new(64 << 20);
+
+/// 8 GiB: the memory of a simulation at most, estimated before it starts, so that it fits beside
+/// other work.
+const SIMULATION_MEMORY_MAX: ByteCount = ByteCount::new(8 << 30);
+
+/// 256 KiB: an estimate of the memory of one end of a connection.
+const CONNECTION_BYTES: u64 = 256 << 10;
