@@ -12,7 +12,6 @@ pub mod fec;
 pub mod ids;
 pub mod mutant;
 pub mod operation;
-pub mod pace;
 pub mod plan;
 pub mod post;
 pub mod reduce;
@@ -20,6 +19,7 @@ pub mod routes;
 pub mod session;
 pub mod shard;
 pub mod size_class;
+pub mod stragglers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod topology;

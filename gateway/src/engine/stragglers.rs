@@ -5,9 +5,9 @@
 
 use crate::observe::status::StragglerReport;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
-use hier_collectives::pace::{Pace, Party, Straggler};
 use hier_collectives::plan::{Operation, Plan};
 use hier_collectives::routes;
+use hier_collectives::stragglers::{Party, Straggler, Stragglers};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::Message;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const CACHED_SIZES_MAX: usize = 64;
 
 /// The straggler detection of one job.
 pub(super) struct StragglerMonitor {
-    pub pace: Pace,
+    pub pace: Stragglers,
     fabric: Arc<Fabric>,
     me: GatewayId,
     /// Time that a control message of each gateway takes to arrive here.
@@ -65,7 +65,7 @@ impl StragglerMonitor {
         };
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
-        let (pace, delays) = (Pace::new(parties), routes::delays_to(&fabric, me));
+        let (pace, delays) = (Stragglers::new(parties), routes::delays_to(&fabric, me));
         let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
         Self { pace, fabric, me, delays, slow_links, added, logged: None }
     }

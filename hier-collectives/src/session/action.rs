@@ -1,4 +1,4 @@
-//! What the session asks of the shell, and how it names memory.
+//! Actions for the shell, the names of memory, and the errors of peers.
 
 use crate::descriptor::{Dtype, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use units::Span;
 
-/// A buffer, by name.
+/// The name of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Buffer {
-    /// What a local rank posted to be reduced.
+    /// The data that a local rank posted.
     Contribution(Sequence, RankId),
-    /// Where a local rank wants the result.
+    /// The result slot of a local rank.
     Result(Sequence, RankId),
-    /// The gateway's own memory; comes into being when first named.
+    /// The gateway's own memory. It is created when it is first named.
     Scratch(ScratchId),
 }
 
@@ -26,16 +26,16 @@ pub enum Buffer {
 pub struct View {
     /// The buffer.
     pub buffer: Buffer,
-    /// The bytes of it.
+    /// The bytes of the buffer.
     pub range: Range<u64>,
 }
 
 /// An operand of a reduction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
-    /// Its bytes.
+    /// The bytes of the operand.
     pub view: View,
-    /// Its weight in an average.
+    /// The weight of the operand in an average.
     pub weight: f64,
 }
 
@@ -60,29 +60,29 @@ handle!(
     LeaseId
 );
 
-/// When a segment goes, among those of its group and peer.
+/// The order of a segment among those of its group to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// That of its operation: smaller ones go first.
+    /// The class of its operation: smaller classes go first.
     pub class: SizeClass,
-    /// How far into its tree's part it is, of `u32::MAX`. Of one collective what is less far goes
-    /// first, so that all trees go on at once and none waits for another's end.
+    /// The position in its tree's part, in units of 1 / `u32::MAX`. Within one collective the lower
+    /// goes first, so that all trees advance together and none waits for another's end.
     pub depth: u32,
 }
 
-/// Parity that a segment near the end of what is under way has, if nothing that follows hides its
-/// losses when it goes.
+/// The parity of a segment near the end of a transfer. It is sent unless later segments hide the
+/// time that a retransmission takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tail {
-    /// Shards of it; 0 for none.
+    /// Parity shards; 0 for none.
     pub parity: u16,
-    /// None either where so many bytes wait behind the segment, or where it would make more than so
-    /// many whose parity went along and that no receipt has come for.
+    /// Bytes. The parity is left out where so many bytes wait behind the segment, or where more
+    /// bytes than that would be under way with parity and without a receipt.
     pub room: u64,
 }
 
-/// What the shell is to do. Actions are independent of each other unless they name the same
-/// job, lease or scratch.
+/// An action for the shell. Actions are independent of each other unless they name the same task,
+/// lease, scratch or peer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Deliver a control message, after every earlier one to the same peer.
@@ -97,13 +97,13 @@ pub enum Action {
     Send {
         /// The peer.
         to: GatewayId,
-        /// What goes ahead of the bytes.
+        /// The header that precedes the bytes.
         header: SegmentHeader,
         /// The bytes.
         source: View,
-        /// When it goes.
+        /// The order among other segments.
         turn: Turn,
-        /// The parity that goes along.
+        /// The parity that protects it.
         tail: Tail,
     },
     /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
@@ -128,36 +128,36 @@ pub enum Action {
         /// The destinations.
         to: Vec<View>,
     },
-    /// The scratch is not used any more.
+    /// The session does not use the scratch any more.
     Release(ScratchId),
-    /// The peer holds the segment: forget its stream.
+    /// The peer holds the segment, so its stream can be forgotten.
     Receipted {
         /// The peer.
         from: GatewayId,
         /// The segment.
         key: SegmentKey,
     },
-    /// Stop all streams of the collective, out and in, so that nothing of it is sent again;
-    /// then call `handle_cancelled`. Leases end with `handle_arrival_end` as ever.
+    /// Stop all streams of the collective, out and in, so that nothing of it is retransmitted;
+    /// then call `handle_cancelled`. Leases end with `handle_arrival_end` as usual.
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),
-    /// Tell a local rank. After `ContributionFree` or `Failed` its slots are not used any
+    /// Notify a local rank. After `ContributionFree` or `Failed` its slots are not used any
     /// more.
     Notify {
         /// The rank.
         rank: RankId,
-        /// What happened.
+        /// The event.
         event: RankEvent,
     },
-    /// Plan for the fabric as its links are found to be, which may take long; then call
+    /// Make a plan for the fabric with its links as reported, which may take long; then call
     /// `handle_planned`.
     Plan(Arc<Fabric>),
-    /// For logs and metrics.
+    /// A fact for logs and metrics.
     Note(Note),
 }
 
-/// What happened, for logs and metrics.
+/// A fact for logs and metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Note {
     /// An epoch began.
@@ -166,20 +166,20 @@ pub enum Note {
         epoch: Epoch,
         /// The number of its first collective.
         next: Sequence,
-        /// Its plan's algorithm.
+        /// The algorithm of its plan.
         algorithm: &'static str,
-        /// Why that one.
+        /// The reason for that algorithm.
         reason: String,
         /// Digest of the plan's wire form.
         plan_hash: u64,
     },
-    /// Another plan from some collective on.
+    /// Another plan takes force.
     PlanChanged {
         /// The first collective that follows it.
         from: Sequence,
         /// Its algorithm.
         algorithm: &'static str,
-        /// Why that one.
+        /// The reason for that algorithm.
         reason: String,
         /// Digest of the plan's wire form.
         plan_hash: u64,
@@ -188,32 +188,32 @@ pub enum Note {
     EpochEnded {
         /// The epoch.
         epoch: Epoch,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
     /// A collective completed here.
     Completed {
         /// The collective.
         sequence: Sequence,
-        /// Its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
+        /// The name of its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
         op: &'static str,
-        /// Bytes of its buffer.
+        /// The bytes of its buffer.
         bytes: u64,
-        /// From the last local post to the last local result.
+        /// The time from the last local post to the last local result.
         took: Span,
     },
     /// A collective failed here.
     Failed {
         /// The collective.
         sequence: Sequence,
-        /// Its operation, if some rank had posted it.
+        /// The name of its operation, if some rank had posted it.
         op: Option<&'static str>,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
 }
 
-/// Where an arriving segment goes.
+/// The place of an arriving segment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrival {
     /// Write `f(local, net)`, or `f(net, local)` when `net_first`, for each arriving range.
@@ -224,16 +224,16 @@ pub enum Arrival {
         op: ReduceOp,
         /// The element type.
         dtype: Dtype,
-        /// The operand that is here.
+        /// The local operand.
         local: Input,
-        /// The weight of the arriving one.
+        /// The weight of the arriving operand.
         net_weight: f64,
         /// Whether the arriving operand comes first.
         net_first: bool,
         /// The destination.
         out: View,
     },
-    /// Write the bytes as they are.
+    /// Write the bytes unchanged.
     Land {
         /// The permission.
         lease: LeaseId,
@@ -244,62 +244,62 @@ pub enum Arrival {
     Discard(Discard),
 }
 
-/// Why a segment is not wanted.
+/// The reason for which a segment is discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Discard {
-    /// It is for a group that has no session here.
+    /// The group has no session here.
     Group,
-    /// It belongs to another epoch.
+    /// The segment belongs to another epoch.
     Epoch,
-    /// It is here already.
+    /// The segment is here already.
     Duplicate,
-    /// Its collective failed.
+    /// The collective failed.
     Failed,
-    /// Its descriptor is not ours; the announcement will say in what.
+    /// Its descriptor differs from ours; the announcement will say how.
     Disagreement,
 }
 
-/// A message or segment against the protocol. The peer's fault: close its connection, except where
-/// its ranks can bring it about ([`PeerError::is_of_ranks`]).
+/// A message or segment against the protocol. The peer is at fault: close its connection, unless
+/// its ranks can cause the error ([`PeerError::is_of_ranks`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// Not a peer of this session.
+    /// The gateway is not a peer of this session.
     #[error("gateway {0} is not a peer")]
     Stranger(GatewayId),
-    /// Only the first gateway plans.
+    /// The gateway may not send this message.
     #[error("{0} from a gateway that may not send it")]
     NotYours(&'static str),
-    /// A collective too far ahead of those under way.
+    /// A collective is too far ahead of those under way.
     #[error("collective {sequence} is more than {limit} ahead")]
     TooFarAhead {
         /// The collective named.
         sequence: Sequence,
-        /// How far is allowed.
+        /// The distance that is allowed.
         limit: u64,
     },
-    /// A segment that the plan does not have.
+    /// The plan has no such segment.
     #[error("no segment {key:?} of {bytes} bytes is due from this peer")]
     NoSuchSegment {
         /// The segment named.
         key: SegmentKey,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u32,
     },
-    /// More unasked-for bytes than there is room for.
+    /// The peer exceeded its unsolicited window.
     #[error("{used} bytes sent ahead of grants, {room} agreed")]
     EarlyOverrun {
-        /// Bytes held.
+        /// Bytes that are held.
         used: u64,
-        /// Bytes agreed.
+        /// Bytes that are agreed on.
         room: u64,
     },
-    /// More questions than commits can wait.
+    /// The peer asks about more commits than can wait.
     #[error("more than {limit} questions about commits")]
     TooManyAsks {
-        /// How many are allowed.
+        /// The number that is allowed.
         limit: usize,
     },
-    /// Numbers that nobody reaches by counting.
+    /// A number is so large that nobody reaches it by counting.
     #[error("epoch {epoch}, collective {next}: nobody has come that far")]
     Uncountable {
         /// The epoch named.
@@ -307,18 +307,18 @@ pub enum PeerError {
         /// The collective named.
         next: Sequence,
     },
-    /// A tree that the plan does not have.
+    /// The plan has no such tree.
     #[error("the plan has no tree {0}")]
     NoSuchTree(TreeIndex),
-    /// A plan that is none.
+    /// The plan is invalid.
     #[error("plan refused: {0}")]
     BadPlan(String),
 }
 
 impl PeerError {
-    /// Whether a peer's trainers can bring this about: then it is the group's own affair,
-    /// [`Session::handle_overreach`](super::Session::handle_overreach). Failures that are told
-    /// late make what follows them seem early.
+    /// Whether the trainers of a peer can cause this. Then it concerns the group alone: see
+    /// [`Session::handle_overreach`](super::Session::handle_overreach). After a failure of which a
+    /// peer hears late, its next segments may seem unsolicited.
     pub fn is_of_ranks(&self) -> bool {
         use PeerError::{EarlyOverrun, TooFarAhead, TooManyAsks};
         matches!(self, TooFarAhead { .. } | TooManyAsks { .. } | EarlyOverrun { .. })

@@ -1,9 +1,14 @@
-//! What the session is doing and whom it waits for.
+//! Snapshots of a session: its work, and the ranks and gateways that it waits for.
 
-use super::collective::{Collective, Phase};
-use super::*;
+use super::collective::commits::PendingCommit;
+use super::collective::state::{Collective, Phase};
+use super::dispatcher::Session;
+use crate::descriptor::Descriptor;
+use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
+use crate::plan::Plan;
+use units::TimeNs;
 
-/// A snapshot.
+/// A snapshot of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionStatus {
     /// The last epoch this gateway was in.
@@ -22,10 +27,10 @@ pub struct SessionStatus {
     pub draining: Option<DrainStatus>,
 }
 
-/// What a drain waits for.
+/// The work that a drain waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainStatus {
-    /// When it ends at the latest.
+    /// The time when it ends at the latest.
     pub until: TimeNs,
     /// Collectives that are to be finished.
     pub collectives: Vec<Sequence>,
@@ -33,10 +38,10 @@ pub struct DrainStatus {
     pub uncommitted: Vec<RankId>,
 }
 
-/// A peer, as the session sees it.
+/// A peer as the session sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Which.
+    /// The gateway.
     pub gateway: GatewayId,
     /// Whether some lane to it is up.
     pub up: bool,
@@ -49,7 +54,7 @@ pub struct PeerStatus {
 pub struct CollectiveStatus {
     /// Its number.
     pub sequence: Sequence,
-    /// Its shape, once somebody posted it.
+    /// Its descriptor, once somebody posted it.
     pub descriptor: Option<Descriptor>,
     /// `waiting`, `running`, `ready` or `failed`.
     pub state: &'static str,
@@ -59,86 +64,83 @@ pub struct CollectiveStatus {
     pub awaited_gateways: Vec<GatewayId>,
     /// Their ranks that are not known to have posted.
     pub awaited_elsewhere: Vec<RankId>,
-    /// The first post here, or the first that a peer told of: since then the rest is awaited.
+    /// The time of the first post that is known here: since then the rest is awaited.
     pub begun: TimeNs,
 }
 
 /// A commit that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitStatus {
-    /// Whose.
+    /// The rank that asked.
     pub rank: RankId,
     /// The step.
     pub step: Step,
-    /// Gateways that have not said that they have the step's collectives.
+    /// Gateways that have not reported the step's collectives.
     pub awaited_gateways: Vec<GatewayId>,
-    /// When the rank asked: since then they are awaited.
+    /// The time when the rank asked: since then they are awaited.
     pub begun: TimeNs,
 }
 
 impl Session {
     /// A snapshot for people.
     pub fn status(&self) -> SessionStatus {
-        let peer = |(id, peer): (&GatewayId, &Peer)| PeerStatus {
-            gateway: *id,
-            up: peer.up,
-            ready: self.active.is_some() && peer.ready == self.epoch,
+        let members = self.epoch.members();
+        let peer = |gateway| PeerStatus {
+            gateway,
+            up: members.is_up(gateway),
+            ready: self.epoch.has_member(gateway),
         };
-        let collective = |(sequence, c): (&Sequence, &Collective)| CollectiveStatus {
-            sequence: *sequence,
-            descriptor: c.descriptor.map(|(_, descriptor)| descriptor),
-            state: match c.phase {
+        let collectives = self.collectives.iter();
+        SessionStatus {
+            epoch: self.epoch.number(),
+            plan: self.epoch.plan().cloned(),
+            peers: members.ids().map(peer).collect(),
+            ranks: self.collectives.ranks().map(|(rank, local)| (rank, local.attached)).collect(),
+            collectives: collectives.map(|(sequence, c)| self.collective(sequence, c)).collect(),
+            commits: self
+                .commits
+                .pending()
+                .map(|(rank, commit)| self.commit(rank, commit))
+                .collect(),
+            draining: self.drain_status(),
+        }
+    }
+
+    fn collective(&self, sequence: Sequence, collective: &Collective) -> CollectiveStatus {
+        CollectiveStatus {
+            sequence,
+            descriptor: collective.descriptor.map(|(_, descriptor)| descriptor),
+            state: match collective.phase {
                 Phase::Waiting => "waiting",
                 Phase::Running => "running",
                 Phase::Ready | Phase::Leaving => "ready",
                 Phase::Failing | Phase::Failed => "failed",
             },
-            awaited_ranks: self.awaited_ranks(c),
-            awaited_gateways: self.awaited_gateways(c),
-            awaited_elsewhere: self.awaited_elsewhere(c),
-            begun: c.begun.unwrap_or_default(),
-        };
-        SessionStatus {
-            epoch: self.epoch,
-            plan: self.active.as_ref().map(|active| active.plan.clone()),
-            peers: self.peers.iter().map(peer).collect(),
-            ranks: self.ranks.iter().map(|(rank, local)| (*rank, local.attached)).collect(),
-            collectives: self.live.iter().map(collective).collect(),
-            commits: self.commits(),
-            draining: self.drain_status(),
+            awaited_ranks: self.collectives.awaited_ranks(collective),
+            awaited_gateways: self.collectives.awaited_gateways(collective, &self.epoch),
+            awaited_elsewhere: self.collectives.awaited_elsewhere(collective, &self.epoch),
+            begun: collective.begun.unwrap_or_default(),
         }
     }
 
-    fn commits(&self) -> Vec<CommitStatus> {
-        let of_rank = |(rank, local): (&RankId, &LocalRank)| {
-            let rank = *rank;
-            let pending = local.commits.iter().map(move |pending| CommitStatus {
-                rank,
-                step: pending.step,
-                awaited_gateways: self.uncommitted(&pending.range),
-                begun: pending.begun,
-            });
-            pending.collect::<Vec<_>>()
-        };
-        self.ranks.iter().flat_map(of_rank).collect()
+    fn commit(&self, rank: RankId, commit: &PendingCommit) -> CommitStatus {
+        CommitStatus {
+            rank,
+            step: commit.step,
+            awaited_gateways: self.commits.awaited(&commit.range, self.epoch.local()),
+            begun: commit.begun,
+        }
     }
 
-    pub(super) fn awaited_ranks(&self, collective: &Collective) -> Vec<RankId> {
-        let missing = self.ranks.keys().filter(|rank| !collective.posts.contains_key(rank));
-        missing.copied().collect()
-    }
-
-    pub(super) fn awaited_elsewhere(&self, collective: &Collective) -> Vec<RankId> {
-        let gateways = self.awaited_gateways(collective).into_iter();
-        let ranks =
-            gateways.flat_map(|id| self.config.fabric.gateway(id).ranks.clone()).map(RankId);
-        ranks.filter(|rank| !collective.announced.contains(rank)).collect()
-    }
-
-    pub(super) fn awaited_gateways(&self, collective: &Collective) -> Vec<GatewayId> {
-        let has_ranks = |peer: &GatewayId| !self.config.fabric.gateway(*peer).ranks.is_empty();
-        let peers =
-            self.peers.keys().filter(|peer| has_ranks(peer) && !collective.posted.contains(*peer));
-        peers.copied().collect()
+    fn drain_status(&self) -> Option<DrainStatus> {
+        let until = self.epoch.draining()?;
+        let ranks = self.collectives.ranks();
+        let owing =
+            ranks.filter(|(rank, posts)| self.commits.owes(*rank, posts, &self.collectives));
+        Some(DrainStatus {
+            until,
+            collectives: self.collectives.unfinished().collect(),
+            uncommitted: owing.map(|(rank, _)| rank).collect(),
+        })
     }
 }

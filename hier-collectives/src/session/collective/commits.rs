@@ -1,0 +1,398 @@
+//! Commits: a step is confirmed once every gateway has reported that all its ranks have the
+//! results of the step's collectives. These reports are facts that only grow.
+
+use super::overreach;
+use super::sequence_ranges::SequenceRanges;
+use super::table::{Collectives, LocalRank};
+use crate::ids::{GatewayId, RankId, Sequence, Step};
+use crate::mutant::{self, Mutant};
+use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
+use crate::session::action::PeerError;
+use crate::session::action_queue::ActionQueue;
+use crate::session::context::Context;
+use crate::session::epoch::state::EpochState;
+use crate::session::local_gateway::LocalGateway;
+use crate::wire::Message;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use units::TimeNs;
+
+/// 64. Commits of one rank that may wait; more mean that the rank ignores the answers.
+pub const COMMITS_MAX: usize = 64;
+/// 1,024. Questions of one peer that may wait; beyond, the epoch ends.
+/// Tested by `too_many_commit_questions_end_the_epoch_alone`.
+const ASKS_MAX: usize = 1024;
+
+/// The commits of all local ranks, and the reports of all gateways.
+#[derive(Debug)]
+pub(in crate::session) struct Commits {
+    ranks: BTreeMap<RankId, RankCommits>,
+    peers: BTreeMap<GatewayId, PeerReports>,
+    /// Collectives whose results all local ranks have, in this epoch.
+    done: SequenceRanges,
+    /// The last step known to be complete in every region, in this epoch or before.
+    committed: Option<Committed>,
+}
+
+/// The commits of one local rank.
+#[derive(Debug, Default)]
+struct RankCommits {
+    /// The first collective that none of its commits covers.
+    covered: Sequence,
+    /// Whether it committed anything in this epoch.
+    commits_here: bool,
+    /// Commits that wait, in order.
+    pending: VecDeque<PendingCommit>,
+}
+
+/// A commit that waits.
+#[derive(Debug)]
+pub(in crate::session) struct PendingCommit {
+    pub step: Step,
+    /// The collectives that the rank posted since its last commit.
+    pub range: Range<Sequence>,
+    pub begun: TimeNs,
+    expiry: TimeNs,
+}
+
+/// Reports from and to one peer.
+#[derive(Debug, Default)]
+struct PeerReports {
+    /// Collectives whose results all its ranks have, as far as it has reported.
+    done: SequenceRanges,
+    /// Its questions that wait for an answer.
+    asked: BTreeSet<(Sequence, Sequence)>,
+    /// The last question sent to it, and the last answer.
+    ask_sent: Option<(Sequence, Sequence)>,
+    done_sent: Option<(Sequence, Sequence)>,
+}
+
+impl Commits {
+    /// No commit.
+    pub fn new(local: &LocalGateway) -> Self {
+        let fabric = local.fabric();
+        let ranks = fabric.gateway(local.id()).ranks.clone();
+        let others = fabric.gateway_ids().filter(|id| *id != local.id());
+        Self {
+            ranks: ranks.map(|rank| (RankId(rank), RankCommits::default())).collect(),
+            peers: others.map(|id| (id, PeerReports::default())).collect(),
+            done: SequenceRanges::default(),
+            committed: None,
+        }
+    }
+
+    /// The last step known to be complete in every region.
+    pub fn committed(&self) -> Option<Committed> {
+        self.committed
+    }
+
+    /// A rank asks to hear when all that it posted since its last commit is complete in every
+    /// region. The outcome reaches it as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    pub fn handle_commit(
+        &mut self,
+        rank: RankId,
+        commit: Commit,
+        collectives: &Collectives,
+        cx: &mut Context<'_>,
+    ) {
+        let Commit { epoch, step, timeout } = commit;
+        let (Some(local), Some(posts)) = (self.ranks.get_mut(&rank), collectives.rank(rank)) else {
+            return;
+        };
+        if !cx.epoch.is_active() || epoch != cx.epoch.number() {
+            let text = format!(
+                "step {step}: epoch {epoch} is over; the next one says whether the step is \
+                 complete in every region"
+            );
+            let failure = Failure::new(FailureCode::EpochEnded, text);
+            return refuse(rank, step, failure, cx.actions);
+        }
+        let twice = local.pending.iter().any(|pending| pending.step == step);
+        if twice || local.pending.len() >= COMMITS_MAX {
+            let text = if twice {
+                format!("step {step} is being committed already")
+            } else {
+                format!("step {step}: {COMMITS_MAX} commits of rank {rank} wait already")
+            };
+            return refuse(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
+        }
+        let range = std::mem::replace(&mut local.covered, posts.next)..posts.next;
+        local.commits_here = true;
+        let mut failed = collectives.failures().range(range.clone());
+        if let Some((_, cause)) = failed.next() {
+            let failure = self.failure(step, &range, cause, cx.epoch.local());
+            return refuse(rank, step, failure, cx.actions);
+        }
+        let (begun, expiry) = (cx.now, cx.now + timeout);
+        local.pending.push_back(PendingCommit { step, range: range.clone(), begun, expiry });
+        let ready = cx.epoch.ready_peers();
+        for peer in &ready {
+            self.ask(*peer, &range, cx);
+        }
+        if self.done.contains(&range) {
+            ready.iter().for_each(|peer| self.tell_done(*peer, &range, cx));
+        }
+        self.confirm(cx);
+    }
+
+    /// A rank is gone: its commits are not answered.
+    pub fn detach(&mut self, rank: RankId) {
+        if let Some(local) = self.ranks.get_mut(&rank) {
+            local.pending.clear();
+        }
+    }
+
+    /// All local ranks have the result of a collective.
+    pub fn note_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+        if !cx.epoch.is_active() {
+            return;
+        }
+        self.done.insert(sequence..Sequence(sequence.0 + 1));
+        let mine = self.ranks.values().flat_map(|rank| &rank.pending);
+        let mine: Vec<_> = mine.map(|pending| (pending.range.start, pending.range.end)).collect();
+        for peer in cx.epoch.ready_peers() {
+            let asked = self.peers.get(&peer).map(|peer| peer.asked.clone()).unwrap_or_default();
+            for (from, below) in asked.into_iter().chain(mine.iter().copied()) {
+                if (from..below).contains(&sequence) && self.done.contains(&(from..below)) {
+                    self.tell_done(peer, &(from..below), cx);
+                }
+            }
+        }
+        self.confirm(cx);
+    }
+
+    /// A peer reports that all its ranks have some collectives. `oldest` is the first collective
+    /// that some local rank has not posted.
+    ///
+    /// # Errors
+    /// [`PeerError::TooFarAhead`].
+    pub fn handle_done(
+        &mut self,
+        from: GatewayId,
+        range: Range<Sequence>,
+        oldest: Sequence,
+        cx: &mut Context<'_>,
+    ) -> Result<(), PeerError> {
+        overreach::check_end(range.end, oldest)?;
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.done.insert(range);
+        }
+        self.confirm(cx);
+        Ok(())
+    }
+
+    /// A peer asks for the report about some collectives.
+    ///
+    /// # Errors
+    /// [`PeerError::TooFarAhead`] and [`PeerError::TooManyAsks`].
+    pub fn handle_ask(
+        &mut self,
+        from: GatewayId,
+        range: Range<Sequence>,
+        oldest: Sequence,
+        cx: &mut Context<'_>,
+    ) -> Result<(), PeerError> {
+        overreach::check_end(range.end, oldest)?;
+        if self.done.contains(&range) {
+            self.tell_done(from, &range, cx);
+        } else if let Some(peer) = self.peers.get_mut(&from) {
+            peer.asked.insert((range.start, range.end));
+            if peer.asked.len() > ASKS_MAX {
+                return Err(PeerError::TooManyAsks { limit: ASKS_MAX });
+            }
+        }
+        Ok(())
+    }
+
+    /// The facts about commits that a peer needs.
+    pub fn facts_for(&self, peer: GatewayId, epoch: &EpochState) -> Vec<Message> {
+        let Some(peer) = self.peers.get(&peer).filter(|_| epoch.is_active()) else {
+            return vec![];
+        };
+        let epoch = epoch.number();
+        let done = self.done.iter();
+        let done =
+            done.map(|Range { start, end }| Message::Done { epoch, from: start, below: end });
+        let pending = self.ranks.values().flat_map(|rank| &rank.pending);
+        let ask = pending.filter(|pending| !peer.done.contains(&pending.range)).map(|pending| {
+            Message::Ask { epoch, from: pending.range.start, below: pending.range.end }
+        });
+        done.chain(ask).collect()
+    }
+
+    /// A collective failed: so do the commits that cover it.
+    pub fn fail_covering(&mut self, sequence: Sequence, cause: &Failure, cx: &mut Context<'_>) {
+        self.fail(|pending| pending.range.contains(&sequence), cause, cx);
+        for peer in self.peers.values_mut() {
+            peer.asked.retain(|(from, below)| !(*from..*below).contains(&sequence));
+        }
+    }
+
+    /// The epoch ends: all commits that wait fail.
+    pub fn fail_all(&mut self, cause: &Failure, cx: &mut Context<'_>) {
+        self.fail(|_| true, cause, cx);
+    }
+
+    /// Fails commits whose timeout has passed.
+    pub fn expire(&mut self, cx: &mut Context<'_>) {
+        let cause = Failure::new(FailureCode::TimedOut, "the timeout passed");
+        let now = cx.now;
+        self.fail(|pending| now >= pending.expiry, &cause, cx);
+    }
+
+    /// The time at which the first commit expires.
+    pub fn expiry(&self) -> Option<TimeNs> {
+        self.ranks.values().flat_map(|rank| &rank.pending).map(|pending| pending.expiry).min()
+    }
+
+    /// Fails some of the commits that wait.
+    fn fail(
+        &mut self,
+        which: impl Fn(&PendingCommit) -> bool,
+        cause: &Failure,
+        cx: &mut Context<'_>,
+    ) {
+        let ranks: Vec<RankId> = self.ranks.keys().copied().collect();
+        for rank in ranks {
+            let Some(local) = self.ranks.get_mut(&rank) else { continue };
+            let pending = std::mem::take(&mut local.pending).into_iter();
+            let (failed, left): (VecDeque<_>, VecDeque<_>) = pending.partition(&which);
+            local.pending = left;
+            for pending in failed {
+                let failure = self.failure(pending.step, &pending.range, cause, cx.epoch.local());
+                refuse(rank, pending.step, failure, cx.actions);
+            }
+        }
+        // The next in line may have waited for one of these only.
+        self.confirm(cx);
+    }
+
+    /// An epoch begins with this collective. `committed` is the last step that some gateway knows
+    /// to be complete.
+    pub fn begin_epoch(&mut self, next: Sequence, committed: Option<Committed>) {
+        self.committed = self.committed.max(committed);
+        for rank in self.ranks.values_mut() {
+            *rank = RankCommits { covered: next, ..RankCommits::default() };
+        }
+    }
+
+    /// An epoch ended: its reports are void.
+    pub fn end_epoch(&mut self) {
+        self.done = SequenceRanges::default();
+        self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());
+    }
+
+    /// Commits that wait, by rank.
+    pub fn pending(&self) -> impl Iterator<Item = (RankId, &PendingCommit)> {
+        self.ranks
+            .iter()
+            .flat_map(|(rank, local)| local.pending.iter().map(|pending| (*rank, pending)))
+    }
+
+    /// Whether no commit waits.
+    pub fn is_idle(&self) -> bool {
+        self.ranks.values().all(|rank| rank.pending.is_empty())
+    }
+
+    /// Whether a rank that commits its steps has results that it has not committed: it will.
+    pub fn owes(&self, rank: RankId, posts: &LocalRank, collectives: &Collectives) -> bool {
+        let Some(local) = self.ranks.get(&rank) else { return false };
+        let mut failed = collectives.failures().range(local.covered..posts.next);
+        posts.attached
+            && local.commits_here
+            && local.covered < posts.next
+            && failed.next().is_none()
+    }
+
+    /// Gateways that have not reported some collectives.
+    pub fn awaited(&self, range: &Range<Sequence>, local: &LocalGateway) -> Vec<GatewayId> {
+        let gateways = local.fabric().gateway_ids();
+        gateways.filter(|id| self.known_done(*id, range.start, local) < range.end).collect()
+    }
+
+    fn confirm(&mut self, cx: &mut Context<'_>) {
+        if !cx.epoch.is_active() {
+            return;
+        }
+        for (rank, local) in &mut self.ranks {
+            while let Some(PendingCommit { step, range, .. }) = local.pending.front() {
+                let everywhere = self.done.contains(range)
+                    && (mutant::is(Mutant::ConfirmAlone)
+                        || self.peers.values().all(|peer| peer.done.contains(range)));
+                if !everywhere {
+                    break;
+                }
+                let committed = Committed { step: *step, below: range.end };
+                self.committed = self.committed.max(Some(committed));
+                cx.actions.notify(*rank, RankEvent::Committed { step: *step });
+                local.pending.pop_front();
+            }
+        }
+    }
+
+    fn ask(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let is_new = peer.ask_sent.replace((range.start, range.end)) != peer.ask_sent;
+        if is_new && !peer.done.contains(range) {
+            let (epoch, from, below) = (cx.epoch.number(), range.start, range.end);
+            cx.actions.message(to, Message::Ask { epoch, from, below });
+        }
+    }
+
+    fn tell_done(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        peer.asked.remove(&(range.start, range.end));
+        let is_new = peer.done_sent.replace((range.start, range.end)) != peer.done_sent;
+        if is_new && !range.is_empty() {
+            let (epoch, from, below) = (cx.epoch.number(), range.start, range.end);
+            cx.actions.message(to, Message::Done { epoch, from, below });
+        }
+    }
+
+    /// The first collective from `start` on that a gateway is not known to have.
+    fn known_done(&self, gateway: GatewayId, start: Sequence, local: &LocalGateway) -> Sequence {
+        let done = if gateway == local.id() {
+            Some(&self.done)
+        } else {
+            self.peers.get(&gateway).map(|peer| &peer.done)
+        };
+        done.map_or(start, |done| done.known_from(start))
+    }
+
+    /// The failure of a commit, with the collectives that each region is known to have.
+    fn failure(
+        &self,
+        step: Step,
+        range: &Range<Sequence>,
+        cause: &Failure,
+        local: &LocalGateway,
+    ) -> Failure {
+        let mut text = format!("step {step} is not known to be complete in every region: ");
+        text += &cause.text;
+        if range.is_empty() {
+            return Failure::new(cause.code, text + ". It has no collectives of its own");
+        }
+        text += &format!(". Of its collectives {} to {}", range.start, range.end.0 - 1);
+        let mut regions: BTreeMap<Sequence, Vec<&str>> = BTreeMap::new();
+        for region in local.fabric().regions() {
+            let known = region.gateways.clone();
+            let known = known.map(|id| self.known_done(GatewayId(id), range.start, local)).min();
+            let below = known.unwrap_or(range.start).clamp(range.start, range.end);
+            regions.entry(below).or_default().push(&region.name);
+        }
+        // Regions that lack the most come first, since a text is cut at its maximum.
+        for (below, names) in regions {
+            let known = match below {
+                below if below == range.end => "all".to_owned(),
+                below if below > range.start => format!("at least those below {below}"),
+                _ => "none as far as is known".to_owned(),
+            };
+            text += &format!("; {known}: region {}", names.join(", region "));
+        }
+        Failure::new(cause.code, text)
+    }
+}
+
+fn refuse(rank: RankId, step: Step, failure: Failure, actions: &mut ActionQueue) {
+    actions.notify(rank, RankEvent::CommitFailed { step, failure });
+}

@@ -1,0 +1,13 @@
+//! Collectives as ranks see them: posts, agreement, failures, deadlines, and commits.
+//!
+//! [`table::Collectives`] owns the posts and the outcome of each collective, and
+//! [`commits::Commits`] the steps that ranks commit. Both read the epoch; neither knows how bytes
+//! move.
+
+pub(super) mod commits;
+pub(super) mod deadline;
+pub(super) mod overreach;
+pub(super) mod posts;
+pub(super) mod sequence_ranges;
+pub(super) mod state;
+pub(super) mod table;

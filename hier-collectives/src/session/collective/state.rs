@@ -1,0 +1,92 @@
+//! The state of one collective.
+
+use crate::descriptor::Descriptor;
+use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::post::{Failure, Timing};
+use crate::wire::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use units::TimeNs;
+
+/// A collective under way, as far as its ranks are concerned.
+#[derive(Debug)]
+pub(in crate::session) struct Collective {
+    pub epoch: Epoch,
+    pub phase: Phase,
+    /// The descriptor, and the first rank known to have posted it.
+    pub descriptor: Option<(RankId, Descriptor)>,
+    /// Local ranks that posted, with their weights.
+    pub posts: BTreeMap<RankId, f64>,
+    /// The time of the first post here, or of the first that a peer announced.
+    pub begun: Option<TimeNs>,
+    /// Ranks elsewhere that are known to have posted.
+    pub announced: BTreeSet<RankId>,
+    /// Gateways all of whose ranks are known to have posted.
+    pub posted: BTreeSet<GatewayId>,
+    /// The time when the last post anywhere became known.
+    pub complete: Option<TimeNs>,
+    /// The time when the first of the posters' timeouts ends.
+    pub expiry: Option<TimeNs>,
+    pub failure: Option<Failure>,
+    pub timing: Timing,
+}
+
+/// The phases of a collective on one gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::session) enum Phase {
+    /// Some local rank has not posted.
+    Waiting,
+    /// Segments are moving.
+    Running,
+    /// The result is ready; receipts may be missing.
+    Ready,
+    /// The result is ready and the epoch over, but streams may still read memory.
+    Leaving,
+    /// It failed, but something may still touch memory.
+    Failing,
+    /// It failed, and the ranks that posted were notified.
+    Failed,
+}
+
+impl Collective {
+    pub fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            phase: Phase::Waiting,
+            descriptor: None,
+            posts: BTreeMap::new(),
+            begun: None,
+            announced: BTreeSet::new(),
+            posted: BTreeSet::new(),
+            complete: None,
+            expiry: None,
+            failure: None,
+            timing: Timing::default(),
+        }
+    }
+
+    /// The news of posts, or of the failure, that a peer needs. `ranks` is the number of local
+    /// ranks.
+    pub fn facts(&self, sequence: Sequence, ranks: usize) -> Vec<Message> {
+        let epoch = self.epoch;
+        if let Some(failure) = &self.failure {
+            return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
+        }
+        let Some((_, descriptor)) = self.descriptor else { return vec![] };
+        // Once all have posted, one announcement says as much as all of them.
+        let all = self.posts.len() == ranks;
+        let posts = self.posts.keys().take(if all { 1 } else { usize::MAX });
+        let announce = |rank: &RankId| {
+            let rank = *rank;
+            Message::Announce { epoch, sequence, rank, descriptor, all }
+        };
+        posts.map(announce).collect()
+    }
+
+    /// The content of local buffers if the collective ends now, in words.
+    pub fn buffers(&self) -> &'static str {
+        match self.phase {
+            Phase::Ready | Phase::Leaving => "result ready here",
+            _ => "contributions intact",
+        }
+    }
+}

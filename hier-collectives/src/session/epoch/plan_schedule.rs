@@ -1,0 +1,224 @@
+//! Plans of an epoch: which plan each collective follows, and how all members change to another.
+//!
+//! A change fails nothing, and all members make it at the same collective. The first gateway sends
+//! Pause. Each member starts nothing more and answers with the first collective that it holds back.
+//! Once the first gateway has all answers, it takes the greatest: collectives below it go on with
+//! the old plan everywhere, and those from it on follow the new one. Until then, messages about a
+//! collective that is held back may be meant for a plan that is not known here yet.
+
+use super::membership::FIRST;
+use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
+use crate::plan::{self, Plan, Role, trees_max};
+use crate::session::action::PeerError;
+use crate::session::local_gateway::LocalGateway;
+use crate::wire::Message;
+use std::collections::BTreeMap;
+use units::ByteCount;
+
+/// 8. Earlier plans of an epoch that are kept at least: late messages name collectives of them.
+/// Tested by `a_long_collective_outlives_many_plans`.
+const EARLIER_PLANS_MIN: usize = 8;
+
+/// The plans of one epoch on one gateway.
+#[derive(Debug)]
+pub(in crate::session) struct PlanSchedule {
+    plan: Plan,
+    roles: Vec<Role>,
+    /// Memory for partials of subtrees under the plan in force.
+    relay_window: ByteCount,
+    /// Earlier plans, oldest first.
+    earlier: Vec<EarlierPlan>,
+    /// Changes of the plan that are known to have begun.
+    changes: u32,
+    /// The change under way, on the first gateway.
+    change: Option<PlanChange>,
+    /// The first collective that is not started before the change under way is complete.
+    held: Option<Sequence>,
+}
+
+/// A plan that is in force no more.
+#[derive(Debug)]
+pub(in crate::session) struct EarlierPlan {
+    /// The first collective that does not follow it.
+    pub below: Sequence,
+    pub plan: Plan,
+    pub roles: Vec<Role>,
+}
+
+/// A change under way, on the first gateway.
+#[derive(Debug)]
+struct PlanChange {
+    plan: Plan,
+    /// The first collective that each member holds back.
+    paused: BTreeMap<GatewayId, Sequence>,
+}
+
+/// A plan that takes force, and the first collective that follows it.
+#[derive(Debug)]
+pub(in crate::session) struct PlanSwitch {
+    pub from: Sequence,
+    pub plan: Plan,
+}
+
+impl PlanSchedule {
+    pub fn new(plan: Plan, local: &LocalGateway) -> Self {
+        Self {
+            roles: plan.roles(local.id()),
+            relay_window: plan::relay_bytes(local.fabric(), local.id(), &plan),
+            plan,
+            earlier: Vec::new(),
+            changes: 0,
+            change: None,
+            held: None,
+        }
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// This gateway's roles in the trees of the plan in force.
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    pub fn relay_window(&self) -> ByteCount {
+        self.relay_window
+    }
+
+    #[cfg(test)]
+    pub fn earlier(&self) -> &[EarlierPlan] {
+        &self.earlier
+    }
+
+    /// The plan of a collective, and this gateway's roles in it.
+    pub fn plan_of(&self, sequence: Sequence) -> (&Plan, &[Role]) {
+        let earlier = self.earlier.iter().find(|earlier| sequence < earlier.below);
+        earlier.map_or((&self.plan, &self.roles), |earlier| (&earlier.plan, &earlier.roles))
+    }
+
+    /// Whether a collective waits for a plan that is not known yet.
+    pub fn is_held(&self, sequence: Sequence) -> bool {
+        self.held.is_some_and(|held| sequence >= held)
+    }
+
+    /// Whether a tree is of a collective's plan, as far as that is known here. `next_plan` is the
+    /// plan that this gateway would open an epoch with.
+    pub fn may_have(
+        &self,
+        sequence: Sequence,
+        tree: TreeIndex,
+        next_plan: &Plan,
+        local: &LocalGateway,
+    ) -> bool {
+        let tree = usize::from(tree.0);
+        let most = next_plan.trees.len().max(trees_max(local.fabric()));
+        tree < self.plan_of(sequence).1.len() || (self.is_held(sequence) && tree < most)
+    }
+
+    pub fn is_changing(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Begins a change on the first gateway, which itself starts nothing from `held` on. Returns
+    /// the number of the change; none when one is under way or the plan is in force already.
+    pub fn begin_change(&mut self, plan: Plan, held: Sequence) -> Option<u32> {
+        if self.change.is_some() || self.plan == plan {
+            return None;
+        }
+        self.changes += 1;
+        self.change = Some(PlanChange { plan, paused: BTreeMap::new() });
+        self.held = Some(held);
+        Some(self.changes)
+    }
+
+    /// Holds back collectives from `oldest` on, as the first gateway asked.
+    pub fn pause(&mut self, change: u32, oldest: Sequence) {
+        // While something is held back, the change before has not arrived: it is repeated later.
+        if change > self.changes && self.held.is_none() {
+            self.changes = change;
+            self.held = Some(oldest);
+        }
+    }
+
+    /// The answer to Pause, while something is held back.
+    pub fn paused_message(&self, epoch: Epoch) -> Option<Message> {
+        Some(Message::Paused { epoch, change: self.changes, from: self.held? })
+    }
+
+    /// A member holds back collectives from `held` on. Returns the switch once all `members` do.
+    pub fn note_paused(
+        &mut self,
+        member: GatewayId,
+        change: u32,
+        held: Sequence,
+        members: usize,
+    ) -> Option<PlanSwitch> {
+        if self.changes != change {
+            return None;
+        }
+        let under_way = self.change.as_mut()?;
+        under_way.paused.insert(member, held);
+        if under_way.paused.len() < members {
+            return None;
+        }
+        let PlanChange { plan, paused } = self.change.take()?;
+        Some(PlanSwitch { from: paused.into_values().max().unwrap_or(held), plan })
+    }
+
+    /// The message with which the first gateway completes a change.
+    pub fn change_message(&self, epoch: Epoch, switch: &PlanSwitch) -> Message {
+        let PlanSwitch { from, plan } = switch;
+        Message::Change { epoch, change: self.changes, from: *from, plan: plan.clone() }
+    }
+
+    /// Whether to make the switch of a change that the first gateway completed.
+    ///
+    /// # Errors
+    /// [`PeerError::BadPlan`]: nothing is held back for this change.
+    pub fn accepts(&self, change: u32, switch: &PlanSwitch) -> Result<bool, PeerError> {
+        match self.held {
+            Some(held) if self.changes == change && switch.from >= held => Ok(true),
+            // The message was repeated.
+            None if self.changes == change => Ok(false),
+            _ if change < self.changes => Ok(false),
+            _ => Err(PeerError::BadPlan("a change that nothing was held back for".to_owned())),
+        }
+    }
+
+    /// Makes the switch. `oldest` is the oldest live collective: plans of none are dropped.
+    pub fn switch(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
+        let PlanSwitch { from, plan } = switch;
+        self.relay_window = plan::relay_bytes(local.fabric(), local.id(), &plan);
+        let roles = std::mem::replace(&mut self.roles, plan.roles(local.id()));
+        let plan = std::mem::replace(&mut self.plan, plan);
+        // A plan under which nothing could begin is of no collective: so there are never more
+        // plans than collectives that may be live.
+        if self.earlier.last().is_none_or(|last| last.below < from) {
+            self.earlier.push(EarlierPlan { below: from, plan, roles });
+        }
+        while self.earlier.len() > EARLIER_PLANS_MIN && self.earlier[0].below <= oldest {
+            self.earlier.remove(0);
+        }
+        self.held = None;
+    }
+
+    /// The facts about changes that a peer needs: on the first gateway the last complete change
+    /// and the one under way, elsewhere the answer to Pause. The peer has earlier changes already,
+    /// since it paused for the one after.
+    pub fn facts_for(&self, peer: GatewayId, me: GatewayId, epoch: Epoch) -> Vec<Message> {
+        let change = self.changes;
+        if me != FIRST {
+            return self.paused_message(epoch).filter(|_| peer == FIRST).into_iter().collect();
+        }
+        let under_way = self.change.as_ref().map(|_| Message::Pause { epoch, change });
+        let complete = self.earlier.last().map(|last| Message::Change {
+            epoch,
+            change: change - u32::from(under_way.is_some()),
+            from: last.below,
+            plan: self.plan.clone(),
+        });
+        complete.into_iter().chain(under_way).collect()
+    }
+}

@@ -1,0 +1,218 @@
+//! Commits: confirmed once every rank has the results, and failed otherwise.
+
+use super::fabrics::*;
+use super::steps::*;
+use super::world::*;
+use crate::ids::*;
+use crate::post::*;
+use crate::session::*;
+use crate::wire::*;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Any order, lanes lost on the way: every commit is confirmed, in order, and (checked by
+    /// the world) never before all ranks have what it covers.
+    #[test]
+    fn every_commit_is_confirmed_once_every_rank_has_all(seed: u64, steps in steps()) {
+        let mut world = pair(seed);
+        follow(&mut world, &script(&steps), |_| true);
+        world.run();
+        for rank in 0..RANKS {
+            let all: Vec<u64> = (0..steps.len() as u64).collect();
+            prop_assert_eq!(committed(&world, rank), all);
+        }
+        world.assert_clean();
+    }
+
+    /// The connection is lost at any point: every commit gets one answer, and if one rank was
+    /// told that a step is complete, the next epoch tells all.
+    #[test]
+    fn a_step_confirmed_to_one_rank_is_known_to_all(
+        seed: u64, steps in steps(), after in 0..40usize, more in 0..200usize,
+    ) {
+        let mut world = pair(seed);
+        let mut left = after;
+        follow(&mut world, &script(&steps), |_| {
+            left = left.saturating_sub(1);
+            left > 0
+        });
+        for _ in 0..more {
+            world.step();
+        }
+        world.lose_connection(EAST, WEST);
+        world.run();
+        let last = (0..RANKS).filter_map(|rank| committed(&world, rank).last().copied()).max();
+        for rank in 0..RANKS {
+            let asked = world.steps.keys().filter(|(of, _)| of.0 == rank).count();
+            let answered = committed(&world, rank).len() + commit_failures(&world, rank).len();
+            prop_assert_eq!(answered, asked);
+            prop_assert_eq!(told_committed(&world, rank), last);
+        }
+        post_and_run_all(&mut world, 50);
+        for rank in 0..RANKS {
+            let (_, next) = world.epoch_of(RankId(rank));
+            world.steps.clear();
+            world.commit(RankId(rank), 900, next.0..next.0 + 1);
+        }
+        world.run();
+        for rank in 0..RANKS {
+            prop_assert_eq!(committed(&world, rank).last().copied(), Some(900));
+        }
+        world.assert_clean();
+    }
+
+}
+
+#[test]
+fn a_failed_commit_names_the_collectives_of_each_region() {
+    let mut world = pair(1);
+    for sequence in 0..3 {
+        for rank in 0..2 {
+            world.post(RankId(rank), sequence, 40);
+        }
+    }
+    for sequence in 0..2 {
+        world.post(RankId(2), sequence, 40);
+    }
+    world.run();
+    // West's rank commits two of the three, so that east hears that they are complete there.
+    world.commit(RankId(2), 7, 0..2);
+    world.commit(RankId(0), 8, 0..3);
+    world.run();
+    assert_eq!(committed(&world, 2), [7]);
+    world.lose_connection(EAST, WEST);
+    world.run();
+    let failures = commit_failures(&world, 0);
+    assert_eq!(failures.len(), 1);
+    let Failure { code, text } = &failures[0];
+    assert_eq!(*code, FailureCode::RegionLost);
+    let told = [
+        "step 8 is not known to be complete",
+        "collectives 0 to 2",
+        "at least those below 2: region r0, region r1",
+        "gateway g1 cannot be reached",
+    ];
+    for part in told {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert_eq!((told_committed(&world, 0), told_committed(&world, 2)), (Some(7), Some(7)));
+}
+
+#[test]
+fn a_commit_of_a_failed_collective_fails_alone() {
+    let mut world = pair(2);
+    for rank in 0..RANKS {
+        world.post(RankId(rank), 0, 10 + u64::from(rank));
+        world.post(RankId(rank), 1, 10);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        world.commit(RankId(rank), 1, 0..0);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        assert_eq!(commit_failures(&world, rank)[0].code, FailureCode::Disagreement);
+        world.post(RankId(rank), 2, 10);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        world.commit(RankId(rank), 1, 2..3);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        assert_eq!(committed(&world, rank), [1]);
+    }
+}
+
+#[test]
+fn an_unanswered_commit_ends_with_its_timeout() {
+    let mut world = pair(3);
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 10);
+    }
+    world.commit(RankId(0), 5, 0..1);
+    world.run();
+    let status = world.session(EAST).status();
+    assert_eq!(status.commits.len(), 1);
+    assert_eq!(status.commits[0].awaited_gateways, [EAST, WEST]);
+    let at = world.session(EAST).poll_timeout().expect("a deadline");
+    world.session(EAST).handle_timeout(at);
+    world.run();
+    let failures = commit_failures(&world, 0);
+    assert_eq!(failures[0].code, FailureCode::TimedOut, "{}", failures[0]);
+}
+
+/// A lane dies with every word about a commit on it: all of it is said again.
+#[test]
+fn commit_reports_lost_with_their_lane_are_repeated() {
+    let mut world = pair(4);
+    for rank in 0..RANKS {
+        world.post(RankId(rank), 0, 10);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        world.commit(RankId(rank), 1, 0..1);
+    }
+    world.messages.clear();
+    for (one, other) in [(EAST, WEST), (WEST, EAST)] {
+        world.session(one).handle_lane_lost(other);
+    }
+    world.run();
+    for rank in 0..RANKS {
+        assert_eq!(committed(&world, rank), [1]);
+    }
+}
+
+/// Only one rank of one region commits; the others are asked.
+#[test]
+fn a_commit_needs_no_other_rank_to_commit() {
+    let mut world = pair(5);
+    world.post(RankId(0), 0, 10);
+    world.post(RankId(2), 0, 10);
+    world.commit(RankId(2), 1, 0..1);
+    world.run();
+    assert!(committed(&world, 2).is_empty());
+    world.post(RankId(1), 0, 10);
+    world.run();
+    assert_eq!(committed(&world, 2), [1]);
+}
+
+#[test]
+fn a_commit_fails_at_once_when_its_collective_fails() {
+    let mut world = pair(9);
+    world.post(RankId(0), 0, 10);
+    world.commit(RankId(0), 1, 0..0);
+    world.run();
+    assert!(commit_failures(&world, 0).is_empty());
+    world.post(RankId(2), 0, 11);
+    world.run();
+    let failures = commit_failures(&world, 0);
+    assert_eq!(failures[0].code, FailureCode::Disagreement, "{}", failures[0]);
+}
+
+/// Commits that are given up leave questions behind at the other region: too many of them are
+/// the group's own affair.
+#[test]
+fn too_many_commit_questions_end_the_epoch_alone() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let (epoch, Sequence(first)) = world.epoch_of(RankId(0));
+    let (asker, now) = (GatewayId(0), world.now);
+    let session = world.session(GatewayId(1));
+    let ranges = (0..64).flat_map(|from| (from + 1..=64).map(move |below| (from, below)));
+    let refused = ranges.into_iter().find_map(|(from, below)| {
+        let (from, below) = (Sequence(first + from), Sequence(first + below));
+        session.handle_message(asker, Message::Ask { epoch, from, below }, now).err()
+    });
+    let error = refused.expect("2080 questions");
+    assert!(matches!(error, PeerError::TooManyAsks { .. }) && error.is_of_ranks(), "{error}");
+    session.handle_overreach(asker, &error, now);
+    world.run();
+    for rank in 0..2 {
+        let (next, sequence) = world.epoch_of(RankId(rank));
+        assert_eq!(next, Epoch(epoch.0 + 1));
+        world.post(RankId(rank), sequence.0, 10);
+    }
+    world.run();
+    assert_eq!(world.count(1, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}

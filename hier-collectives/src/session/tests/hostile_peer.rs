@@ -1,0 +1,408 @@
+//! A peer that sends anything at any time to a session whose own ranks keep the rules.
+use super::fabrics::*;
+use super::world::*;
+use crate::descriptor::*;
+use crate::ids::*;
+use crate::plan::*;
+use crate::post::*;
+use crate::session::collective::overreach;
+use crate::session::*;
+use crate::topology::*;
+use crate::wire::*;
+use proptest::prelude::*;
+use std::collections::*;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use units::*;
+
+/// One gateway of two, and what its shell would hold.
+struct Victim {
+    dice: Dice,
+    me: GatewayId,
+    peer: GatewayId,
+    session: Session,
+    now: TimeNs,
+    ranks: std::ops::Range<u32>,
+    epoch: Epoch,
+    next: BTreeMap<RankId, Sequence>,
+    jobs: Vec<JobId>,
+    leases: Vec<LeaseId>,
+    cancelled: Vec<Sequence>,
+    /// Posts that were not answered yet.
+    waiting: BTreeMap<(RankId, Sequence), u32>,
+}
+
+impl Victim {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let fabric = fabric(&[2, 1]);
+        let me = GatewayId(u16::from(dice.roll(2) == 1));
+        let config = SessionConfig {
+            fabric: Arc::clone(&fabric),
+            me,
+            boot: BootId(100 + u64::from(me.0)),
+            plan: plan_of(vec![tree(1, &[0, 1], &[])]),
+            partials: ByteCount::new(600),
+            one_in: NonZeroU64::MIN,
+        };
+        let ranks = fabric.gateway(me).ranks.clone();
+        let mut victim = Self {
+            dice,
+            me,
+            peer: GatewayId(1 - me.0),
+            session: Session::new(config),
+            now: TimeNs::from_ns(1),
+            ranks: ranks.clone(),
+            epoch: Epoch(0),
+            next: BTreeMap::new(),
+            jobs: Vec::new(),
+            leases: Vec::new(),
+            cancelled: Vec::new(),
+            waiting: BTreeMap::new(),
+        };
+        victim.session.handle_start(victim.now);
+        ranks.for_each(|rank| victim.session.handle_attach(RankId(rank), victim.now));
+        victim.session.handle_peer_up(victim.peer, victim.now);
+        victim
+    }
+
+    /// A number that something may depend on.
+    fn number(&mut self) -> u64 {
+        let next = self.next.values().next().map_or(0, |next| next.0);
+        let edges = [0, 1, 2, next, next + 1, next + 1023, next + 1024, (1 << 62) - 1, 1 << 62];
+        match self.dice.roll(edges.len() + 2) {
+            0 => u64::MAX,
+            1 => u64::MAX - 1,
+            edge => edges[edge - 2],
+        }
+    }
+
+    fn epoch(&mut self) -> Epoch {
+        if self.dice.roll(4) > 0 { self.epoch } else { Epoch(self.number()) }
+    }
+
+    fn sequence(&mut self) -> Sequence {
+        let next = self.next.values().next().map_or(0, |next| next.0);
+        match self.dice.roll(8) {
+            0 => Sequence(self.number()),
+            more => Sequence((next + more as u64).saturating_sub(4)),
+        }
+    }
+
+    fn descriptor(&mut self) -> Descriptor {
+        use crate::descriptor::{Dtype, Pattern, ReduceOp};
+        let elements = [40, 40, 40, 40, 41, 0, 1 << 45, u64::MAX][self.dice.roll(8)];
+        Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::I64,
+            elements,
+            layout_hash: 0,
+            pattern: Pattern::AllReduce,
+        }
+    }
+
+    fn key(&mut self) -> SegmentKey {
+        let sequence = self.sequence();
+        let tree = TreeIndex([0, 0, 0, 0, 1, u16::MAX][self.dice.roll(6)]);
+        let segment = SegmentIndex([0, 1, 2, 3, u32::MAX - 1][self.dice.roll(5)]);
+        SegmentKey { sequence, tree, segment }
+    }
+
+    fn message(&mut self) -> Message {
+        let (epoch, sequence) = (self.epoch(), self.sequence());
+        let failure = Failure::new(FailureCode::Stalled, "so they say");
+        let step = Step(self.number());
+        let committed = (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence });
+        match self.dice.roll(12) {
+            0 => {
+                let (last, next) = (Epoch(self.number()), Sequence(self.number()));
+                Message::Join { boot: BootId(self.number()), last, next, committed }
+            }
+            1 => {
+                let next = Sequence(self.number());
+                let boots = vec![BootId(100), BootId(101)];
+                let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+                Message::Begin { epoch: Epoch(self.number()), next, boots, plan, committed }
+            }
+            2 => {
+                let rate = [8_000, 1_000_000, u64::MAX][self.dice.roll(3)];
+                let rtt = [Span::ZERO, Span::from_ms(2), Span::from_secs(60)][self.dice.roll(3)];
+                let loss = Fraction::from_ppb([0, 1, 499_999_999][self.dice.roll(3)]);
+                let rate = BitRate::from_bits_per_second(rate);
+                let link = LinkState { rate, rtt, loss: loss.expect("below 1") };
+                Message::Ready { epoch, link: (self.dice.roll(4) > 0).then_some(link) }
+            }
+            3 | 4 => {
+                let rank = RankId([0, 2, 7, u32::MAX][self.dice.roll(4)]);
+                let (descriptor, all) = (self.descriptor(), self.dice.roll(2) == 0);
+                Message::Announce { epoch, sequence, rank, descriptor, all }
+            }
+            5 | 6 => {
+                let key = self.key();
+                let limit = [0, 1, 2, u32::MAX][self.dice.roll(4)];
+                Message::Grant { epoch, sequence, tree: key.tree, limit }
+            }
+            7 => {
+                let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = self.key();
+                let start = segment.min(u32::MAX - 1);
+                let count = [1, 2, u32::MAX][self.dice.roll(3)];
+                let segments = start..start.saturating_add(count);
+                Message::Receipt { epoch, sequence, tree, segments }
+            }
+            8 => Message::Fail { epoch, sequence, failure },
+            9 => Message::End { epoch, failure },
+            10 => {
+                let below = Sequence(sequence.0.saturating_add(1 + self.dice.roll(3) as u64));
+                if self.dice.roll(2) == 0 {
+                    Message::Done { epoch, from: sequence, below }
+                } else {
+                    Message::Ask { epoch, from: sequence, below }
+                }
+            }
+            _ => Message::Drain { epoch, from: sequence },
+        }
+    }
+
+    fn arrival(&mut self) {
+        let digests = [self.descriptor().digest(), 0];
+        let header = SegmentHeader {
+            epoch: self.epoch(),
+            key: self.key(),
+            bytes: [0, 1, 64, 128, 4096, u32::MAX][self.dice.roll(6)],
+            digest: digests[usize::from(self.dice.roll(8) == 0)],
+            weight: 1.0,
+            parity: [0, 0, 0, 4][self.dice.roll(4)],
+        };
+        match self.session.handle_arrival(self.peer, &header) {
+            Ok(Arrival::Combine { lease, .. } | Arrival::Land { lease, .. }) => {
+                self.leases.push(lease);
+            }
+            Ok(Arrival::Discard(_)) => {}
+            Err(error) => self.accuse(&error),
+        }
+    }
+
+    /// As the engine does.
+    fn accuse(&mut self, error: &PeerError) {
+        if error.is_of_ranks() {
+            self.session.handle_overreach(self.peer, error, self.now);
+        } else {
+            self.session.handle_peer_down(self.peer, "accused", self.now);
+            self.session.handle_peer_up(self.peer, self.now);
+        }
+    }
+
+    fn own_rank_acts(&mut self) {
+        let rank = RankId(self.ranks.start + self.dice.roll(self.ranks.len()) as u32);
+        let Some(next) = self.next.get(&rank).copied() else { return };
+        let timeout = Span::from_secs(1 + self.dice.roll(60) as u64);
+        let epoch = self.epoch;
+        match self.dice.roll(12) {
+            0 => {
+                let commit = Commit { epoch, step: Step(self.number()), timeout };
+                self.session.handle_commit(rank, commit, self.now);
+            }
+            1 => {
+                self.session.handle_detach(rank, self.now);
+                self.drain();
+                self.session.handle_attach(rank, self.now);
+            }
+            _ if next.0 < 1 << 62 && self.waiting.len() < 40 => {
+                let descriptor = Descriptor { elements: 40, ..self.descriptor() };
+                let post = Post { epoch, sequence: next, descriptor, weight: 1.0, timeout };
+                *self.waiting.entry((rank, next)).or_default() += 1;
+                self.next.insert(rank, Sequence(next.0 + 1));
+                self.session.handle_post(rank, post, self.now);
+            }
+            _ => {}
+        }
+    }
+
+    fn shell_acts(&mut self) {
+        match self.dice.roll(4) {
+            0 if !self.jobs.is_empty() => {
+                let job = self.jobs.swap_remove(self.dice.roll(self.jobs.len()));
+                self.session.handle_job_done(job, self.now);
+            }
+            1 if !self.leases.is_empty() => {
+                let lease = self.leases.swap_remove(self.dice.roll(self.leases.len()));
+                let whole = self.dice.roll(3) > 0;
+                self.session.handle_arrival_end(lease, whole, self.now);
+            }
+            2 if !self.cancelled.is_empty() => {
+                let sequence = self.cancelled.swap_remove(0);
+                self.session.handle_cancelled(sequence, self.now);
+            }
+            3 => {
+                self.now = self.now + Span::from_ms(self.dice.roll(3000) as u64);
+                if self.session.poll_timeout().is_some_and(|at| at <= self.now) {
+                    self.session.handle_timeout(self.now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the shell asserts of actions, and what ranks hear.
+    fn drain(&mut self) {
+        while let Some(action) = self.session.poll_action() {
+            let length = |view: &View| view.range.end - view.range.start;
+            match action {
+                Action::Reduce { job, inputs, out, .. } => {
+                    let same = inputs.iter().all(|input| length(&input.view) == length(&out));
+                    assert!(same, "{inputs:?} into {out:?}");
+                    self.jobs.push(job);
+                }
+                Action::Copy { job, from, to } => {
+                    assert!(to.iter().all(|to| length(to) == length(&from)));
+                    self.jobs.push(job);
+                }
+                Action::Cancel(sequence) => self.cancelled.push(sequence),
+                Action::Notify { rank, event } => self.hear(rank, &event),
+                _ => {}
+            }
+        }
+        let status = self.session.status();
+        assert!(status.collectives.len() as u64 <= 2 * overreach::MAX_AHEAD);
+    }
+
+    fn hear(&mut self, rank: RankId, event: &RankEvent) {
+        match event {
+            RankEvent::EpochBegan { epoch, next, .. } => {
+                self.epoch = *epoch;
+                self.next.insert(rank, *next);
+            }
+            RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {
+                if let Some(count) = self.waiting.get_mut(&(rank, *sequence)) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.waiting.remove(&(rank, *sequence));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The peer falls silent, time passes, and the shell finishes what it began.
+    fn end(&mut self) {
+        self.session.handle_peer_down(self.peer, "silent", self.now);
+        self.drain();
+        for job in std::mem::take(&mut self.jobs) {
+            self.session.handle_job_done(job, self.now);
+        }
+        for lease in std::mem::take(&mut self.leases) {
+            self.session.handle_arrival_end(lease, false, self.now);
+        }
+        self.drain();
+        for sequence in std::mem::take(&mut self.cancelled) {
+            self.session.handle_cancelled(sequence, self.now);
+        }
+        self.drain();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever a peer says, nothing panics, no reduction has operands of other lengths than
+    /// its result, and once the peer is gone every post of our own ranks has been answered.
+    #[test]
+    fn no_peer_breaks_a_session(seed: u64) {
+        let mut victim = Victim::new(seed);
+        victim.drain();
+        for _ in 0..400 {
+            match victim.dice.roll(6) {
+                0 | 1 => {
+                    let (peer, message, now) = (victim.peer, victim.message(), victim.now);
+                    if let Err(error) = victim.session.handle_message(peer, message, now) {
+                        victim.accuse(&error);
+                    }
+                }
+                2 | 3 => victim.arrival(),
+                4 => victim.own_rank_acts(),
+                _ => victim.shell_acts(),
+            }
+            victim.drain();
+            // It knows how to meet, or little would happen.
+            if victim.session.status().plan.is_none() && victim.dice.roll(10) == 0 {
+                victim.meet();
+            }
+        }
+        victim.end();
+        prop_assert!(victim.waiting.is_empty(), "not answered: {:?}", victim.waiting);
+    }
+}
+
+impl Victim {
+    fn meet(&mut self) {
+        let (last, next) = (self.session.status().epoch, self.session.collectives.next());
+        let boots = vec![BootId(100), BootId(101)];
+        let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+        let epoch = Epoch(last.0 + 1);
+        let message = if self.me == GatewayId(0) {
+            Message::Join { boot: boots[1], last, next, committed: None }
+        } else {
+            Message::Begin { epoch, next, boots, plan, committed: None }
+        };
+        // Refused when what it said before led too far.
+        let _ = self.session.handle_message(self.peer, message, self.now);
+        self.drain();
+        let ready = Message::Ready { epoch: self.session.status().epoch, link: None };
+        let _ = self.session.handle_message(self.peer, ready, self.now);
+        self.drain();
+    }
+}
+
+/// A plan may differ from what we would make of the fabric as far as plans do. Beyond that it is
+/// only good for making us cut a buffer into more than we can keep account of.
+#[test]
+fn a_plan_of_absurd_segments_or_trees_is_refused() {
+    let plan = |bytes: u64, trees: usize| Plan {
+        segment: ByteCount::new(bytes),
+        ..plan_of(vec![tree(1, &[0, 1], &[]); trees])
+    };
+    let session = || {
+        let mut session = Session::new(SessionConfig {
+            fabric: fabric(&[2, 1]),
+            me: GatewayId(1),
+            boot: BootId(101),
+            plan: plan(1 << 20, 1),
+            partials: ByteCount::new(64 << 20),
+            one_in: NonZeroU64::MIN,
+        });
+        session.handle_peer_up(GatewayId(0), TimeNs::from_ns(1));
+        session
+    };
+    let begin = |plan: Plan| {
+        let mut session = session();
+        let boots = vec![BootId(100), BootId(101)];
+        let (epoch, next) = (Epoch(1), Sequence(0));
+        let message = Message::Begin { epoch, next, boots, plan, committed: None };
+        let told = session.handle_message(GatewayId(0), message, TimeNs::from_ns(2));
+        assert_eq!(session.status().plan.is_some(), told.is_ok());
+        (session, told)
+    };
+    for (bytes, trees, good) in [
+        (1 << 20, 1, true),
+        (64 << 10, 17, true),
+        (16 << 20, 1, true),
+        ((64 << 10) - 64, 1, false),
+        (64, 1, false),
+        ((16 << 20) + 64, 1, false),
+        (1 << 20, 18, false),
+        (1 << 20, 65_535, false),
+    ] {
+        let told = begin(plan(bytes, trees)).1;
+        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+        // Nor in the middle of an epoch.
+        let mut session = begin(plan(1 << 20, 1)).0;
+        let (epoch, change, from) = (Epoch(1), 1, Sequence(0));
+        let now = TimeNs::from_ns(3);
+        let pause = Message::Pause { epoch, change };
+        session.handle_message(GatewayId(0), pause, now).expect("may pause");
+        let message = Message::Change { epoch, change, from, plan: plan(bytes, trees) };
+        let told = session.handle_message(GatewayId(0), message, now);
+        assert_eq!(told.is_ok(), good, "{trees} trees, {bytes} bytes: {told:?}");
+    }
+}

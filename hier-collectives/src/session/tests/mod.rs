@@ -1,0 +1,13 @@
+//! Tests of whole sessions, without I/O.
+
+mod commits;
+mod ends;
+mod fabrics;
+mod hostile_peer;
+mod lost_lanes;
+mod plan_changes;
+mod protocol;
+mod results;
+mod steps;
+mod waiting;
+mod world;

@@ -1,0 +1,277 @@
+//! Links that change: when the first gateway plans anew, and when it does not.
+use super::fabrics::*;
+use super::world::*;
+use crate::ids::*;
+use crate::plan::{self, *};
+use crate::post::*;
+use crate::session::collective::state::Phase;
+use crate::session::*;
+use crate::topology::*;
+use crate::wire::*;
+use std::collections::*;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use units::*;
+
+fn world(ranks: &[u32]) -> World {
+    let plan = plan::plan(&fabric(ranks)).expect("a plan");
+    World::new(ranks, Plan { segment: ByteCount::new(128), ..plan }, 7, 1000)
+}
+
+fn state(kbits: u64) -> LinkState {
+    let rate = BitRate::from_bits_per_second(kbits * 1000);
+    LinkState { rate, rtt: Span::from_ms(2), loss: Fraction::default() }
+}
+
+/// `at` finds its link to a region to be like this.
+fn find(world: &mut World, at: u16, to: u16, state: LinkState) {
+    world.session(GatewayId(at)).handle_link(RegionId(to), state);
+    world.collect(GatewayId(at));
+    world.run();
+}
+
+/// One collective; returns how many plans are in force after it, and the first one's hash.
+fn collective(world: &mut World, sequence: u64) -> (usize, u64) {
+    for rank in 0..world.fabric.world_size() {
+        world.post(RankId(rank), sequence, 20);
+    }
+    world.run();
+    let hash = |session: &Session| session.plan().expect("an epoch").hash();
+    let hashes: Vec<u64> = world.sessions.iter().map(hash).collect();
+    let distinct: BTreeSet<u64> = hashes.iter().copied().collect();
+    (distinct.len(), hashes[0])
+}
+
+#[test]
+fn a_link_that_stays_changed_is_planned_for_once() {
+    let mut world = world(&[1, 1, 1]);
+    let before = collective(&mut world, 0).1;
+    // The first gateway is at neither end.
+    find(&mut world, 2, 1, state(300));
+    let plans: Vec<(usize, u64)> = (1..12).map(|at| collective(&mut world, at)).collect();
+    assert!(plans.iter().all(|(distinct, _)| *distinct == 1), "{plans:x?}");
+    assert_eq!([plans[0].1, plans[1].1], [before; 2], "not in a hurry");
+    assert_ne!(plans[3].1, before);
+    assert!(plans[3..].iter().all(|(_, hash)| *hash == plans[3].1), "{plans:x?}");
+    let reason = &world.session(GatewayId(1)).plan().expect("an epoch").reason;
+    assert!(reason.contains("link r1-r2 now carries 300 kbit/s at 2 ms"), "{reason}");
+    // What it was before is planned for as well.
+    find(&mut world, 2, 1, state(1000));
+    let after: Vec<usize> = (12..16).map(|at| collective(&mut world, at).0).collect();
+    assert_eq!(after, [1; 4]);
+    assert!(!world.session(GatewayId(0)).plan().expect("an epoch").reason.contains("300"));
+    world.assert_clean();
+}
+
+#[test]
+fn fluctuating_links_change_no_plan() {
+    let mut world = world(&[1, 1, 1]);
+    let before = collective(&mut world, 0);
+    for at in 1..30 {
+        let kbits = [1000, 880, 600, 900, 400, 870][at as usize % 6];
+        find(&mut world, 2, 1, state(kbits));
+        assert_eq!(collective(&mut world, at), before);
+    }
+}
+
+#[test]
+fn a_plan_that_gains_nothing_is_not_taken_up() {
+    let mut world = world(&[1, 1]);
+    let before = collective(&mut world, 0);
+    find(&mut world, 1, 0, state(300));
+    assert!((1..10).all(|at| collective(&mut world, at) == before));
+}
+
+#[test]
+fn members_of_a_new_epoch_report_their_links_again() {
+    let mut world = world(&[1, 1, 1]);
+    find(&mut world, 2, 1, state(300));
+    world.lose_connection(GatewayId(0), GatewayId(1));
+    world.run();
+    let next = world.epoch_of(RankId(0)).1.0;
+    let plans: Vec<u64> = (next..next + 5).map(|at| collective(&mut world, at).1).collect();
+    assert_ne!(plans[0], plans[4], "{plans:x?}");
+}
+
+#[test]
+fn a_report_of_an_unknown_link_is_refused() {
+    let mut world = world(&[1, 1, 1]);
+    let epoch = world.epoch_of(RankId(0)).0;
+    let now = world.now;
+    for (at, to) in [(0, 9), (0, 2), (1, 1)] {
+        let message = Message::Link { epoch, to: RegionId(to), state: state(300) };
+        let told = world.session(GatewayId(at)).handle_message(GatewayId(2), message, now);
+        assert!(matches!(told, Err(PeerError::NotYours(_))), "{at} {to}: {told:?}");
+    }
+}
+
+#[test]
+fn a_plan_change_lost_with_its_lane_is_repeated() {
+    let mut world = world(&[1, 1]);
+    let (first, other) = (GatewayId(0), GatewayId(1));
+    collective(&mut world, 0);
+    let plans = [vec![tree(1, &[1], &[(0, 1)])], vec![tree(1, &[0], &[(1, 0)])]];
+    let plans = plans.map(plan_of);
+    let change = |world: &mut World, plan: &Plan| {
+        let now = world.now;
+        world.session(first).handle_plan(plan.clone(), now);
+        world.collect(first);
+    };
+    change(&mut world, &plans[0]);
+    // Until the first gateway knows that the other one waits: then the plan is under way.
+    while world.session(first).plan().expect("an epoch").trees != plans[0].trees {
+        assert!(world.step());
+    }
+    world.post(RankId(1), 1, 20);
+    change(&mut world, &plans[1]);
+    world.messages.get_mut(&(first, other)).expect("spoken to").clear();
+    for (me, peer) in [(first, other), (other, first)] {
+        world.session(me).handle_lane_lost(peer);
+        world.collect(me);
+    }
+    world.run();
+    world.post(RankId(0), 1, 20);
+    world.run();
+    assert_eq!(collective(&mut world, 2).0, 1, "they follow two plans");
+    assert_eq!(world.session(other).plan().expect("an epoch").trees, plans[1].trees);
+    world.assert_clean();
+}
+
+/// However often the plan changes meanwhile, what began under one ends under it.
+#[test]
+fn a_long_collective_outlives_many_plans() {
+    let (east, west) = (tree(1, &[1], &[(0, 1)]), tree(1, &[0], &[(1, 0)]));
+    let mut world = World::new(&[1, 1], plan_of(vec![east.clone(), west.clone()]), 7, 1000);
+    let plans = [vec![east], vec![west]].map(plan_of);
+    for rank in 0..2 {
+        world.post(RankId(rank), 0, 2000);
+    }
+    hear_all(&mut world);
+    for (sequence, plan) in (1..25).zip(plans.iter().cycle()) {
+        let now = world.now;
+        world.session(GatewayId(0)).handle_plan(plan.clone(), now);
+        world.collect(GatewayId(0));
+        hear_all(&mut world);
+        assert!(world.sessions.iter().all(|s| s.plan().expect("an epoch").trees == plan.trees));
+        // Half of the plans have a collective of their own.
+        for rank in (0..2).filter(|_| sequence % 2 == 1) {
+            world.post(RankId(rank), sequence / 2 + 1, 4);
+        }
+        hear_all(&mut world);
+    }
+    let phase = |session: &Session| session.collectives.get(Sequence(0)).map(|c| c.phase);
+    assert!(world.sessions.iter().all(|session| phase(session) == Some(Phase::Running)));
+    world.run();
+    for rank in 0..2 {
+        let ready = world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. }));
+        assert_eq!(ready, 13, "rank {rank}");
+    }
+    world.assert_clean();
+}
+
+/// What sessions say arrives, and not a byte of data.
+fn hear_all(world: &mut World) {
+    let next = |world: &mut World| {
+        let (pair, queue) = world.messages.iter_mut().find(|(_, queue)| !queue.is_empty())?;
+        queue.pop_front().map(|message| (*pair, message))
+    };
+    while let Some(((from, to), message)) = next(world) {
+        let now = world.now;
+        world.session(to).handle_message(from, message, now).expect("fair");
+        world.collect(to);
+    }
+}
+
+/// One file says that the link is a thousand times as fast as the other does, and loses: what goes
+/// ahead of the other's post is what the other keeps room for.
+#[test]
+fn a_sender_respects_the_smaller_unsolicited_window() {
+    let (ranks, segment) = ([1, 1], 128);
+    for boaster in 0..2 {
+        let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+        let mut world = World::with_fabrics(boasting(boaster), plan, 7, 1 << 20);
+        let (me, other) = (GatewayId(boaster), GatewayId(1 - boaster));
+        world.post(RankId(boaster.into()), 0, 40_000);
+        world.run();
+        let early: u64 = world.session(me).transfer.unsolicited_bytes_to(other);
+        let kept = 4 * segment;
+        assert!((segment..=kept).contains(&early), "{early} bytes early, {kept} are kept");
+        world.post(RankId(u32::from(1 - boaster)), 0, 40_000);
+        world.run();
+        for rank in 0..ranks.len() {
+            let rank = u32::try_from(rank).expect("small");
+            assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+        }
+        world.assert_clean();
+    }
+}
+
+/// And parity goes along with no more than either has room for, whoever boasts.
+#[test]
+fn parity_uses_the_window_of_both_fabric_files() {
+    let plan = Plan { segment: ByteCount::new(64 << 10), ..plan_of(vec![tree(1, &[0, 1], &[])]) };
+    let tails = |fabrics: Vec<Arc<Fabric>>| {
+        let world = World::with_fabrics(fabrics, plan.clone(), 7, 1 << 24);
+        let room = |me: u16| {
+            let (session, other) = (&world.sessions[usize::from(me)], GatewayId(1 - me));
+            session.transfer.tail_windows(&session.epoch, other)
+        };
+        [room(0), room(1)]
+    };
+    let boast = tails(vec![boasting(0)[0].clone(); 2]);
+    assert!(boast[0].0 > 0 && boast.iter().all(|(kept, sent)| kept == sent), "{boast:?}");
+    for boaster in 0..2 {
+        let of = tails(boasting(boaster));
+        assert_eq!(of[usize::from(boaster)], (boast[0].0, 0), "the other keeps none");
+        assert_eq!(of[usize::from(1 - boaster)], (0, 0));
+    }
+}
+
+/// Two fabric files, of which one says that the link is fast and loses packets.
+fn boasting(boaster: u16) -> Vec<Arc<Fabric>> {
+    let rate = BitRate::from_bits_per_second(1_000_000_000);
+    let loss = Fraction::from_ppb(10_000_000).expect("below 1");
+    let mut fabrics = vec![fabric(&[1, 1]); 2];
+    fabrics[usize::from(boaster)] = fabric_with(&[1, 1], rate, loss);
+    fabrics
+}
+
+/// A line of three, the first gateway at one end. While nobody is in an epoch there are no facts to
+/// say again: only a Repeat makes the other end join once more, and a lane may take that with it.
+#[test]
+fn a_repeat_lost_with_its_lane_is_sent_again() {
+    let (first, middle, last) = (GatewayId(0), GatewayId(1), GatewayId(2));
+    let fabric = line_of_three();
+    let session = |me| {
+        Session::new(SessionConfig {
+            fabric: Arc::clone(&fabric),
+            me,
+            boot: BootId(u64::from(me.0) + 100),
+            plan: plan_of(vec![tree(1, &[1], &[(0, 1), (2, 1)])]),
+            partials: ByteCount::new(1 << 20),
+            one_in: NonZeroU64::MIN,
+        })
+    };
+    let (now, mut between, mut end) = (TimeNs::from_ns(1), session(middle), session(last));
+    let said = |session: &mut Session| -> Vec<(GatewayId, Message)> {
+        let actions = std::iter::from_fn(|| session.poll_action());
+        let said = actions.filter_map(|action| match action {
+            Action::Message { to, message } => Some((to, message)),
+            _ => None,
+        });
+        said.collect()
+    };
+    end.handle_peer_up(middle, now);
+    between.handle_peer_up(last, now);
+    let joins = |said: &[(GatewayId, Message)]| {
+        said.iter().any(|(to, message)| *to == first && matches!(message, Message::Join { .. }))
+    };
+    assert!(joins(&said(&mut end)), "which nobody could pass on yet");
+    between.handle_peer_up(first, now);
+    let repeat = (last, Message::Repeat);
+    assert!(said(&mut between).contains(&repeat), "which a lane takes with it");
+    between.handle_lane_lost(last);
+    assert!(said(&mut between).contains(&repeat));
+    end.handle_message(middle, Message::Repeat, now).expect("fair");
+    assert!(joins(&said(&mut end)));
+}

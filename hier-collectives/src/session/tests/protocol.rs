@@ -1,0 +1,239 @@
+//! Posts and messages that are refused, and epochs that they end.
+
+use super::fabrics::*;
+use super::world::*;
+use crate::descriptor::*;
+use crate::ids::*;
+use crate::post::*;
+use crate::session::collective::overreach;
+use crate::session::*;
+use crate::wire::*;
+use units::*;
+
+#[test]
+fn integer_averages_and_bad_weights_fail_for_everybody() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let (op, dtype) = (ReduceOp::Avg, Dtype::I64);
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
+    let post = Post { epoch, sequence, descriptor, weight: 1.0, timeout: Span::from_secs(1) };
+    let now = world.now;
+    world.session(GatewayId(0)).handle_post(RankId(0), post, now);
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
+    world.post(RankId(1), 0, 4);
+    assert_eq!(failure_of(&world, 1), Some(FailureCode::BadPost));
+}
+
+#[test]
+fn messages_against_the_protocol_are_refused() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
+    let now = world.now;
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let session = world.session(GatewayId(1));
+    let far = Message::Grant { epoch, sequence: Sequence(5000), tree: TreeIndex(0), limit: 1 };
+    assert!(matches!(
+        session.handle_message(GatewayId(0), far, now),
+        Err(PeerError::TooFarAhead { .. })
+    ));
+    let (boot, last, next) = (BootId(1), Epoch(0), Sequence(0));
+    let join = Message::Join { boot, last, next, committed: None };
+    assert!(matches!(
+        session.handle_message(GatewayId(0), join.clone(), now),
+        Err(PeerError::NotYours(_))
+    ));
+    assert!(matches!(session.handle_message(GatewayId(9), join, now), Err(PeerError::Stranger(_))));
+    let header = |tree, segment, bytes| SegmentHeader {
+        epoch,
+        key: SegmentKey {
+            sequence,
+            tree: TreeIndex(tree),
+            segment: crate::ids::SegmentIndex(segment),
+        },
+        bytes,
+        digest: 1,
+        weight: 1.0,
+        parity: 0,
+    };
+    for bad in [header(1, 0, 8), header(0, 0, 4096)] {
+        let result = session.handle_arrival(GatewayId(0), &bad);
+        assert!(matches!(result, Err(PeerError::NoSuchSegment { .. })), "{result:?}");
+    }
+    let grant = Message::Grant { epoch, sequence, tree: TreeIndex(1), limit: 1 };
+    let result = session.handle_message(GatewayId(0), grant, now);
+    assert!(matches!(result, Err(PeerError::NoSuchTree(TreeIndex(1)))), "{result:?}");
+    // What a header said first is what memory was set aside for.
+    assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
+    assert!(session.handle_arrival(GatewayId(0), &header(0, 0, 8)).is_ok());
+    for other in [header(0, 0, 16), SegmentHeader { digest: 2, ..header(0, 0, 8) }] {
+        let result = session.handle_arrival(GatewayId(0), &other);
+        assert!(matches!(result, Err(PeerError::NoSuchSegment { .. })), "{result:?}");
+    }
+}
+
+/// Early segments fill the room, then it is an overrun; short ones fill it too, and those of no
+/// bytes.
+#[test]
+fn unsolicited_segments_are_bounded_however_short() {
+    for bytes in [128, 1, 0] {
+        let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
+        let (epoch, sequence) = world.epoch_of(RankId(0));
+        let header = |segment| {
+            let key = SegmentKey {
+                sequence,
+                tree: TreeIndex(0),
+                segment: crate::ids::SegmentIndex(segment),
+            };
+            SegmentHeader { epoch, key, bytes, digest: 1, weight: 1.0, parity: 0 }
+        };
+        let session = world.session(GatewayId(1));
+        let mut taken = 0;
+        let overrun = (0..100_000).find_map(|segment| {
+            taken = segment;
+            session.handle_arrival(GatewayId(0), &header(segment)).err()
+        });
+        assert!(matches!(overrun, Some(PeerError::EarlyOverrun { .. })), "{overrun:?}");
+        assert!(u64::from(taken) < 2 * overreach::MAX_AHEAD, "{taken} segments of {bytes} bytes");
+    }
+}
+
+/// An epoch that was begun on an old request would give out numbers that are in use: it is left
+/// at once for one above them.
+#[test]
+fn an_epoch_that_begins_too_low_is_left_for_the_next() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let (first, second, now) = (GatewayId(0), GatewayId(1), world.now);
+    for sequence in 0..3 {
+        world.post(RankId(1), sequence, 10);
+    }
+    let boots = vec![BootId(100), BootId(101)];
+    let plan = plan_of(shapes().swap_remove(1).1);
+    let (epoch, next) = (Epoch(2), Sequence(1));
+    let begin = Message::Begin { epoch, next, boots, plan, committed: None };
+    assert_eq!(world.session(second).handle_message(first, begin, now), Ok(()));
+    assert_eq!(world.session(second).poll_timeout(), None, "in no epoch");
+    world.collect(second);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(world.epoch_of(RankId(rank)), (Epoch(3), Sequence(3)), "rank {rank}");
+        world.post(RankId(rank), 3, 10);
+    }
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+/// Numbers so large that the next ones could not be counted are refused, not taken over.
+#[test]
+fn numbers_that_nobody_reaches_are_refused() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let now = world.now;
+    world.drop_connection(GatewayId(0), GatewayId(1));
+    world.run();
+    let (few, most) = (3, u64::MAX);
+    for (epoch, next) in [(most, few), (few, most)] {
+        let (last, next, boot) = (Epoch(epoch), Sequence(next), BootId(101));
+        let join = Message::Join { boot, last, next, committed: None };
+        let result = world.session(GatewayId(0)).handle_message(GatewayId(1), join, now);
+        assert!(matches!(result, Err(PeerError::Uncountable { .. })), "{result:?}");
+        let plan = plan_of(shapes().swap_remove(1).1);
+        let boots = vec![BootId(100), BootId(101)];
+        let begin = Message::Begin { epoch: last, next, boots, plan, committed: None };
+        let result = world.session(GatewayId(1)).handle_message(GatewayId(0), begin, now);
+        assert!(matches!(result, Err(PeerError::Uncountable { .. })), "{result:?}");
+    }
+}
+
+/// A stream of the old epoch still writes when the next one begins: its number is not used
+/// again while it lives.
+#[test]
+fn a_sequence_in_use_is_not_given_out_again() {
+    let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
+    let (first, second) = (GatewayId(0), GatewayId(1));
+    let key = SegmentKey {
+        sequence: Sequence(0),
+        tree: TreeIndex(0),
+        segment: crate::ids::SegmentIndex(0),
+    };
+    let header =
+        SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0, parity: 0 };
+    let arrival = world.session(second).handle_arrival(first, &header).expect("fair");
+    let lease = lease_in(&arrival).expect("a lease");
+    let now = world.now;
+    world.session(second).end_epoch(Failure::new(FailureCode::EpochEnded, "t"), None, now);
+    world.run();
+    for rank in 0..2 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 10);
+    }
+    world.session(second).handle_arrival_end(lease, false, now);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(failure_of(&world, rank), None, "rank {rank}");
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+/// The weights of a region's ranks are added and go over the wire, so their sum must be finite.
+#[test]
+fn weights_whose_sum_is_not_finite_are_refused() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+    let descriptor =
+        Descriptor { op, dtype, elements: 4, layout_hash: 0, pattern: Pattern::AllReduce };
+    let post = Post { epoch, sequence, descriptor, weight: f64::MAX, timeout: Span::from_secs(1) };
+    let now = world.now;
+    for rank in 0..2 {
+        world.session(GatewayId(0)).handle_post(RankId(rank), post, now);
+    }
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
+}
+
+/// A rank that goes on alone is remembered up to a maximum; then its job starts afresh, here
+/// and at the peers, and no connection ends over it.
+#[test]
+fn ranks_too_far_apart_end_the_epoch() {
+    let mut world = World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 6, 1000);
+    let (epoch, first) = world.epoch_of(RankId(0));
+    // No average of integers: each fails at once, and waits to be told to the other ranks.
+    let descriptor = Descriptor {
+        op: ReduceOp::Avg,
+        dtype: Dtype::I64,
+        elements: 4,
+        layout_hash: 0,
+        pattern: Pattern::AllReduce,
+    };
+    let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
+    for ahead in 0..=overreach::MAX_AHEAD {
+        assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");
+        let sequence = Sequence(first.0 + ahead);
+        let post = Post { epoch, sequence, descriptor, weight, timeout };
+        world.session(GatewayId(0)).handle_post(RankId(0), post, now);
+        world.run();
+    }
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::EpochEnded));
+    for rank in 0..3 {
+        assert_eq!(world.epoch_of(RankId(rank)).0, Epoch(epoch.0 + 1));
+    }
+    // A peer whose ranks are alone at it is heard of before it ends its own epoch.
+    let (epoch, first) = world.epoch_of(RankId(2));
+    let sequence = Sequence(first.0 + overreach::MAX_AHEAD);
+    let failure = Failure::new(FailureCode::TimedOut, "t");
+    let session = world.session(GatewayId(1));
+    let far = session.handle_message(GatewayId(0), Message::Fail { epoch, sequence, failure }, now);
+    assert_eq!(far, Err(PeerError::TooFarAhead { sequence, limit: overreach::MAX_AHEAD }));
+    session.handle_overreach(GatewayId(0), &far.expect_err("too far"), now);
+    world.run();
+    let (epoch, next) = world.epoch_of(RankId(0));
+    assert_eq!(epoch, Epoch(3));
+    for rank in 0..3 {
+        world.post(RankId(rank), next.0, 10);
+    }
+    world.run();
+    assert_eq!(world.count(2, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}

@@ -1,0 +1,213 @@
+//! Ranks and peers that keep others waiting: timeouts, stalls, lost ranks.
+
+use super::fabrics::*;
+use super::world::*;
+use crate::descriptor::*;
+use crate::ids::*;
+use crate::post::*;
+use crate::wire::*;
+use units::*;
+
+#[test]
+fn a_missing_rank_is_named_after_the_timeout() {
+    for impatient in [GatewayId(0), GatewayId(1)] {
+        missing_rank_is_named_by(impatient);
+    }
+}
+
+fn missing_rank_is_named_by(impatient: GatewayId) {
+    let mut world = World::new(&[2, 1], plan_of(shapes().swap_remove(1).1), 1, 1000);
+    world.post(RankId(0), 0, 10);
+    world.post(RankId(2), 0, 10);
+    world.run();
+    let later = world.now + Span::from_secs(61);
+    assert!(world.session(impatient).poll_timeout().is_some_and(|at| at < later));
+    world.session(impatient).handle_timeout(later);
+    world.run();
+    for rank in [0, 2] {
+        let text = world.events[&RankId(rank)].iter().find_map(|event| match event {
+            RankEvent::Failed { failure, .. } => Some(failure.to_string()),
+            _ => None,
+        });
+        let text = text.expect("failed");
+        assert!(text.contains("waiting for rank 1 (r0);"), "rank {rank}: {text}");
+    }
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::TimedOut));
+    assert_eq!(failure_of(&world, 2), Some(FailureCode::TimedOut));
+    // The late rank hears of it when it comes.
+    world.post(RankId(1), 0, 10);
+    world.run();
+    assert_eq!(failure_of(&world, 1), Some(FailureCode::TimedOut));
+    for rank in 0..3 {
+        world.post(RankId(rank), 1, 10);
+    }
+    world.run();
+    for rank in 0..3 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+#[test]
+fn a_lost_rank_fails_collectives_and_may_return() {
+    let mut world = World::new(&[2, 1], plan_of(shapes().swap_remove(1).1), 2, 1000);
+    for rank in 0..3 {
+        world.post(RankId(rank), 0, 10);
+    }
+    world.run();
+    world.post(RankId(2), 1, 10);
+    let now = world.now;
+    world.session(GatewayId(0)).handle_detach(RankId(1), now);
+    world.run();
+    assert_eq!(failure_of(&world, 2), Some(FailureCode::RankLost));
+    world.post(RankId(0), 1, 10);
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::RankLost));
+    world.session(GatewayId(0)).handle_attach(RankId(1), now);
+    world.run();
+    for rank in 0..3 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 33);
+    }
+    world.run();
+    for rank in 0..3 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 2);
+    }
+}
+
+#[test]
+fn nothing_moving_after_the_last_post_is_a_stall() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 3, 1000);
+    world.post(RankId(0), 0, 100);
+    world.post(RankId(1), 0, 100);
+    while !world.streams.is_empty() || world.messages.values().any(|queue| !queue.is_empty()) {
+        world.streams.clear();
+        if !world.step() {
+            break;
+        }
+    }
+    // What is said again moves nothing, and puts nothing off.
+    let at = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
+    let (least, wait) = (Span::from_secs(10), at.since(world.now));
+    assert!(wait > Span::from_ms(9_990) && wait <= least, "{wait}");
+    world.now = world.now + Span::from_secs(9);
+    for (one, other) in [(0, 1), (1, 0)] {
+        world.session(GatewayId(one)).handle_lane_lost(GatewayId(other));
+        world.collect(GatewayId(one));
+    }
+    while world.messages.values().any(|queue| !queue.is_empty()) && world.step() {
+        world.streams.clear();
+    }
+    assert_eq!(world.session(GatewayId(0)).poll_timeout(), Some(at));
+    world.now = at;
+    world.session(GatewayId(0)).handle_timeout(at);
+    world.run();
+    for rank in 0..2 {
+        let failure = world.events[&RankId(rank)].iter().find_map(|event| match event {
+            RankEvent::Failed { failure, .. } => Some(failure.clone()),
+            _ => None,
+        });
+        let Failure { code, text } = failure.expect("failed");
+        assert_eq!(code, FailureCode::Stalled);
+        for told in ["nothing moved for 10 s", "7 segments (800 bytes; the first is 0 of tree 0)"] {
+            assert!(text.contains(told), "{told:?} is not in {text:?}");
+        }
+        assert!(text.contains("missing on gateway g0") && text.contains("gateway g1"), "{text}");
+    }
+}
+
+/// One gateway receives for a minute what another sends slowly; the third waits for both.
+#[test]
+fn arriving_bytes_defer_a_stall_everywhere() {
+    let mut world =
+        World::new(&[1, 1, 1], plan_of(vec![tree(1, &[0], &[(1, 0), (2, 1)])]), 3, 1000);
+    (0..3).for_each(|rank| world.post(RankId(rank), 0, 100));
+    let arriving = loop {
+        let lease = |stream: &Stream| (stream.to == GatewayId(1)).then(|| lease_of(stream))?;
+        if let Some(lease) = world.streams.iter().find_map(lease) {
+            break lease;
+        }
+        assert!(world.step(), "a stream to gateway 1");
+    };
+    let slow = world.streams.iter().position(|stream| lease_of(stream) == Some(arriving));
+    let slow = world.streams.swap_remove(slow.expect("there"));
+    world.streams.clear();
+    while world.step() {
+        world.streams.clear();
+    }
+    let begun = world.now;
+    for second in 1..=60 {
+        world.now = begun + Span::from_secs(second);
+        let now = world.now;
+        for id in 0..3 {
+            world.session(GatewayId(id)).handle_timeout(now);
+            world.collect(GatewayId(id));
+        }
+        world.session(GatewayId(1)).handle_moving(arriving, now);
+        world.session(GatewayId(1)).handle_moving(arriving, now);
+        world.collect(GatewayId(1));
+        let said = world.messages.values().flatten();
+        assert_eq!(said.filter(|m| matches!(m, Message::Moving { .. })).count(), 2);
+        while world.step() {}
+    }
+    assert!((0..3).all(|rank| failure_of(&world, rank).is_none()));
+    world.streams.push(slow);
+    let at = world.now + Span::from_secs(11);
+    world.session(GatewayId(2)).handle_timeout(at);
+    world.collect(GatewayId(2));
+    world.run();
+    assert!((0..3).all(|rank| failure_of(&world, rank) == Some(FailureCode::Stalled)));
+}
+
+/// Its gateway has the result, and others hold what it sent until their ranks post.
+#[test]
+fn an_untaken_broadcast_ends_with_its_roots_timeout() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
+    world.patterns.insert(0, Pattern::Broadcast { from: RankId(0) });
+    world.post(RankId(0), 0, 10);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
+    let at = world.session(GatewayId(0)).poll_timeout().expect("the root's timeout");
+    assert!(at <= world.now + Span::from_secs(60));
+    world.now = at;
+    world.session(GatewayId(0)).handle_timeout(at);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
+    for rank in 0..2 {
+        let (epoch, next) = world.epoch_of(RankId(rank));
+        assert_eq!(epoch, Epoch(2));
+        world.post(RankId(rank), next.0, 33);
+    }
+    world.run();
+    assert_eq!(world.count(1, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+}
+
+/// Memory for partials that a failed collective gives back goes to the next one.
+#[test]
+fn memory_of_a_failed_collective_starts_the_next() {
+    let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+    let mut world = World::new(&[2, 1], plan, 3, SEGMENT_BYTES);
+    for sequence in 0..2 {
+        for rank in 0..3 {
+            world.post(RankId(rank), sequence, 16);
+        }
+    }
+    loop {
+        world.streams.retain(|stream| stream.header.key.sequence != Sequence(0));
+        if !world.step() {
+            break;
+        }
+    }
+    let ready = |e: &RankEvent| matches!(e, RankEvent::ResultReady { .. });
+    assert_eq!(world.count(0, ready), 0, "the memory is in use");
+    let now = world.now;
+    let failure = Failure::new(FailureCode::Stalled, "t");
+    world.session(GatewayId(0)).fail(Sequence(0), failure, None, now);
+    world.run();
+    for rank in 0..3 {
+        assert_eq!(failure_of(&world, rank), Some(FailureCode::Stalled));
+        assert_eq!(world.count(rank, ready), 1);
+    }
+    world.assert_clean();
+}

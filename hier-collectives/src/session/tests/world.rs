@@ -1,0 +1,554 @@
+//! A whole group of sessions in one process: messages in order for each pair, everything else in
+//! any order, streams cut at random, and memory that is checked.
+
+use super::fabrics::*;
+use crate::descriptor::*;
+use crate::ids::*;
+use crate::plan::{self, *};
+use crate::post::*;
+use crate::session::*;
+use crate::topology::*;
+use crate::wire::*;
+use std::collections::*;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use units::*;
+
+/// The memory of one gateway in a world.
+pub(super) type Memory = BTreeMap<Buffer, Vec<i64>>;
+
+/// splitmix64: the tests' only source of chance.
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % sides as u64).expect("small")
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) from: GatewayId,
+    pub(super) to: GatewayId,
+    pub(super) header: SegmentHeader,
+    pub(super) source: View,
+    pub(super) arrival: Option<Arrival>,
+}
+
+pub(super) struct World {
+    pub(super) dice: Dice,
+    pub(super) now: TimeNs,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) memory: Vec<Memory>,
+    /// Memory for partials of several local ranks, on each gateway.
+    pub(super) partials: ByteCount,
+    pub(super) messages: BTreeMap<(GatewayId, GatewayId), VecDeque<Message>>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) jobs: Vec<(GatewayId, Action)>,
+    /// Collectives whose streams out are to be stopped.
+    pub(super) stopping: Vec<(GatewayId, Sequence)>,
+    pub(super) events: BTreeMap<RankId, Vec<RankEvent>>,
+    pub(super) cuts_left: u32,
+    /// Collectives that are not all-reduces.
+    pub(super) patterns: BTreeMap<u64, Pattern>,
+    /// Gateways on which something failed: there, a job or a stream under way may outlive the
+    /// release of its scratch, as it does in the shell, which counts references.
+    pub(super) failed: BTreeSet<GatewayId>,
+    /// Scratch that was released there.
+    pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
+    /// What commits cover, by rank and step, from the asking on.
+    pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
+}
+
+impl World {
+    pub(super) fn new(ranks: &[u32], plan: Plan, seed: u64, partials: u64) -> Self {
+        Self::with_fabrics(vec![fabric(ranks); ranks.len()], plan, seed, partials)
+    }
+
+    /// Gateways whose fabric files differ.
+    pub(super) fn with_fabrics(
+        fabrics: Vec<Arc<Fabric>>,
+        plan: Plan,
+        seed: u64,
+        partials: u64,
+    ) -> Self {
+        let fabric = Arc::clone(&fabrics[0]);
+        let gateways = fabrics.len();
+        plan.prove(u16::try_from(gateways).expect("small")).expect("sound plan");
+        let session = |me: GatewayId| {
+            Session::new(SessionConfig {
+                fabric: Arc::clone(&fabrics[usize::from(me.0)]),
+                me,
+                boot: BootId(u64::from(me.0) + 100),
+                plan: plan.clone(),
+                partials: ByteCount::new(partials),
+                one_in: NonZeroU64::MIN,
+            })
+        };
+        let mut world = Self {
+            dice: Dice(seed),
+            now: TimeNs::from_ns(1),
+            sessions: fabric.gateway_ids().map(session).collect(),
+            memory: vec![BTreeMap::new(); gateways],
+            partials: ByteCount::new(partials),
+            messages: BTreeMap::new(),
+            streams: Vec::new(),
+            jobs: Vec::new(),
+            stopping: Vec::new(),
+            events: (0..fabric.world_size()).map(|rank| (RankId(rank), Vec::new())).collect(),
+            fabric,
+            cuts_left: 20,
+            patterns: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            released: BTreeMap::new(),
+            steps: BTreeMap::new(),
+        };
+        for rank in 0..world.fabric.world_size() {
+            let gateway = world.gateway_of(RankId(rank));
+            world.session(gateway).handle_attach(RankId(rank), TimeNs::from_ns(1));
+        }
+        for one in world.fabric.gateway_ids() {
+            world.session(one).handle_start(TimeNs::from_ns(1));
+            for other in world.fabric.gateway_ids().filter(|other| *other != one) {
+                world.session(one).handle_peer_up(other, TimeNs::from_ns(1));
+            }
+        }
+        world.run();
+        world
+    }
+
+    pub(super) fn session(&mut self, id: GatewayId) -> &mut Session {
+        &mut self.sessions[usize::from(id.0)]
+    }
+
+    pub(super) fn gateway_of(&self, rank: RankId) -> GatewayId {
+        self.fabric.gateway_of(rank).expect("served")
+    }
+
+    pub(super) fn epoch_of(&self, rank: RankId) -> (Epoch, Sequence) {
+        let began = self.events[&rank].iter().rev().find_map(|event| match event {
+            RankEvent::EpochBegan { epoch, next, .. } => Some((*epoch, *next)),
+            _ => None,
+        });
+        began.expect("an epoch began")
+    }
+
+    pub(super) fn contribution(rank: RankId, sequence: u64, elements: u64) -> Vec<i64> {
+        let value = |i| i64::try_from((i + 1) * (u64::from(rank.0) + 2) * (sequence + 3));
+        (0..elements).map(|i| value(i).expect("small")).collect()
+    }
+
+    pub(super) fn post(&mut self, rank: RankId, sequence: u64, elements: u64) {
+        let (epoch, _) = self.epoch_of(rank);
+        let gateway = self.gateway_of(rank);
+        let sequence_id = Sequence(sequence);
+        let memory = &mut self.memory[usize::from(gateway.0)];
+        let data = Self::contribution(rank, sequence, elements);
+        memory.insert(Buffer::Contribution(sequence_id, rank), data);
+        let empty = vec![-1; usize::try_from(elements).expect("small")];
+        memory.insert(Buffer::Result(sequence_id, rank), empty);
+        let (op, dtype) = (ReduceOp::Sum, Dtype::I64);
+        let pattern = self.patterns.get(&sequence).copied().unwrap_or_default();
+        let post = Post {
+            epoch,
+            sequence: sequence_id,
+            descriptor: Descriptor { op, dtype, elements, layout_hash: 0, pattern },
+            weight: 1.0,
+            timeout: Span::from_secs(60),
+        };
+        let now = self.now;
+        self.session(gateway).handle_post(rank, post, now);
+        self.collect(gateway);
+    }
+
+    /// A rank commits what it posted, from collective `from` to below `below`.
+    pub(super) fn commit(&mut self, rank: RankId, step: u64, range: std::ops::Range<u64>) {
+        let (epoch, _) = self.epoch_of(rank);
+        let (step, timeout) = (Step(step), Span::from_secs(60));
+        self.steps.insert((rank, step), range);
+        let (gateway, now) = (self.gateway_of(rank), self.now);
+        self.session(gateway).handle_commit(rank, Commit { epoch, step, timeout }, now);
+        self.collect(gateway);
+    }
+
+    pub(super) fn collect(&mut self, me: GatewayId) {
+        while let Some(action) = self.session(me).poll_action() {
+            match action {
+                Action::Message { to, message } => {
+                    let wire = Message::decode(&message.encode());
+                    assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
+                    self.messages.entry((me, to)).or_default().push_back(message);
+                }
+                Action::Send { to, mut header, source, turn: _, tail } => {
+                    header.parity = tail.parity;
+                    let stream = Stream { from: me, to, header, source, arrival: None };
+                    self.streams.push(stream);
+                }
+                Action::Reduce { .. } | Action::Copy { .. } => self.jobs.push((me, action)),
+                Action::Cancel(sequence) => self.cancel(me, sequence),
+                Action::CancelLease(lease) => self.end_lease(me, lease),
+                Action::Release(scratch) => {
+                    let buffer = Buffer::Scratch(scratch);
+                    let data = self.memory[usize::from(me.0)].remove(&buffer);
+                    self.released.insert((me, buffer), data.unwrap_or_default());
+                }
+                Action::Notify { rank, event } => self.notify(me, rank, event),
+                Action::Plan(as_found) => {
+                    let (plan, now) = (plan::plan(&as_found).ok(), self.now);
+                    self.session(me).handle_planned(&as_found, plan, now);
+                }
+                Action::Receipted { .. } | Action::Note(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn notify(&mut self, me: GatewayId, rank: RankId, event: RankEvent) {
+        let memory = &mut self.memory[usize::from(me.0)];
+        match &event {
+            RankEvent::ResultReady { sequence, .. } => {
+                let result = memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted");
+                let elements = u64::try_from(result.len()).expect("small");
+                let mut sum = vec![0; result.len()];
+                let pattern = self.patterns.get(&sequence.0).copied().unwrap_or_default();
+                for other in (0..self.fabric.world_size()).map(RankId) {
+                    let theirs = Self::contribution(other, sequence.0, elements);
+                    let gives = match pattern {
+                        Pattern::Broadcast { from } => from == other,
+                        _ => true,
+                    };
+                    let add = |(sum, value): (&mut i64, i64)| *sum += value * i64::from(gives);
+                    sum.iter_mut().zip(theirs).for_each(add);
+                }
+                if matches!(pattern, Pattern::Reduce { to } if to != rank) {
+                    sum.fill(-1);
+                }
+                assert!(*result == sum, "rank {rank} {pattern} {sequence}: a wrong result");
+            }
+            // From here on both slots are the rank's, and it writes something else there.
+            RankEvent::ContributionFree { sequence } => {
+                let slot = Buffer::Contribution(*sequence, rank);
+                memory.get_mut(&slot).expect("posted").fill(-9);
+                memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
+            }
+            RankEvent::Failed { sequence, .. } => {
+                let slot = Buffer::Contribution(*sequence, rank);
+                if let Some(contribution) = memory.get_mut(&slot) {
+                    let elements = u64::try_from(contribution.len()).expect("small");
+                    let posted = Self::contribution(rank, sequence.0, elements);
+                    assert_eq!(*contribution, posted, "a failed contribution is intact");
+                    contribution.fill(-9);
+                    memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
+                }
+            }
+            RankEvent::Committed { step } => self.assert_complete(rank, *step),
+            RankEvent::EpochBegan { committed: Some(step), .. } => {
+                self.assert_complete(rank, *step);
+            }
+            _ => {}
+        }
+        self.events.get_mut(&rank).expect("known").push(event);
+    }
+
+    /// All ranks have had the results of a step, as far as anybody said what it covers.
+    fn assert_complete(&self, told: RankId, step: Step) {
+        for ((_, _), range) in self.steps.iter().filter(|((_, of), _)| *of == step) {
+            for (rank, events) in &self.events {
+                for sequence in range.clone().map(Sequence) {
+                    let ready = |event: &RankEvent| matches!(event, RankEvent::ResultReady { sequence: of, .. } if *of == sequence);
+                    let has = events.iter().any(ready);
+                    assert!(has, "rank {told} was told of step {step}; {rank} lacks {sequence}");
+                }
+            }
+        }
+    }
+
+    /// Streams in end at once; streams out go on until [`World::stop`].
+    pub(super) fn cancel(&mut self, me: GatewayId, sequence: Sequence) {
+        self.failed.insert(me);
+        self.stopping.push((me, sequence));
+        self.drop_streams(|stream| stream.to == me && stream.header.key.sequence == sequence);
+    }
+
+    pub(super) fn stop(&mut self, me: GatewayId, sequence: Sequence) {
+        self.drop_streams(|stream| stream.from == me && stream.header.key.sequence == sequence);
+        let now = self.now;
+        self.session(me).handle_cancelled(sequence, now);
+        self.collect(me);
+    }
+
+    /// Cuts streams off.
+    pub(super) fn drop_streams(&mut self, which: impl Fn(&Stream) -> bool) {
+        let dropped: Vec<Stream> = self.streams.extract_if(.., |stream| which(stream)).collect();
+        for stream in dropped {
+            if let Some(lease) = lease_of(&stream) {
+                self.end_lease(stream.to, lease);
+            }
+        }
+    }
+
+    /// The connection between two gateways is lost with all that is on it, and had again.
+    pub(super) fn lose_connection(&mut self, one: GatewayId, other: GatewayId) {
+        self.drop_connection(one, other);
+        let now = self.now;
+        for (me, peer) in [(one, other), (other, one)] {
+            self.session(me).handle_peer_up(peer, now);
+            self.collect(me);
+        }
+    }
+
+    /// The lane of control messages between two gateways is lost with those under way, each way
+    /// from some message on; what comes after goes over another.
+    pub(super) fn lose_lane(&mut self, one: GatewayId, other: GatewayId) {
+        for pair in [(one, other), (other, one)] {
+            let under_way = self.messages.get(&pair).map_or(0, VecDeque::len);
+            let arrive = self.dice.roll(under_way + 1);
+            self.messages.entry(pair).or_default().truncate(arrive);
+            self.session(pair.0).handle_lane_lost(pair.1);
+            self.collect(pair.0);
+        }
+    }
+
+    pub(super) fn drop_connection(&mut self, one: GatewayId, other: GatewayId) {
+        let between = |from, to| (from, to) == (one, other) || (from, to) == (other, one);
+        self.messages.retain(|(from, to), _| !between(*from, *to));
+        let dropped: Vec<Stream> =
+            self.streams.extract_if(.., |stream| between(stream.from, stream.to)).collect();
+        let now = self.now;
+        for (me, peer) in [(one, other), (other, one)] {
+            self.session(me).handle_peer_down(peer, "test", now);
+            self.collect(me);
+        }
+        for stream in dropped {
+            if let Some(lease) = lease_of(&stream) {
+                self.end_lease(stream.to, lease);
+            }
+        }
+    }
+
+    pub(super) fn end_lease(&mut self, me: GatewayId, lease: LeaseId) {
+        self.streams.retain(|stream| stream.to != me || lease_of(stream) != Some(lease));
+        let now = self.now;
+        self.session(me).handle_arrival_end(lease, false, now);
+        self.collect(me);
+    }
+
+    /// Runs until nothing is left to happen.
+    pub(super) fn run(&mut self) {
+        for id in self.fabric.gateway_ids() {
+            self.collect(id);
+        }
+        while self.step() {}
+    }
+
+    pub(super) fn step(&mut self) -> bool {
+        self.now = self.now + Span::from_ns(1000);
+        let pairs: Vec<_> =
+            self.messages.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
+        let choices = pairs.len() + self.jobs.len() + self.streams.len() + self.stopping.len();
+        if choices == 0 {
+            return false;
+        }
+        let choice = self.dice.roll(choices);
+        if let Some((from, to)) = pairs.get(choice).copied() {
+            let message = self.messages.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+            let now = self.now;
+            let result = self.session(to).handle_message(from, message.expect("there"), now);
+            assert_eq!(result, Ok(()));
+            self.collect(to);
+        } else if choice - pairs.len() < self.jobs.len() {
+            let (me, action) = self.jobs.swap_remove(choice - pairs.len());
+            self.do_job(me, &action);
+        } else if choice - pairs.len() - self.jobs.len() < self.streams.len() {
+            let index = choice - pairs.len() - self.jobs.len();
+            self.move_stream(index);
+        } else {
+            let index = choice - pairs.len() - self.jobs.len() - self.streams.len();
+            let (me, sequence) = self.stopping.swap_remove(index);
+            self.stop(me, sequence);
+        }
+        for (session, memory) in self.sessions.iter().zip(&self.memory) {
+            assert_within_windows(session, memory, self.partials);
+        }
+        true
+    }
+
+    pub(super) fn move_stream(&mut self, index: usize) {
+        let cut = self.cuts_left > 0 && self.dice.roll(8) == 0;
+        let mut stream = self.streams.swap_remove(index);
+        let (to, now) = (stream.to, self.now);
+        match stream.arrival.take() {
+            None => {
+                let (from, header) = (stream.from, stream.header);
+                let arrival = self.session(to).handle_arrival(from, &header).expect("fair");
+                if !matches!(arrival, Arrival::Discard(_)) {
+                    stream.arrival = Some(arrival);
+                    self.streams.push(stream);
+                }
+            }
+            Some(arrival) if cut => {
+                self.cuts_left -= 1;
+                // Half of the bytes were written before the lane died.
+                self.write(&stream, &arrival, 2);
+                let lease = lease_in(&arrival).expect("a lease");
+                let (from, header) = (stream.from, stream.header);
+                self.streams.push(Stream { arrival: None, from, to, header, ..stream });
+                self.session(to).handle_arrival_end(lease, false, now);
+                self.session(from).handle_lane_lost(to);
+                self.session(to).handle_lane_lost(from);
+                self.collect(from);
+            }
+            Some(arrival) => {
+                self.write(&stream, &arrival, 1);
+                let lease = lease_in(&arrival).expect("a lease");
+                self.session(to).handle_arrival_end(lease, true, now);
+            }
+        }
+        self.collect(to);
+    }
+
+    pub(super) fn write(&mut self, stream: &Stream, arrival: &Arrival, divisor: usize) {
+        let net = self.read(stream.from, &stream.source);
+        let net = &net[..net.len() / divisor];
+        match arrival {
+            Arrival::Combine { local, out, .. } => {
+                let local = self.read(stream.to, &local.view);
+                let sum: Vec<i64> = local.iter().zip(net).map(|(a, b)| a + b).collect();
+                self.store(stream.to, out, &sum);
+            }
+            Arrival::Land { into, .. } => self.store(stream.to, into, net),
+            Arrival::Discard(_) => {}
+        }
+    }
+
+    pub(super) fn do_job(&mut self, me: GatewayId, action: &Action) {
+        let job = match action {
+            Action::Reduce { job, inputs, out, .. } => {
+                let mut sum: Vec<i64> = self.read(me, &inputs[0].view);
+                for input in &inputs[1..] {
+                    let data = self.read(me, &input.view);
+                    sum.iter_mut().zip(data).for_each(|(sum, value)| *sum += value);
+                }
+                self.store(me, out, &sum);
+                *job
+            }
+            Action::Copy { job, from, to } => {
+                let data = self.read(me, from);
+                to.iter().for_each(|view| self.store(me, view, &data));
+                *job
+            }
+            _ => return,
+        };
+        let now = self.now;
+        self.session(me).handle_job_done(job, now);
+        self.collect(me);
+    }
+
+    pub(super) fn read(&self, me: GatewayId, view: &View) -> Vec<i64> {
+        let buffer = self.memory[usize::from(me.0)].get(&view.buffer);
+        if view.range.is_empty() {
+            return vec![];
+        }
+        match buffer {
+            Some(buffer) => buffer[elements(view)].to_vec(),
+            None if self.failed.contains(&me) => match self.released.get(&(me, view.buffer)) {
+                Some(buffer) if !buffer.is_empty() => buffer[elements(view)].to_vec(),
+                // Named by a job that has not run.
+                _ => vec![0; elements(view).len()],
+            },
+            None => panic!("{me} reads {view:?}, which is gone"),
+        }
+    }
+
+    pub(super) fn store(&mut self, me: GatewayId, view: &View, data: &[i64]) {
+        let memory = &mut self.memory[usize::from(me.0)];
+        let buffer = match self.released.get_mut(&(me, view.buffer)) {
+            Some(released) => {
+                assert!(self.failed.contains(&me), "{me} writes {view:?}, which is gone");
+                released.resize(elements(view).end, 0);
+                released
+            }
+            None => memory.entry(view.buffer).or_insert_with(|| vec![0; elements(view).end]),
+        };
+        buffer[elements(view)][..data.len()].copy_from_slice(data);
+    }
+
+    pub(super) fn count(&self, rank: u32, wanted: impl Fn(&RankEvent) -> bool) -> usize {
+        self.events[&RankId(rank)].iter().filter(|event| wanted(event)).count()
+    }
+
+    pub(super) fn assert_clean(&self) {
+        for (id, session) in self.sessions.iter().enumerate() {
+            assert!(session.collectives.is_empty(), "gateway {id}: {:?}", session.collectives);
+            session.transfer.assert_at_rest();
+            let left = self.memory[id].keys().filter(|b| matches!(b, Buffer::Scratch(_)));
+            assert_eq!(left.count(), 0, "scratch left over");
+            for (buffer, data) in &self.memory[id] {
+                let mark = if matches!(buffer, Buffer::Result(..)) { -7 } else { -9 };
+                assert!(
+                    data.iter().all(|value| *value == mark),
+                    "{buffer:?} written after its end"
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn elements(view: &View) -> std::ops::Range<usize> {
+    let at = |bytes: u64| usize::try_from(bytes / 8).expect("small");
+    at(view.range.start)..at(view.range.end)
+}
+
+pub(super) fn lease_in(arrival: &Arrival) -> Option<LeaseId> {
+    match arrival {
+        Arrival::Combine { lease, .. } | Arrival::Land { lease, .. } => Some(*lease),
+        Arrival::Discard(_) => None,
+    }
+}
+
+pub(super) fn lease_of(stream: &Stream) -> Option<LeaseId> {
+    stream.arrival.as_ref().and_then(lease_in)
+}
+
+/// The last failure a rank was told of.
+pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
+    world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
+        RankEvent::Failed { failure, .. } => Some(failure.code),
+        _ => None,
+    })
+}
+
+/// Granted segments that wait for those of other peers stay within one window for each peer.
+/// Partials that wait for results stay within one window of ours. Both are shared by all
+/// collectives, and each tree may round up to a segment. All memory together stays within the
+/// plan's bound. Where collectives fail, both ends give windows back by themselves, so that for a
+/// moment they may be used twice.
+fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount) {
+    let Some(plans) = session.epoch.plans() else { return };
+    let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
+    for peer in session.epoch.members().ids() {
+        let exists = |buffer: &Buffer| memory.contains_key(buffer);
+        let bytes = session.transfer.waiting_bytes_from(peer, exists);
+        let window = plan::result_window(fabric, me, peer, plan).get();
+        let most = window + plan.trees.len() as u64 * plan.segment.get();
+        assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
+    }
+    // Collectives under an earlier plan go on in its windows.
+    let plans = || plans.earlier().iter().map(|earlier| &earlier.plan).chain([plan]);
+    let memory_of = |plan: &Plan| plan.memory(fabric, me, partials);
+    let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
+    let relayed = session.transfer.relayed_bytes();
+    assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
+    let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
+    let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();
+    let most = plans()
+        .map(memory_of)
+        .map(|due| due.total().get() + due.unsolicited.get())
+        .max()
+        .unwrap_or(0);
+    assert!(held <= most, "{me} holds {held} bytes, above {most}");
+}

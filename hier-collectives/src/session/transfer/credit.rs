@@ -1,0 +1,171 @@
+//! Credit: grants to peers and to this gateway as a relay, and grants and receipts from peers.
+
+use super::flow::Flow;
+use super::segment::{PartState, Payload};
+use super::state::Transfer;
+use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
+use crate::plan;
+use crate::session::action::Action;
+use crate::session::context::Context;
+use crate::size_class::SizeClass;
+use crate::wire::{Message, SegmentKey};
+use std::ops::Range;
+
+/// The window of one receiver of grants, shared by all collectives, the oldest first.
+struct GrantWindow {
+    to: GatewayId,
+    me: GatewayId,
+    /// Segments beyond the last result that may still be granted.
+    left: u64,
+    /// Bytes of each class that relays hold outside the window, so that small collectives do not
+    /// wait behind large ones. Peers keep an unsolicited window for that.
+    reserves: [u64; SizeClass::ALL.len()],
+}
+
+impl Transfer {
+    /// Grants credit to a peer. Segments that meet posted memory are granted up to it. Segments
+    /// that wait here for those of others are granted one window beyond the last result, shared by
+    /// all collectives, the oldest first, so that one always goes on. Partials of children take
+    /// memory here until the result comes, so this gateway grants them to itself in the same way.
+    pub(super) fn grant(&mut self, to: GatewayId, cx: &mut Context<'_>) {
+        let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
+        let Some(plans) = cx.epoch.plans() else { return };
+        let plan = plans.plan();
+        let window = if to == me {
+            plans.relay_window()
+        } else {
+            plan::result_window(cx.epoch.local().fabric(), me, to, plan)
+        };
+        let left = window.get() / plan.segment.get();
+        let reserves = SizeClass::ALL.map(SizeClass::reserve);
+        let mut window = GrantWindow { to, me, left, reserves };
+        let mut opened = Vec::new();
+        // Partials that were passed on are held until their receipts are in, also when the result
+        // is ready here.
+        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.moves()) {
+            for (tree, limit) in window.limits(flow) {
+                let granted = flow.grants_out.insert((to, tree), limit).unwrap_or(0);
+                if to != me {
+                    let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
+                    cx.actions.message(to, message);
+                    continue;
+                }
+                let key = |segment| segment_key(*sequence, tree, segment);
+                opened.extend((granted..limit).map(key));
+            }
+        }
+        opened.into_iter().for_each(|key| self.advance(key, cx));
+    }
+
+    /// A peer allows us to send the first `limit` segments of a tree.
+    pub fn handle_grant(
+        &mut self,
+        from: GatewayId,
+        sequence: Sequence,
+        tree: TreeIndex,
+        limit: u32,
+        cx: &mut Context<'_>,
+    ) {
+        let granted = self.flow(sequence).grants_in.entry((from, tree)).or_default();
+        // A repeated grant moves nothing.
+        if limit > *granted {
+            *granted = limit;
+            self.moved = cx.now;
+        }
+        self.send_ready(from, cx);
+    }
+
+    /// A peer holds some segments of a tree.
+    pub fn handle_receipts(
+        &mut self,
+        from: GatewayId,
+        sequence: Sequence,
+        tree: TreeIndex,
+        segments: Range<u32>,
+        cx: &mut Context<'_>,
+    ) {
+        let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
+        self.unsolicited.receipted(from, key(segments.start)..key(segments.end));
+        let part = self.flows.get(&sequence).and_then(|f| f.parts.get(usize::from(tree.0)));
+        let out = part.and_then(|part| part.out.get(&from));
+        let due = out.into_iter().flat_map(|out| out.due.range(segments.clone()));
+        let due: Vec<SegmentKey> = due.copied().map(key).collect();
+        let mut relayed = false;
+        for key in due {
+            relayed |= self.handle_receipt(from, key, cx);
+        }
+        if relayed {
+            self.grant(cx.epoch.me(), cx);
+        }
+        self.send_ready(from, cx);
+    }
+
+    /// The first receipt of a segment that was sent. True when memory of the relay may have become
+    /// free.
+    fn handle_receipt(&mut self, from: GatewayId, key: SegmentKey, cx: &mut Context<'_>) -> bool {
+        let Some(flow) = self.flows.get_mut(&key.sequence) else { return false };
+        let Some(part) = flow.parts.get_mut(usize::from(key.tree.0)) else { return false };
+        let Some(outbound) = part.out.get_mut(&from) else { return false };
+        outbound.due.remove(&key.segment.0);
+        cx.actions.push(Action::Receipted { from, key });
+        self.moved = cx.now;
+        let of_partial = outbound.payload == Payload::Partial;
+        let (hands_up, relays) = (part.only_hands_up(), part.needs_partial_task());
+        let segment = part.segment(key.segment.0);
+        segment.receipts_due -= 1;
+        segment.partial_due -= u16::from(of_partial);
+        if hands_up {
+            self.result_in_place(key, cx);
+        } else if of_partial {
+            self.release_if_done(key, cx);
+        }
+        of_partial && relays
+    }
+}
+
+impl GrantWindow {
+    /// The trees of a collective of which more may be granted, with the new limits.
+    fn limits(&mut self, flow: &Flow) -> Vec<(TreeIndex, u32)> {
+        let (to, me, window) = (self.to, self.me, self.left);
+        let reserve = &mut self.reserves[flow.class() as usize];
+        let relayed = (to == me && *reserve > 0).then(|| flow.relayed_bytes(me));
+        let reserved = relayed.filter(|relayed| relayed <= reserve);
+        *reserve -= reserved.unwrap_or(0);
+        let waiting = flow.parts.iter().filter(|part| part.waits_with(to, me));
+        let all: u64 = waiting.map(|part| u64::from(part.count())).sum();
+        let mut limits = Vec::new();
+        for (tree, part) in flow.parts.iter().enumerate() {
+            let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
+            let granted = flow.grants_out.get(&(to, tree)).copied().unwrap_or(0);
+            let spared = reserved.is_some() && part.waits_with(to, me);
+            let limit = if part.comes_down_from(to) || spared {
+                part.count()
+            } else if part.streams_from(me) == Some(to) {
+                part.local_prefix
+            } else if part.waits_with(to, me) {
+                self.take_share(part, window, all, granted)
+            } else {
+                continue;
+            };
+            if limit > granted {
+                limits.push((tree, limit));
+            }
+        }
+        limits
+    }
+
+    /// The limit of one tree. Trees advance together, so each takes its share of the window.
+    fn take_share(&mut self, part: &PartState, window: u64, all: u64, granted: u32) -> u32 {
+        let share = (window * u64::from(part.count())).div_ceil(all.max(1));
+        let share = u32::try_from(share).unwrap_or(u32::MAX);
+        let waits_from = part.waits_from(self.to, self.me);
+        let limit = part.count().min(waits_from.saturating_add(share));
+        let taken = limit.max(granted).saturating_sub(waits_from);
+        self.left = self.left.saturating_sub(u64::from(taken));
+        limit
+    }
+}
+
+fn segment_key(sequence: Sequence, tree: TreeIndex, segment: u32) -> SegmentKey {
+    SegmentKey { sequence, tree, segment: SegmentIndex(segment) }
+}

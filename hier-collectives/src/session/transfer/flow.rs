@@ -1,0 +1,209 @@
+//! The bytes of one collective on this gateway.
+
+use super::segment::{Incoming, PartState, TreeOperation};
+use crate::descriptor::{Descriptor, Pattern};
+use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
+use crate::plan::Operation;
+use crate::session::action::Buffer;
+use crate::session::epoch::state::EpochState;
+use crate::shard;
+use crate::size_class::SizeClass;
+use crate::wire::Message;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use units::TimeNs;
+
+/// The collective that is carried out: agreed on by all local ranks.
+#[derive(Debug)]
+pub(in crate::session) struct Work {
+    pub descriptor: Descriptor,
+    /// The local ranks, with their weights.
+    pub weights: BTreeMap<RankId, f64>,
+}
+
+/// The stages of a collective's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Stage {
+    /// Local ranks have not posted: peers may send segments and grants.
+    #[default]
+    Waiting,
+    /// Segments move.
+    Moving,
+    /// The result is on all local ranks; receipts may be missing.
+    Delivered,
+    /// The result is on all local ranks, and nothing moves any more.
+    Abandoned,
+    /// Nothing moves, and nothing that arrives counts.
+    Failed,
+}
+
+/// The segments of one collective, its grants, and the users of its memory.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    pub stage: Stage,
+    /// Present once it has started.
+    pub work: Option<Work>,
+    /// One part for each tree of the plan, once it has started.
+    pub parts: Vec<PartState>,
+    pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), Incoming>,
+    /// Segments that peers allow us to send.
+    pub grants_in: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// Segments that we allow peers, and ourselves as a relay, to send.
+    pub grants_out: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// Tasks and leases that may touch memory.
+    pub busy: u32,
+    /// Streams out are being stopped, and may still read memory.
+    pub cancelling: bool,
+    /// The time when the first segment was ready to leave; zero before.
+    pub wan_begin: TimeNs,
+    /// The time when the last segment arrived; zero before.
+    pub wan_end: TimeNs,
+}
+
+impl Flow {
+    /// The class of its buffer; large until it has started.
+    pub fn class(&self) -> SizeClass {
+        self.work.as_ref().map_or(SizeClass::Large, |work| work.descriptor.size_class())
+    }
+
+    /// Whether several local ranks contribute, so that their partials take memory.
+    pub fn has_partials(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.weights.len() > 1)
+    }
+
+    /// Whether segments may be granted and sent.
+    pub fn moves(&self) -> bool {
+        matches!(self.stage, Stage::Moving | Stage::Delivered)
+    }
+
+    /// Whether nothing touches its memory any more.
+    pub fn is_still(&self) -> bool {
+        self.busy == 0 && !self.cancelling
+    }
+
+    /// Whether all parts are in every local result slot.
+    pub fn is_delivered(&self) -> bool {
+        self.stage == Stage::Moving
+            && self.busy == 0
+            && self.parts.iter().all(|part| part.delivered == part.count())
+    }
+
+    /// Whether the result contains the parts of all ranks, so that all have posted. A part that
+    /// only goes up proves nothing, unless its results came along another tree.
+    pub fn proves_all_posted(&self) -> bool {
+        let sums = |part: &PartState| part.follows || part.phases.up && !part.only_hands_up();
+        let parts = || self.parts.iter().filter(|part| part.count() > 0);
+        let followed = parts().any(|part| part.follows);
+        parts().all(|part| sums(part) || followed && part.only_hands_up())
+    }
+
+    /// Whether a segment was sent that has no receipt yet.
+    pub fn sends_due(&self) -> bool {
+        self.parts.iter().flat_map(|part| part.out.values()).any(|out| !out.due.is_empty())
+    }
+
+    pub fn receipts_due(&self) -> bool {
+        let due = |part: &PartState| part.segments.iter().any(|s| s.receipts_due > 0);
+        self.parts.iter().any(due)
+    }
+
+    /// Bytes of subtrees' partials that are held here, or may come to be.
+    pub fn relayed_bytes(&self, me: GatewayId) -> u64 {
+        let held = |part: &PartState| {
+            let done = part.waits_from(me, me);
+            let rest = if done < part.count() { part.part.segment(done).start } else { u64::MAX };
+            part.part.range.end.saturating_sub(rest)
+        };
+        self.parts.iter().filter(|part| part.waits_with(me, me)).map(held).sum()
+    }
+
+    /// Local ranks that get the result; it is made in the first one's slot.
+    pub fn result_ranks(&self) -> Vec<RankId> {
+        let Some(Work { descriptor, weights }) = &self.work else { return vec![] };
+        match descriptor.pattern {
+            Pattern::Reduce { to } => weights.contains_key(&to).then_some(to).into_iter().collect(),
+            _ => weights.keys().copied().collect(),
+        }
+    }
+
+    /// The slot in which the result is made; nothing is made where no local rank gets it.
+    pub fn result_slot(&self, sequence: Sequence) -> Buffer {
+        Buffer::Result(sequence, self.result_ranks().first().copied().unwrap_or_default())
+    }
+
+    /// The grants and receipts that a peer needs.
+    pub fn facts_for(&self, peer: GatewayId, epoch: Epoch, sequence: Sequence) -> Vec<Message> {
+        let ours = self.grants_out.iter().filter(|((to, _), _)| *to == peer);
+        let grants = ours.map(|((_, tree), limit)| Message::Grant {
+            epoch,
+            sequence,
+            tree: *tree,
+            limit: *limit,
+        });
+        let receipts = self.receipted(peer).into_iter();
+        let receipt = |(tree, segments)| Message::Receipt { epoch, sequence, tree, segments };
+        grants.chain(receipts.map(receipt)).collect()
+    }
+
+    /// Segments of a peer that have their receipt: a few ranges of each tree, however many.
+    fn receipted(&self, peer: GatewayId) -> Vec<(TreeIndex, Range<u32>)> {
+        let mut ranges: Vec<(TreeIndex, Range<u32>)> = Vec::new();
+        let theirs = self.incoming.iter().filter(|((from, ..), i)| *from == peer && i.receipted);
+        for ((_, tree, SegmentIndex(segment)), _) in theirs {
+            match ranges.last_mut() {
+                Some((last, range)) if last == tree && range.end == *segment => range.end += 1,
+                _ => ranges.push((*tree, *segment..segment.saturating_add(1))),
+            }
+        }
+        ranges
+    }
+
+    /// A peer that sent, under our descriptor, a segment that the plan does not have.
+    pub fn misfit(&self, me: GatewayId) -> Option<GatewayId> {
+        let is_due = |from: GatewayId, tree: TreeIndex, segment: SegmentIndex, bytes: u32| {
+            let part = self.parts.get(usize::from(tree.0));
+            part.is_some_and(|part| fits(part, from, me, segment, bytes))
+        };
+        let mut incoming = self.incoming.iter();
+        let misfit = incoming.find(|((from, tree, segment), incoming)| {
+            !is_due(*from, *tree, *segment, incoming.bytes)
+        });
+        misfit.map(|((from, ..), _)| *from)
+    }
+}
+
+/// Whether a part has a segment of so many bytes that comes from a peer.
+pub(super) fn fits(
+    part: &PartState,
+    from: GatewayId,
+    me: GatewayId,
+    segment: SegmentIndex,
+    bytes: u32,
+) -> bool {
+    let range = part.part.segment(segment.0);
+    segment.0 < part.count()
+        && part.expects_from(from, me)
+        && range.end - range.start == u64::from(bytes)
+}
+
+/// The parts of a collective on this gateway, tree by tree; none outside an epoch. A root of a
+/// reduction or broadcast is at the top of all trees.
+pub(super) fn parts_of(
+    epoch: &EpochState,
+    sequence: Sequence,
+    descriptor: &Descriptor,
+) -> Vec<PartState> {
+    let Some(plans) = epoch.plans() else { return vec![] };
+    let me = epoch.me();
+    let (plan, roles) = plans.plan_of(sequence);
+    let parts = shard::parts(plan, descriptor.bytes()).into_iter();
+    let operation = descriptor.pattern.over(epoch.local().fabric());
+    let operation = operation.unwrap_or(Operation::AllReduce);
+    let roles = match operation {
+        Operation::AllReduce | Operation::Barrier => roles.to_vec(),
+        rooted => plan.rooted_for(rooted).roles(me),
+    };
+    let operations = plan.trees.iter().map(|tree| TreeOperation::of(operation, tree));
+    let parts = parts.zip(operations).zip(roles);
+    parts.map(|((part, operation), role)| PartState::new(part, role, operation, me)).collect()
+}

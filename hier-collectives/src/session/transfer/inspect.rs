@@ -1,0 +1,54 @@
+//! Views of the transfer for tests.
+
+use super::flow::Flow;
+use super::state::Transfer;
+use super::unsolicited::UnsolicitedWindow;
+use crate::ids::GatewayId;
+use crate::session::action::{Buffer, View};
+use crate::session::epoch::state::EpochState;
+
+impl Transfer {
+    /// Asserts that no memory, task, lease or window is in use.
+    pub fn assert_at_rest(&self) {
+        assert!(self.flows.is_empty(), "{:?}", self.flows);
+        assert!(self.partial_bytes.iter().all(|bytes| *bytes == 0));
+        assert!(self.handles.are_free(), "{:?}", self.handles);
+        assert!(self.unsolicited.is_empty(), "{:?}", self.unsolicited);
+    }
+
+    /// Bytes sent to a peer beyond its grants.
+    pub fn unsolicited_bytes_to(&self, to: GatewayId) -> u64 {
+        self.unsolicited.sent_bytes(to)
+    }
+
+    /// Bytes with parity that we keep room for from a peer, and that we may have under way to it.
+    pub fn tail_windows(&self, epoch: &EpochState, peer: GatewayId) -> (u64, u64) {
+        let kept = UnsolicitedWindow::kept_for(epoch, peer);
+        (kept.tail_bytes, UnsolicitedWindow::at(epoch, peer).tail_bytes)
+    }
+
+    /// Granted bytes from a peer that wait in scratch; `exists` says of which buffers.
+    pub fn waiting_bytes_from(&self, from: GatewayId, exists: impl Fn(&Buffer) -> bool) -> u64 {
+        let incoming = self.flows.values().flat_map(|flow| &flow.incoming);
+        let waiting = incoming.filter(|((of, ..), incoming)| {
+            let in_scratch = |view: &&View| matches!(view.buffer, Buffer::Scratch(_));
+            let landed = incoming.landed_in.as_ref().filter(in_scratch);
+            // Segments that were added have given back their scratch.
+            let held = landed.is_some_and(|view| exists(&view.buffer));
+            *of == from && held && incoming.unsolicited_bytes == 0
+        });
+        waiting.map(|(_, incoming)| u64::from(incoming.bytes)).sum()
+    }
+
+    /// Bytes of partials that were made of those of children.
+    pub fn relayed_bytes(&self) -> u64 {
+        let of_flow = |flow: &Flow| -> u64 {
+            let own = usize::from(flow.has_partials());
+            let parts = flow.parts.iter().filter(|part| part.needs_partial_task());
+            let segments = parts.flat_map(|part| &part.segments);
+            let made = segments.flat_map(|segment| segment.scratch.iter().skip(own));
+            made.map(|view| view.range.end - view.range.start).sum()
+        };
+        self.flows.values().map(of_flow).sum()
+    }
+}

@@ -1,0 +1,18 @@
+//! The transfer of a collective's bytes: local reduction, segments out and in, grants, receipts.
+//!
+//! [`state::Transfer`] owns all of it. The session calls it with events; it reads the epoch and
+//! knows nothing of posts, failures or commits. The outcome of a call tells the session what
+//! arrived, and [`state::Transfer`]'s getters whether a collective is delivered or at rest.
+
+mod credit;
+pub(super) mod flow;
+#[cfg(test)]
+mod inspect;
+mod local_reduce;
+mod missing;
+mod progress;
+mod receive;
+mod segment;
+mod send;
+pub(super) mod state;
+mod unsolicited;

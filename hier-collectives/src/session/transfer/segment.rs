@@ -1,0 +1,257 @@
+//! The state of one tree's part of a collective, segment by segment.
+
+use crate::ids::GatewayId;
+use crate::plan::{Operation, Phases, Role, Tree, Upstream};
+use crate::session::action::{Buffer, Input, LeaseId, View};
+use crate::shard::Part;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of a buffer that one tree carries, while the collective runs.
+#[derive(Debug)]
+pub(super) struct PartState {
+    pub part: Part,
+    pub role: Role,
+    pub phases: Phases,
+    /// The root's results are those of the tree before this one.
+    pub follows: bool,
+    pub segments: Vec<Segment>,
+    /// The first segment whose local reduction has not begun.
+    pub next_local: u32,
+    /// The first segment whose local partial is not there yet.
+    pub local_prefix: u32,
+    /// The first segment without a result.
+    pub result_prefix: u32,
+    /// The first segment that holds memory of ours, or may come to.
+    pub done_prefix: u32,
+    /// The progress of sending, by receiver.
+    pub out: BTreeMap<GatewayId, Outbound>,
+    /// Segments in place on every local rank.
+    pub delivered: u32,
+}
+
+/// The phases that a collective has along a tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreeOperation {
+    phases: Phases,
+    follows: bool,
+}
+
+impl TreeOperation {
+    pub fn of(operation: Operation, tree: &Tree) -> Self {
+        let phases = operation.along(tree);
+        let follows = phases.down && !phases.up && operation.goes_up();
+        Self { phases, follows }
+    }
+}
+
+/// The state of one segment. `None` means that it is not there yet.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Segment {
+    /// The local ranks' partial.
+    pub local: Option<Input>,
+    /// The partial of the whole subtree, which goes to the parent or to the other roots.
+    pub partial: Option<Input>,
+    /// The result is in the first slot for it, or the partial is handed over where none is due.
+    pub result: bool,
+    /// A task that makes the partial or the result is under way.
+    pub combining: bool,
+    /// Receipts that are missing.
+    pub receipts_due: u16,
+    /// Receipts for the partial that are missing.
+    pub partial_due: u16,
+    /// Scratch to release once the result and the receipts for the partial are in.
+    pub scratch: Vec<View>,
+}
+
+/// The segments that go to one peer.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub payload: Payload,
+    /// The next segment to send.
+    pub next: u32,
+    /// Segments that were sent and have no receipt yet.
+    pub due: BTreeSet<u32>,
+}
+
+/// The bytes that a segment carries to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payload {
+    Partial,
+    Result,
+}
+
+/// A segment that has arrived from one peer, or is arriving.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// Streams that may write now.
+    pub leases: BTreeSet<LeaseId>,
+    /// The place of the bytes; `None` when they were combined straight into the result.
+    pub landed_in: Option<View>,
+    /// All bytes are here.
+    pub landed: bool,
+    pub receipted: bool,
+    /// Bytes charged to the peer's unsolicited window.
+    pub unsolicited_bytes: u64,
+    pub bytes: u32,
+    pub digest: u64,
+    pub weight: f64,
+    /// FEC may restore its payload, so it must land unchanged.
+    pub parity: bool,
+    /// A stream of it has been combined before.
+    #[cfg(feature = "mutants")]
+    pub tried: bool,
+}
+
+impl Incoming {
+    /// The facts that every header of it repeats: payload bytes, digest, and whether it has parity.
+    pub fn shape(&self) -> (u32, u64, bool) {
+        (self.bytes, self.digest, self.parity)
+    }
+}
+
+impl Segment {
+    /// Whether it needs no memory of ours any more.
+    fn is_done(&self) -> bool {
+        self.result && self.partial_due == 0
+    }
+}
+
+impl PartState {
+    pub fn new(part: Part, role: Role, operation: TreeOperation, me: GatewayId) -> Self {
+        let TreeOperation { phases, follows } = operation;
+        let part = if phases.up || phases.down { part } else { part.emptied() };
+        let mut out = BTreeMap::new();
+        let mut add = |peer, payload| {
+            out.insert(peer, Outbound { payload, next: 0, due: BTreeSet::new() });
+        };
+        match &role.upstream {
+            Upstream::Parent(parent) if phases.up => add(*parent, Payload::Partial),
+            Upstream::RootSet(roots) if phases.up => {
+                roots.iter().filter(|id| **id != me).for_each(|id| add(*id, Payload::Partial));
+            }
+            Upstream::Parent(_) | Upstream::RootSet(_) => {}
+        }
+        if phases.down {
+            role.children.iter().for_each(|child| add(*child, Payload::Result));
+        }
+        let due = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+        let partials = out.values().filter(|outbound| outbound.payload == Payload::Partial);
+        let (receipts_due, partial_due) = (due(out.len()), due(partials.count()));
+        let segment = Segment { receipts_due, partial_due, ..Segment::default() };
+        let part_segments = part.segments();
+        let segments = vec![segment; usize::try_from(part_segments).unwrap_or(0)];
+        Self {
+            part,
+            role,
+            phases,
+            follows,
+            // Results of another tree have no local contribution.
+            next_local: if follows { part_segments } else { 0 },
+            segments,
+            local_prefix: 0,
+            result_prefix: 0,
+            done_prefix: 0,
+            out,
+            delivered: 0,
+        }
+    }
+
+    /// Whether the result is made here, for this tree or for the one that follows it.
+    pub fn is_top(&self) -> bool {
+        matches!(self.role.upstream, Upstream::RootSet(_))
+    }
+
+    /// Whether the partial goes up and no result comes down along this tree.
+    pub fn only_hands_up(&self) -> bool {
+        !self.phases.down && matches!(self.role.upstream, Upstream::Parent(_))
+    }
+
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Takes the scratch of a segment that is done.
+    pub fn take_done(&mut self, index: u32) -> Vec<View> {
+        let segment = self.segment(index);
+        if !segment.is_done() {
+            return vec![];
+        }
+        let scratch = std::mem::take(&mut segment.scratch);
+        let more = self.segments[self.done_prefix as usize..].iter();
+        let done = more.take_while(|segment| segment.is_done()).count();
+        self.done_prefix += u32::try_from(done).unwrap_or(0);
+        scratch
+    }
+
+    pub fn segment(&mut self, index: u32) -> &mut Segment {
+        &mut self.segments[index as usize]
+    }
+
+    /// The peers whose segments the reduction here takes: children for the partial, the other
+    /// roots for the result.
+    pub fn remote_operands(&self, me: GatewayId) -> Vec<GatewayId> {
+        match &self.role.upstream {
+            _ if !self.phases.up => vec![],
+            Upstream::RootSet(roots) if roots.len() > 1 => {
+                roots.iter().copied().filter(|id| *id != me).collect()
+            }
+            Upstream::RootSet(_) => self.role.children.clone(),
+            Upstream::Parent(_) => vec![],
+        }
+    }
+
+    /// The only remote operand of the result. Its bytes are combined straight into the result,
+    /// since the other operand is one buffer here.
+    pub fn streams_from(&self, me: GatewayId) -> Option<GatewayId> {
+        match self.remote_operands(me)[..] {
+            [peer] => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether the partial contains those of children, and needs a reduction of its own.
+    pub fn needs_partial_task(&self) -> bool {
+        let root = matches!(&self.role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
+        self.phases.up && !root && !self.role.children.is_empty()
+    }
+
+    /// The local operand of a streamed segment, once it is there.
+    pub fn streaming_operand(&self, index: u32) -> Option<&Input> {
+        self.segments[index as usize].partial.as_ref()
+    }
+
+    /// Whether segments of this tree come from a peer.
+    pub fn expects_from(&self, peer: GatewayId, me: GatewayId) -> bool {
+        match &self.role.upstream {
+            Upstream::Parent(parent) if *parent == peer => self.phases.down,
+            Upstream::RootSet(roots) if peer != me && roots.contains(&peer) => self.phases.up,
+            _ => self.phases.up && self.role.children.contains(&peer),
+        }
+    }
+
+    /// Whether the peer's segments wait here for those of others. Our own wait for results where
+    /// they contain partials of children.
+    pub fn waits_with(&self, peer: GatewayId, me: GatewayId) -> bool {
+        if peer == me {
+            return self.needs_partial_task();
+        }
+        self.expects_from(peer, me)
+            && !self.comes_down_from(peer)
+            && self.streams_from(me) != Some(peer)
+    }
+
+    /// The first segment, of a peer or our own, that waits or may come to wait.
+    pub fn waits_from(&self, peer: GatewayId, me: GatewayId) -> u32 {
+        if peer == me { self.done_prefix } else { self.result_prefix }
+    }
+
+    /// Whether results come down this tree from a peer.
+    pub fn comes_down_from(&self, peer: GatewayId) -> bool {
+        self.phases.down && self.role.upstream == Upstream::Parent(peer)
+    }
+
+    /// A segment's bytes in a buffer.
+    pub fn view(&self, index: u32, buffer: Buffer) -> View {
+        View { buffer, range: self.part.segment(index) }
+    }
+}
