@@ -26,7 +26,7 @@
 //!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
 //!                         x ECN fraction x (0.75 while draining)
 //!
-//! every 100 ms (engine task)                                                           LOOP 3: link
+//! every 100 ms (engine task, engine/link_control.rs)                                   LOOP 3: link
 //!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
 //!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
 //!   LinkLimits::limit (link/rate_limit.rs): operator, schedule, fabric
@@ -35,7 +35,7 @@
 //!   LinkLimits::report: significant changes -> first gateway -> new plan
 //!   inflated RTT -> straggler detection
 //!
-//! every second (engine task)
+//! every second (engine task, engine/peers/traffic.rs)
 //!   LossAlarm::sample (link/loss_alarm.rs) -> log and metrics only
 //! ```
 //!

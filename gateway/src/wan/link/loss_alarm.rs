@@ -1,6 +1,6 @@
 //! The loss alarm of one peer: measured loss that is significantly above the configured loss.
 //!
-//! The engine task samples it once a second (`engine/peers.rs`), logs the changes and shows the
+//! The engine task samples it once a second (`engine/peers/traffic.rs`), logs the changes and shows the
 //! ratio in its metrics and status.
 //!
 //! With `n` packets sent over the last [`SAMPLES`] samples, and loss as a fraction of packets:

@@ -4,7 +4,7 @@
 //!
 //! An operator at either end may override the limit; the gateways of both regions share the overrides,
 //! since they share the link. The engine task owns this state: it applies the limits to the pacers
-//! and sends significant changes of a link to the first gateway (`engine/`).
+//! and sends significant changes of a link to the first gateway (`engine/link_control.rs`).
 
 use crate::events::{RateChange, RateError};
 use crate::wan::link::message::RateOverride;

@@ -74,8 +74,8 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// The TLS settings of the accepting side. They accept any certificate of the CA; [`proves`](super::proves) checks
-    /// its name.
+    /// The TLS settings of the accepting side. They accept any certificate of the CA;
+    /// [`proves`](super::proves) checks its name.
     ///
     /// # Errors
     /// TLS refuses the certificate, the key or the CA.
@@ -84,7 +84,8 @@ impl Credentials {
         Ok(Arc::new(config.expect("both suites are offered")))
     }
 
-    /// The TLS settings of the dialling side, which gives the wanted [`dns_name`](super::dns_name) to `connect`.
+    /// The TLS settings of the dialling side, which gives the wanted [`dns_name`](super::dns_name) to
+    /// `connect`.
     ///
     /// # Errors
     /// TLS refuses the certificate or the key.

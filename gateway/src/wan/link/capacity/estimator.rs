@@ -68,7 +68,8 @@ const FULL_USE_FRACTION: f64 = 0.8;
 const PROBE_FULL_FRACTION: f64 = 0.95;
 /// 0.1: a probe asks for 10 % more.
 const PROBE_GAIN: f64 = 0.1;
-/// 1.0: a probe asks for twice as much at most. Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
+/// 1.0: a probe asks for twice as much at most.
+/// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const PROBE_GAIN_MAX: f64 = 1.0;
 /// 10 spans in full use before the first probe: a failed probe costs little, and less each time.
 const PROBE_WAIT_SPANS: u32 = 10;

@@ -1,6 +1,6 @@
 //! The send queue of one peer: segments that wait for a lane, and those without a receipt yet.
 //!
-//! - **In:** the engine task pushes segments (`engine/peers.rs`), on its own thread.
+//! - **In:** the engine task pushes segments (`engine/peers/mod.rs`), on its own thread.
 //! - **Out:** the sender tasks of all lanes pull them (`wan/stream/sender.rs`), on the lanes' threads.
 //!   A slow lane pulls fewer.
 //! - **Bound:** none of its own. A push never fails or waits; the peer's grants bound what the session
