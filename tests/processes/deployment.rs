@@ -2,6 +2,7 @@
 
 use super::fault::{EAST_RANKS, RANKS, Victim};
 use gateway::loopback::ports;
+use gateway::loopback::two_regions::{Region, TwoRegions};
 use gateway::observe::fetch::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use scenarios::faults::Direction;
@@ -60,11 +61,25 @@ impl Deployment {
         let (east, west, relay) = (ports::block()?, ports::block()?, ports::block()?);
         let status = [ports::block()?, ports::block()?];
         let (lines, receiver) = mpsc::channel();
-        std::fs::write(folder.path().join("fabric.toml"), fabric(east, relay))?;
-        for (name, listen, status) in [("east", east, status[0]), ("west", west, status[1])] {
-            let text = region(name, listen, status);
-            std::fs::write(folder.path().join(format!("{name}.toml")), text)?;
-        }
+        let speeds = |ranks: usize| vec![1.0; ranks];
+        let files = TwoRegions {
+            fabric: "faults",
+            east: Region { speeds: speeds(EAST_RANKS), wan: east, listen: east, status: status[0] },
+            west: Region {
+                speeds: speeds(RANKS - EAST_RANKS),
+                wan: relay,
+                listen: west,
+                status: status[1],
+            },
+            port_rate: &"100 Mbit/s",
+            link_rate: &"100 Mbit/s",
+            rtt: &"40 ms",
+            loss: None,
+            memory: "256 MiB",
+            jobs: &["train"],
+            job_memory: "1 GiB",
+        };
+        files.write(folder.path())?;
         let mut deployment = Self {
             landbridge: landbridge.to_owned(),
             ports: [relay.port(), west.port()],
@@ -238,28 +253,4 @@ impl Deployment {
         });
         Ok(child)
     }
-}
-
-fn fabric(east: SocketAddr, relay: SocketAddr) -> String {
-    let region = |name: &str, ranks: usize, wan: SocketAddr| {
-        format!(
-            "[region.{name}]\nranks = {ranks}\n[region.{name}.gateway.{name}-0]\n\
-             wan = \"{wan}\"\negress = \"100 Mbit/s\"\ningress = \"100 Mbit/s\"\n"
-        )
-    };
-    format!(
-        "name = \"faults\"\nmtu = 1500\n{}{}[link.east-west]\nrate = \"100 Mbit/s\"\n\
-         rtt = \"40 ms\"\n",
-        region("east", EAST_RANKS, east),
-        region("west", RANKS - EAST_RANKS, relay),
-    )
-}
-
-fn region(name: &str, listen: SocketAddr, status: SocketAddr) -> String {
-    format!(
-        "fabric = \"fabric.toml\"\n[gateway.{name}-0]\nsocket = \"{name}.sock\"\n\
-         listen = \"{listen}\"\nstatus = \"{status}\"\n\
-         certificate = \"keys/{name}-0.pem\"\nkey = \"keys/{name}-0.key\"\nca = \"keys/ca.pem\"\n\
-         memory = \"256 MiB\"\n[job.train]\ntoken = \"keys/train.token\"\nmemory = \"1 GiB\"\n"
-    )
 }

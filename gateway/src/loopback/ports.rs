@@ -1,7 +1,7 @@
 //! Free ports on loopback for processes that are started in a moment.
 //!
-//! No process of one parent gets a block twice. The ports lie below those that Linux hands out to
-//! sockets without a port of their own, so that no other socket takes one in between.
+//! A process gets each block once. The ports lie below the ephemeral ports of Linux, so that no other
+//! socket takes one in between.
 
 use crate::config::LANES_MAX;
 use std::io;

@@ -59,10 +59,10 @@ struct OneRankArgs {
     /// Size of the buffer, a whole number of elements
     #[arg(long, default_value = "64 MiB")]
     size: ByteCount,
-    /// f32, f64, f16, bf16, i32, i64 or u8
+    /// Type of the elements: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
-    /// sum, avg, min, max or prod
+    /// Reduction: sum, avg, min, max or prod
     #[arg(long, default_value = "sum")]
     op: ReduceOp,
     /// Number of iterations

@@ -54,6 +54,7 @@ pub(super) async fn examine(
     findings
 }
 
+/// Lists the gateways to check, with their addresses and the links to their regions.
 fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Link)> {
     let fabric: &Fabric = region.fabric().fabric();
     let here = fabric.gateway(own).region;
@@ -64,6 +65,7 @@ fn peers(region: &RegionFile, own: GatewayId) -> Vec<(GatewayId, SocketAddr, &Li
     others.collect()
 }
 
+/// Compares measurements of a path with the configuration of its link.
 fn compare_with_fabric(
     subject: &str,
     link: &Link,
@@ -73,10 +75,9 @@ fn compare_with_fabric(
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let handshake = format!("QUIC handshake in {:.1} ms", ms(measured.handshake));
     let mut findings = vec![Finding::ok("UDP both ways", subject, handshake)];
-    let configured = link.rtt.duration();
     let rtt = format!("{:.1} ms, fabric says {}", ms(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
-    findings.push(if measured.rtt > configured + configured / 4 + Duration::from_millis(2) {
+    findings.push(if measured.rtt > link.rtt.duration().mul_f64(RTT_FACTOR) + RTT_MARGIN {
         rtt.warning("set `rtt` of the link to the measured value: it sizes the congestion windows")
     } else {
         rtt
@@ -107,6 +108,7 @@ fn compare_with_fabric(
     findings
 }
 
+/// Turns a failed probe into a finding with advice.
 fn explain_failure(
     subject: &str,
     address: SocketAddr,
@@ -142,6 +144,14 @@ fn nothing_listens(address: SocketAddr, bind: IpAddr) -> bool {
     };
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
+
+// The doctor warns of an RTT above RTT_FACTOR x the configured RTT + RTT_MARGIN.
+
+/// 1.25 times the configured RTT: congestion windows are sized by it.
+const RTT_FACTOR: f64 = 1.25;
+
+/// 2 ms, so that scheduling delay on a short link raises no warning.
+const RTT_MARGIN: Duration = Duration::from_millis(2);
 
 /// 0.8 of the configured rate: headers, retransmissions and a single core take the rest.
 const RATE_EXPECTED: f64 = 0.8;

@@ -1,8 +1,8 @@
 //! `landbridge quickstart`: trains a small network data-parallel across two regions.
 //!
-//! [`runner`] makes the [`deployment`] in a folder of its own, runs it as [`processes`] of this
-//! binary (two gateways, a relay, the ranks), and removes it again. Each [`rank`] does the
-//! [`training`] and then all-reduces. The [`report`] checks both.
+//! [`runner`] makes the [`deployment`] in a folder of its own and removes it at the end. Two gateways,
+//! a relay and the ranks are [`processes`] of this binary. Each [`rank`] does the [`training`] and
+//! then all-reduces. The [`report`] checks both.
 
 mod binomial;
 mod deployment;

@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// The link, the ranks and the work of a quickstart.
+///
+/// By default the link is an ocean, 80 ms with 0.1 % loss, at a rate that two cores can carry.
 #[derive(Debug, Clone)]
 pub(crate) struct QuickstartOptions {
     /// Round-trip time between the regions.

@@ -60,7 +60,7 @@ struct ShowArgs {
     /// The gateway that receives a reduction or sends a broadcast; by default the first
     #[arg(long, value_name = "GATEWAY")]
     root: Option<String>,
-    /// f32, f64, f16, bf16, i32, i64 or u8
+    /// Type of the elements: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, default_value = "f32")]
     dtype: Dtype,
     /// Also simulate it: whole gateways over simulated links of this fabric, in virtual time

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 /// 97 samples of one step, of all ranks together: a prime, so that no split is even.
+/// Tested by `shares_cut_the_batch_without_gap_or_overlap`.
 pub const GLOBAL_BATCH: usize = 97;
 /// 80 steps by default, which are 5.4 epochs.
 pub const STEPS_DEFAULT: NonZeroU32 = NonZeroU32::new(80).unwrap();

@@ -1,7 +1,7 @@
 //! The training that a quickstart runs, apart from any network.
 //!
-//! [`digits`] are the samples, [`mlp`] is the network, [`data_parallel`] is the training as one
-//! rank sees it, and [`reference`](mod@reference) is the same training in one process.
+//! [`digits`] are the samples, and [`mlp`] is the network. [`data_parallel`] is the training as one
+//! rank sees it; [`reference`](mod@reference) is the same training in one process.
 
 pub(crate) mod data_parallel;
 pub(super) mod digits;
