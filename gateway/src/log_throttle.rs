@@ -1,4 +1,4 @@
-//! Rate limiting of log lines that a peer, a trainer or a stranger can cause at will.
+//! Rate limiting of log lines that a peer, a trainer or an unauthenticated connection can cause at will.
 //!
 //! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may be
 //! on any thread.

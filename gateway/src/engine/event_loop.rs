@@ -1,25 +1,26 @@
-//! The engine's event loop, and the events of lanes and peers.
+//! The engine's event loop.
+//!
+//! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the methods for
+//! lanes and peers (`peer_events`), links (`link_control`) and the status (`status`).
 
 use super::job::Job;
 use super::job::actions::Shared;
 use super::peers::Peers;
 use super::stragglers::StragglerMonitor;
-use crate::events::{ConnectionId, Event, EventSender, Placement};
+use crate::events::{Event, EventSender};
 use crate::host::Host;
 use crate::observe::metrics::Metrics;
 use crate::observe::status_request::StatusRequest;
+use crate::wan::PeerLink;
 use crate::wan::link::message::LinkMessage;
 use crate::wan::link::policy::Policies;
 use crate::wan::link::rate_limit::LinkLimits;
-use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{GatewayId, GroupId};
-use hier_collectives::session::{Discard, PeerError, Session, SessionConfig};
+use hier_collectives::session::{Session, SessionConfig};
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
-use tracing::warn;
 use units::{Span, TimeNs};
 
 /// 1 s. Interval between updates of gauges, as fresh as a scrape needs; counters update at once.
@@ -70,7 +71,7 @@ pub struct Engine {
     pub(super) jobs: BTreeMap<GroupId, Job>,
     pub(super) shared: Shared,
     pub(super) links: LinkLimits,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
     inbox: mpsc::Receiver<Event>,
     status_requests: mpsc::Receiver<StatusRequest>,
     /// Receives a value when the drain under way is done.
@@ -81,17 +82,6 @@ pub struct Engine {
 struct Timers {
     gauges: TimeNs,
     links: TimeNs,
-}
-
-/// The way that a control message or a segment came.
-#[derive(Debug, Clone, Copy)]
-struct Origin {
-    /// The gateway that wrote it.
-    from: GatewayId,
-    /// The peer that handed it over: the sender, or a gateway on the way.
-    neighbour: GatewayId,
-    /// The connection to that peer.
-    connection: ConnectionId,
 }
 
 impl Engine {
@@ -208,7 +198,11 @@ impl Engine {
 
     /// Hands an event to one job, and performs the actions that follow; returns `None` if this
     /// gateway does not serve the job.
-    fn with_job<T>(&mut self, group: GroupId, handle: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn with_job<T>(
+        &mut self,
+        group: GroupId,
+        handle: impl FnOnce(&mut Job) -> T,
+    ) -> Option<T> {
         let job = self.jobs.get_mut(&group)?;
         let handled = handle(job);
         job.perform_actions(&self.shared);
@@ -232,7 +226,7 @@ impl Engine {
             Event::LinkMessage { from, id, message } => {
                 if self.shared.peers.is_current(from, id) {
                     match message {
-                        LinkMessage::Rate(word) => self.handle_rate_override(from, word),
+                        LinkMessage::Rate(change) => self.handle_rate_override(from, change),
                         LinkMessage::ControlGeneration(number) => {
                             self.shared.peers.handle_generation(from, id, number);
                         }
@@ -263,160 +257,6 @@ impl Engine {
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }
     }
-
-    fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
-        match event {
-            Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
-            Event::LaneDown { peer, lane, id, why } => {
-                self.handle_lane_down(peer, lane, id, &why, now);
-            }
-            Event::DialFailed { peer, lane, why } => {
-                self.shared.peers.handle_dial_failed(peer, lane, why);
-            }
-            Event::CloseLane { peer, lane, reply } => {
-                let _ = reply.send(self.shared.peers.close_lane(peer, lane));
-            }
-            _ => unreachable!("an event of another kind"),
-        }
-    }
-
-    fn handle_arrival_event(&mut self, event: Event, now: TimeNs) {
-        match event {
-            Event::Arrival { from, id, group, header, reply } => {
-                let origin = Origin { from, neighbour: from, connection: id };
-                let placement = self.resolve_destination(origin, group, &header, now);
-                if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
-                    reply.send(placement)
-                {
-                    self.with_job(group, |job| job.end_lease(lease, false, now));
-                }
-            }
-            Event::ArrivalEnd { group, lease, whole } => {
-                if whole {
-                    self.metrics.segments.inc();
-                }
-                self.with_job(group, |job| job.end_lease(lease, whole, now));
-            }
-            Event::ArrivalProgress { group, lease } => {
-                self.with_job(group, |job| job.session.handle_moving(lease, now));
-            }
-            _ => unreachable!("an event of another kind"),
-        }
-    }
-
-    fn handle_message(
-        &mut self,
-        (neighbour, connection): (GatewayId, ConnectionId),
-        envelope: Envelope,
-        message: Message,
-        now: TimeNs,
-    ) {
-        let Envelope { group, from, to } = envelope;
-        if !self.shared.peers.may_pass_on(neighbour, envelope) {
-            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
-            return self.shared.peers.close_for_violation(neighbour, connection, &why);
-        }
-        if to != self.me {
-            return self.shared.peers.send(envelope, &message);
-        }
-        match self.with_job(group, |job| job.handle_message(from, message, now)) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                let origin = Origin { from, neighbour, connection };
-                self.handle_peer_error(origin, group, &error, now);
-            }
-            None => self.shared.peers.warn_unknown_group(from, group),
-        }
-    }
-
-    fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
-        // A new boot id is a restart: messages on the old connections are void.
-        if self.shared.peers.has_restarted(seen) {
-            for (lane, id) in self.shared.peers.lanes_of(seen.peer) {
-                self.handle_lane_down(seen.peer, lane, id, "the peer restarted", now);
-            }
-        }
-        if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
-            self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
-        }
-        let first = self.shared.peers.handle_lane_up(seen, handle);
-        self.send_rate_overrides(seen.peer);
-        if first {
-            // The peer may have restarted, and sends its rate overrides anew.
-            self.links.forget_peer(seen.peer);
-            self.for_each_session(now, |session, now| session.handle_peer_up(seen.peer, now));
-        }
-    }
-
-    fn handle_lane_down(
-        &mut self,
-        peer: GatewayId,
-        lane: u16,
-        id: ConnectionId,
-        why: &str,
-        now: TimeNs,
-    ) {
-        let lost = self.shared.peers.handle_lane_down(peer, lane, id, why);
-        let Some(lost) = lost else { return };
-        self.send_rate_overrides(peer);
-        if lost.last_lane {
-            self.for_each_session(now, |session, now| session.handle_peer_down(peer, why, now));
-        } else if lost.control_messages {
-            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
-        }
-    }
-
-    /// Ends the job's epoch if a peer's trainers can cause the error; otherwise closes the
-    /// connection to the peer.
-    fn handle_peer_error(
-        &mut self,
-        origin: Origin,
-        group: GroupId,
-        error: &PeerError,
-        now: TimeNs,
-    ) {
-        let Origin { from, neighbour, connection } = origin;
-        if error.is_of_ranks() {
-            self.with_job(group, |job| job.session.handle_overreach(from, error, now));
-            return;
-        }
-        let name = &self.fabric.gateway(from).name;
-        if from != neighbour {
-            // The gateways on the way are not at fault. The sender's own neighbours may close.
-            return warn!("gateway {name}, through others: {error}");
-        }
-        warn!("gateway {name}: {error}; closing its connection");
-        self.shared.peers.close_for_violation(from, connection, &error.to_string());
-    }
-
-    /// Decides where the payload of an arriving segment goes.
-    fn resolve_destination(
-        &mut self,
-        origin: Origin,
-        group: GroupId,
-        header: &SegmentHeader,
-        now: TimeNs,
-    ) -> Placement {
-        let from = origin.from;
-        if !self.shared.peers.is_current(from, origin.connection) {
-            return Placement::Discard(Discard::Epoch);
-        }
-        let placement = match self.with_job(group, |job| job.resolve_destination(from, header)) {
-            Some(Ok(placement)) => placement,
-            Some(Err(error)) => {
-                self.handle_peer_error(origin, group, &error, now);
-                return Placement::Discard(Discard::Failed);
-            }
-            None => {
-                self.shared.peers.warn_unknown_group(from, group);
-                Placement::Discard(Discard::Group)
-            }
-        };
-        if let Placement::Discard(why) = placement {
-            self.metrics.dropped_segments(why).inc();
-        }
-        placement
-    }
 }
 
 #[cfg(test)]
@@ -445,7 +285,7 @@ mod tests {
                 let (group, sequence) = (GroupId::of("gone"), Sequence(number));
                 events.try_send(Event::SendsCancelled { group, sequence }).expect("room");
             }
-            let (door, status_requests) = StatusHandle::new();
+            let (status, status_requests) = StatusHandle::new();
             let engine = Engine::new(EngineSpec {
                 host,
                 fabric,
@@ -461,7 +301,7 @@ mod tests {
             let mut running = pin!(engine.run());
             tokio::select! {
                 biased;
-                answer = door.request() => answer.map(|_| events.capacity()),
+                answer = status.request() => answer.map(|_| events.capacity()),
                 () = &mut running => panic!("it ended"),
             }
         });

@@ -4,7 +4,7 @@
 //! lanes pull from send queues, reductions report back, and a trainer whose queue is full is
 //! disconnected. It handles segments, never bytes.
 //!
-//! [`Engine`] is the event loop. `job` is one job: its session, buffers and attached ranks. `peers`
+//! [`Engine`] is the event loop, `peer_events` its handling of lanes and peers. `job` is one job: its session, buffers and attached ranks. `peers`
 //! are the other gateways and the lanes to them, of which `control_channel` selects the one for
 //! control messages. `link_control` applies rate limits and reports measured links, `stragglers` names
 //! what delays a job, and `status` shows all of it.
@@ -13,6 +13,7 @@ mod control_channel;
 mod event_loop;
 mod job;
 mod link_control;
+mod peer_events;
 mod peers;
 mod ranks;
 mod status;

@@ -137,21 +137,21 @@ mod tests {
     fn a_lane_stays_on_its_core_but_its_compute_does_not() {
         let anywhere = sched_getaffinity(None).expect("known");
         let core = (0..CpuSet::MAX_CPU).find(|core| anywhere.is_set(*core)).expect("one");
-        let (said, lane) = mpsc::channel();
-        let where_to = || sched_getaffinity(None).expect("known");
+        let (sender, receiver) = mpsc::channel();
+        let allowed = || sched_getaffinity(None).expect("known");
         let start = move || -> BoxFuture<()> {
             Pin(core).apply("lane-0");
-            let by_job = said.clone();
+            let compute_sender = sender.clone();
             Box::pin(async move {
-                said.send(where_to()).expect("somebody listens");
-                let job = move || by_job.send(where_to()).expect("somebody listens");
-                RealHost.compute(Box::new(job)).await.expect("no panic");
+                sender.send(allowed()).expect("the test receives");
+                let task = move || compute_sender.send(allowed()).expect("the test receives");
+                RealHost.compute(Box::new(task)).await.expect("no panic");
             })
         };
         let thread = LaneThread { name: "lane-0".to_owned(), number: 0, of: 1 << 20 };
         RealHost.spawn_lane(thread, Box::new(start)).expect("a thread");
-        let [lane, handed_over] = [0, 1].map(|_| lane.recv().expect("said"));
+        let [lane, compute] = [0, 1].map(|_| receiver.recv().expect("sent"));
         assert!(lane.count() == 1 && lane.is_set(core));
-        assert_eq!(handed_over, anywhere);
+        assert_eq!(compute, anywhere);
     }
 }

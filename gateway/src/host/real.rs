@@ -151,10 +151,10 @@ mod tests {
             text.expect("Linux").trim().parse().expect("a number")
         };
         let more = limit("rmem_max").max(limit("wmem_max")) + 4096;
-        let said = shortfalls(&socket(more), more).expect("sizes");
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{said:?}");
-        assert!(said[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{said:?}");
+        let reported = shortfalls(&socket(more), more).expect("sizes");
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert!(reported[0].ends_with(&format!("Set net.core.rmem_max={more}")), "{reported:?}");
+        assert!(reported[1].ends_with(&format!("Set net.core.wmem_max={more}")), "{reported:?}");
         assert!(shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty());
     }
 

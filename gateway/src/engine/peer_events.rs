@@ -1,0 +1,183 @@
+//! The engine's handling of lanes, and of messages and segments from peers.
+//!
+//! The event loop calls it for the events of lanes. It hands messages and segments to their jobs, and
+//! closes the connections of peers that break the protocol.
+
+use super::event_loop::Engine;
+use crate::events::{ConnectionId, Event, Placement};
+use crate::wan::{LaneHandle, PeerSeen};
+use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::session::{Discard, PeerError};
+use hier_collectives::wire::{Envelope, Message, SegmentHeader};
+use tracing::warn;
+use units::TimeNs;
+
+/// The way that a control message or a segment came.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// The gateway that wrote it.
+    from: GatewayId,
+    /// The peer that handed it over: the sender, or a gateway on the way.
+    neighbour: GatewayId,
+    /// The connection to that peer.
+    connection: ConnectionId,
+}
+
+impl Engine {
+    /// Handles a lane that came up, went down, could not be dialled, or is to be closed.
+    pub(super) fn handle_lane_event(&mut self, event: Event, now: TimeNs) {
+        match event {
+            Event::LaneUp { seen, handle } => self.handle_lane_up(seen, handle, now),
+            Event::LaneDown { peer, lane, id, why } => {
+                self.handle_lane_down(peer, lane, id, &why, now);
+            }
+            Event::DialFailed { peer, lane, why } => {
+                self.shared.peers.handle_dial_failed(peer, lane, why);
+            }
+            Event::CloseLane { peer, lane, reply } => {
+                let _ = reply.send(self.shared.peers.close_lane(peer, lane));
+            }
+            _ => unreachable!("an event of another kind"),
+        }
+    }
+
+    /// Handles a step in the life of an arriving segment.
+    pub(super) fn handle_arrival_event(&mut self, event: Event, now: TimeNs) {
+        match event {
+            Event::Arrival { from, id, group, header, reply } => {
+                let origin = Origin { from, neighbour: from, connection: id };
+                let placement = self.resolve_destination(origin, group, &header, now);
+                if let Err(Placement::Combine { lease, .. } | Placement::Land { lease, .. }) =
+                    reply.send(placement)
+                {
+                    self.with_job(group, |job| job.end_lease(lease, false, now));
+                }
+            }
+            Event::ArrivalEnd { group, lease, whole } => {
+                if whole {
+                    self.metrics.segments.inc();
+                }
+                self.with_job(group, |job| job.end_lease(lease, whole, now));
+            }
+            Event::ArrivalProgress { group, lease } => {
+                self.with_job(group, |job| job.session.handle_moving(lease, now));
+            }
+            _ => unreachable!("an event of another kind"),
+        }
+    }
+
+    /// Hands a control message to its job, or passes it on to its recipient.
+    pub(super) fn handle_message(
+        &mut self,
+        (neighbour, connection): (GatewayId, ConnectionId),
+        envelope: Envelope,
+        message: Message,
+        now: TimeNs,
+    ) {
+        let Envelope { group, from, to } = envelope;
+        if !self.shared.peers.may_pass_on(neighbour, envelope) {
+            let why = format!("a message from gateway {from} to gateway {to} on a wrong way");
+            return self.shared.peers.close_for_violation(neighbour, connection, &why);
+        }
+        if to != self.me {
+            return self.shared.peers.send(envelope, &message);
+        }
+        match self.with_job(group, |job| job.handle_message(from, message, now)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let origin = Origin { from, neighbour, connection };
+                self.handle_peer_error(origin, group, &error, now);
+            }
+            None => self.shared.peers.warn_unknown_group(from, group),
+        }
+    }
+
+    fn handle_lane_up(&mut self, seen: PeerSeen, handle: LaneHandle, now: TimeNs) {
+        // A new boot id is a restart: messages on the old connections are void.
+        if self.shared.peers.has_restarted(seen) {
+            for (lane, id) in self.shared.peers.lanes_of(seen.peer) {
+                self.handle_lane_down(seen.peer, lane, id, "the peer restarted", now);
+            }
+        }
+        if let Some(old) = self.shared.peers.connection_on(seen.peer, seen.lane) {
+            self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
+        }
+        let first = self.shared.peers.handle_lane_up(seen, handle);
+        self.send_rate_overrides(seen.peer);
+        if first {
+            // The peer may have restarted, and sends its rate overrides anew.
+            self.links.forget_peer(seen.peer);
+            self.for_each_session(now, |session, now| session.handle_peer_up(seen.peer, now));
+        }
+    }
+
+    fn handle_lane_down(
+        &mut self,
+        peer: GatewayId,
+        lane: u16,
+        id: ConnectionId,
+        why: &str,
+        now: TimeNs,
+    ) {
+        let lost = self.shared.peers.handle_lane_down(peer, lane, id, why);
+        let Some(lost) = lost else { return };
+        self.send_rate_overrides(peer);
+        if lost.last_lane {
+            self.for_each_session(now, |session, now| session.handle_peer_down(peer, why, now));
+        } else if lost.control_messages {
+            self.for_each_session(now, |session, _| session.handle_lane_lost(peer));
+        }
+    }
+
+    /// Ends the job's epoch if a peer's trainers can cause the error; otherwise closes the
+    /// connection to the peer.
+    fn handle_peer_error(
+        &mut self,
+        origin: Origin,
+        group: GroupId,
+        error: &PeerError,
+        now: TimeNs,
+    ) {
+        let Origin { from, neighbour, connection } = origin;
+        if error.is_of_ranks() {
+            self.with_job(group, |job| job.session.handle_overreach(from, error, now));
+            return;
+        }
+        let name = &self.fabric.gateway(from).name;
+        if from != neighbour {
+            // The gateways on the way are not at fault. The sender's own neighbours may close.
+            return warn!("gateway {name}, through others: {error}");
+        }
+        warn!("gateway {name}: {error}; closing its connection");
+        self.shared.peers.close_for_violation(from, connection, &error.to_string());
+    }
+
+    /// Decides where the payload of an arriving segment goes.
+    fn resolve_destination(
+        &mut self,
+        origin: Origin,
+        group: GroupId,
+        header: &SegmentHeader,
+        now: TimeNs,
+    ) -> Placement {
+        let from = origin.from;
+        if !self.shared.peers.is_current(from, origin.connection) {
+            return Placement::Discard(Discard::Epoch);
+        }
+        let placement = match self.with_job(group, |job| job.resolve_destination(from, header)) {
+            Some(Ok(placement)) => placement,
+            Some(Err(error)) => {
+                self.handle_peer_error(origin, group, &error, now);
+                return Placement::Discard(Discard::Failed);
+            }
+            None => {
+                self.shared.peers.warn_unknown_group(from, group);
+                Placement::Discard(Discard::Group)
+            }
+        };
+        if let Placement::Discard(why) = placement {
+            self.metrics.dropped_segments(why).inc();
+        }
+        placement
+    }
+}
