@@ -239,8 +239,8 @@ impl Engine {
             Event::Arrival { .. } | Event::ArrivalEnd { .. } | Event::ArrivalProgress { .. } => {
                 self.handle_arrival_event(event, now)
             }
-            Event::ReduceDone { group, job: id } => {
-                self.with_job(group, |job| job.session.handle_job_done(id, now));
+            Event::ReduceDone { group, task: id } => {
+                self.with_job(group, |job| job.session.handle_task_done(id, now));
             }
             // No rank may take what happens to be in the buffer for a result.
             Event::TaskPanicked => panic!("a reduction, copy or plan panicked"),

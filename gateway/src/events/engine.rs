@@ -10,7 +10,7 @@ use crate::wan::{LaneHandle, PeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{GatewayId, GroupId, Sequence};
 use hier_collectives::plan::Plan;
-use hier_collectives::session::{Discard, JobId, LeaseId};
+use hier_collectives::session::{Discard, LeaseId, TaskId};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub enum Event {
         /// The group.
         group: GroupId,
         /// The session's number of the reduction or copy.
-        job: JobId,
+        task: TaskId,
     },
     /// A reduction, a copy or the planner panicked: a bug.
     TaskPanicked,

@@ -53,7 +53,7 @@ handle!(
 );
 handle!(
     /// A reduction or copy under way.
-    JobId
+    TaskId
 );
 handle!(
     /// A stream's permission to write.
@@ -62,7 +62,7 @@ handle!(
 
 /// The order of a segment among those of its group to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turn {
+pub struct Priority {
     /// The class of its operation: smaller classes go first.
     pub class: SizeClass,
     /// The position in its tree's part, in units of 1 / `u32::MAX`. Within one collective the lower
@@ -102,14 +102,14 @@ pub enum Action {
         /// The bytes.
         source: View,
         /// The order among other segments.
-        turn: Turn,
+        priority: Priority,
         /// The parity that protects it.
         tail: Tail,
     },
-    /// Reduce the inputs, in order, into `out`; then call `handle_job_done`.
+    /// Reduce the inputs, in order, into `out`; then call `handle_task_done`.
     Reduce {
-        /// The job.
-        job: JobId,
+        /// The task.
+        task: TaskId,
         /// The operation.
         op: ReduceOp,
         /// The element type.
@@ -119,10 +119,10 @@ pub enum Action {
         /// The destination; overlaps no operand.
         out: View,
     },
-    /// Copy `from` to each of `to`; then call `handle_job_done`.
+    /// Copy `from` to each of `to`; then call `handle_task_done`.
     Copy {
-        /// The job.
-        job: JobId,
+        /// The task.
+        task: TaskId,
         /// The source.
         from: View,
         /// The destinations.
@@ -265,7 +265,7 @@ pub enum Discard {
 pub enum PeerError {
     /// The gateway is not a peer of this session.
     #[error("gateway {0} is not a peer")]
-    Stranger(GatewayId),
+    UnknownPeer(GatewayId),
     /// The gateway may not send this message.
     #[error("{0} from a gateway that may not send it")]
     NotYours(&'static str),
@@ -287,7 +287,7 @@ pub enum PeerError {
     },
     /// The peer exceeded its unsolicited window.
     #[error("{used} bytes sent ahead of grants, {room} agreed")]
-    EarlyOverrun {
+    UnsolicitedOverrun {
         /// Bytes that are held.
         used: u64,
         /// Bytes that are agreed on.
@@ -320,7 +320,7 @@ impl PeerError {
     /// [`Session::handle_overreach`](super::Session::handle_overreach). After a failure of which a
     /// peer hears late, its next segments may seem unsolicited.
     pub fn is_of_ranks(&self) -> bool {
-        use PeerError::{EarlyOverrun, TooFarAhead, TooManyAsks};
-        matches!(self, TooFarAhead { .. } | TooManyAsks { .. } | EarlyOverrun { .. })
+        use PeerError::{TooFarAhead, TooManyAsks, UnsolicitedOverrun};
+        matches!(self, TooFarAhead { .. } | TooManyAsks { .. } | UnsolicitedOverrun { .. })
     }
 }

@@ -1,6 +1,6 @@
 //! The session itself: its parts, and the events of ranks, peers and the shell.
 
-use super::action::{Action, Arrival, Discard, JobId, LeaseId, PeerError};
+use super::action::{Action, Arrival, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::commits::Commits;
 use super::collective::deadline::{self, Deadlines, MOVING_EVERY};
@@ -332,9 +332,9 @@ impl Session {
     }
 
     /// A reduction or copy is done.
-    pub fn handle_job_done(&mut self, job: JobId, now: TimeNs) {
+    pub fn handle_task_done(&mut self, task: TaskId, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_at(now);
-        let Some(sequence) = transfer.handle_task_done(job, &mut cx) else { return };
+        let Some(sequence) = transfer.handle_task_done(task, &mut cx) else { return };
         self.report_progress_if_slow(now);
         self.settle(sequence, now);
     }

@@ -25,7 +25,7 @@ impl Session {
         now: TimeNs,
     ) -> Result<(), PeerError> {
         if !self.epoch.members().contains(from) {
-            return Err(PeerError::Stranger(from));
+            return Err(PeerError::UnknownPeer(from));
         }
         let result = self.dispatch(from, message, now);
         self.report_progress_if_slow(now);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The epoch knows none of the others; collectives, commits and transfers read it through a
-//! [`context::Context`]. All of them emit [`Action`]s into one queue, which the shell drains. A
+//! `Context`. All of them emit [`Action`]s into one queue, which the shell drains. A
 //! session handles names and numbers, never bytes, and runs on whatever thread calls it.
 
 mod action;
@@ -26,8 +26,8 @@ mod status;
 mod transfer;
 
 pub use action::{
-    Action, Arrival, Buffer, Discard, Input, JobId, LeaseId, Note, PeerError, ScratchId, Tail,
-    Turn, View,
+    Action, Arrival, Buffer, Discard, Input, LeaseId, Note, PeerError, Priority, ScratchId, Tail,
+    TaskId, View,
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::MOVING_EVERY;

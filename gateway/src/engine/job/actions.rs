@@ -12,7 +12,7 @@ use crate::wan::stream::trace::trace_segment;
 use hier_collectives::ids::Sequence;
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
-use hier_collectives::session::{Action, JobId, Note};
+use hier_collectives::session::{Action, Note, TaskId};
 use hier_collectives::topology::Fabric;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -42,26 +42,26 @@ impl Job {
         let peers = &shared.peers;
         match action {
             Action::Message { to, message } => peers.send_of_job(to, self.group, &message),
-            Action::Send { to, header, source, turn, tail } => {
+            Action::Send { to, header, source, priority, tail } => {
                 trace_segment("sent", self.group, to, header.key, u64::from(header.bytes));
                 let payload = self.buffers.view(&source);
-                peers.push(to, self.group, (header, turn, tail), payload);
+                peers.push(to, self.group, (header, priority, tail), payload);
             }
-            Action::Reduce { job, op, dtype, inputs, out } => {
+            Action::Reduce { task: id, op, dtype, inputs, out } => {
                 let buffers = &mut self.buffers;
                 let inputs: Vec<(MemSlice, f64)> =
                     inputs.iter().map(|input| (buffers.view(&input.view), input.weight)).collect();
                 let out = buffers.view(&out);
                 let bytes = out.len() * inputs.len() as u64;
                 let reduce = move || out.reduce(op, dtype, &inputs);
-                self.compute(shared, job, bytes, Box::new(reduce));
+                self.compute(shared, id, bytes, Box::new(reduce));
             }
-            Action::Copy { job, from, to } => {
+            Action::Copy { task: id, from, to } => {
                 let from = self.buffers.view(&from);
                 let to: Vec<MemSlice> = to.iter().map(|view| self.buffers.view(view)).collect();
                 let bytes = from.len() * to.len() as u64;
                 let copy = move || to.iter().for_each(|slice| from.copy_to_slice(slice));
-                self.compute(shared, job, bytes, Box::new(copy));
+                self.compute(shared, id, bytes, Box::new(copy));
             }
             Action::Release(scratch) => self.buffers.release(scratch),
             Action::Receipted { from, key } => {
@@ -133,16 +133,16 @@ impl Job {
     }
 
     /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute thread.
-    fn compute(&mut self, shared: &Shared, job: JobId, bytes: u64, task: Task) {
+    fn compute(&mut self, shared: &Shared, id: TaskId, bytes: u64, task: Task) {
         if bytes <= INLINE_BYTES_MAX {
             task();
-            return self.session.handle_job_done(job, shared.host.now());
+            return self.session.handle_task_done(id, shared.host.now());
         }
         let done = shared.host.compute(task);
         let (group, events) = (self.group, shared.events.clone());
         shared.host.spawn(Box::pin(async move {
             let event = match done.await {
-                Ok(()) => Event::ReduceDone { group, job },
+                Ok(()) => Event::ReduceDone { group, task: id },
                 Err(TaskPanicked) => Event::TaskPanicked,
             };
             let _ = events.send(event).await;

@@ -17,7 +17,7 @@ use crate::wan::{LaneHandle, PeerLink, PeerSeen};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::plan::Plan;
 use hier_collectives::routes::Routes;
-use hier_collectives::session::{Tail, Turn};
+use hier_collectives::session::{Priority, Tail};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Envelope, Message, SegmentHeader, SegmentKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -278,11 +278,11 @@ impl Peers {
         &self,
         to: GatewayId,
         group: GroupId,
-        (header, turn, tail): (SegmentHeader, Turn, Tail),
+        (header, priority, tail): (SegmentHeader, Priority, Tail),
         payload: MemSlice,
     ) {
         if let Some(peer) = self.peers.get(&to) {
-            let segment = NewSegment { group, header, turn, tail, payload };
+            let segment = NewSegment { group, header, priority, tail, payload };
             peer.link.send_queue.push(segment);
         }
     }

@@ -34,7 +34,7 @@ pub(in crate::session) fn of_peer(
     let name = local.gateway_name(from);
     let text = match error {
         // Segments of a collective that has failed there, or of a gateway that ignores grants.
-        PeerError::EarlyOverrun { .. } => format!("gateway {name}: {error}"),
+        PeerError::UnsolicitedOverrun { .. } => format!("gateway {name}: {error}"),
         _ => format!(
             "ranks of gateway {name} went too far: {error}; ranks here are at collective {oldest}"
         ),

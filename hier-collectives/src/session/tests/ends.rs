@@ -144,7 +144,7 @@ fn a_drain_waits_for_the_commit_of_complete_collectives() {
 }
 
 #[test]
-fn a_drain_ends_with_its_bound_and_does_not_join_again() {
+fn a_drain_ends_with_its_bound_and_joins_no_more() {
     let mut world = pair(7);
     for rank in 0..2 {
         world.post(RankId(rank), 0, 10);
@@ -261,16 +261,16 @@ fn local_work_under_way_is_no_stall() {
     (0..2).for_each(|rank| world.post(RankId(rank), 0, length));
     let mut rounds = 0;
     while world.count(0, |event| matches!(event, RankEvent::ResultReady { .. })) == 0 {
-        // Each job takes half of what nothing may move for.
+        // Each task takes half of the stall deadline.
         world.now = world.now + Span::from_secs(5);
         let now = world.now;
         world.session(GatewayId(0)).handle_timeout(now);
         world.collect(GatewayId(0));
-        assert_eq!(failure_of(&world, 0), None, "after {rounds} jobs");
-        assert!(world.step(), "stuck after {rounds} jobs");
+        assert_eq!(failure_of(&world, 0), None, "after {rounds} tasks");
+        assert!(world.step(), "stuck after {rounds} tasks");
         rounds += 1;
     }
-    assert!(rounds > 5, "{rounds} jobs are no test");
+    assert!(rounds > 5, "{rounds} tasks are no test");
 }
 
 /// However much of a collective is here, its receipts are said again as a few ranges.

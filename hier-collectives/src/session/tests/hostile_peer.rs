@@ -25,7 +25,7 @@ struct Victim {
     ranks: std::ops::Range<u32>,
     epoch: Epoch,
     next: BTreeMap<RankId, Sequence>,
-    jobs: Vec<JobId>,
+    tasks: Vec<TaskId>,
     leases: Vec<LeaseId>,
     cancelled: Vec<Sequence>,
     /// Posts that were not answered yet.
@@ -55,7 +55,7 @@ impl Victim {
             ranks: ranks.clone(),
             epoch: Epoch(0),
             next: BTreeMap::new(),
-            jobs: Vec::new(),
+            tasks: Vec::new(),
             leases: Vec::new(),
             cancelled: Vec::new(),
             waiting: BTreeMap::new(),
@@ -220,9 +220,9 @@ impl Victim {
 
     fn shell_acts(&mut self) {
         match self.dice.roll(4) {
-            0 if !self.jobs.is_empty() => {
-                let job = self.jobs.swap_remove(self.dice.roll(self.jobs.len()));
-                self.session.handle_job_done(job, self.now);
+            0 if !self.tasks.is_empty() => {
+                let task = self.tasks.swap_remove(self.dice.roll(self.tasks.len()));
+                self.session.handle_task_done(task, self.now);
             }
             1 if !self.leases.is_empty() => {
                 let lease = self.leases.swap_remove(self.dice.roll(self.leases.len()));
@@ -243,19 +243,19 @@ impl Victim {
         }
     }
 
-    /// What the shell asserts of actions, and what ranks hear.
+    /// The assertions of the shell about actions, and the notifications of ranks.
     fn drain(&mut self) {
         while let Some(action) = self.session.poll_action() {
             let length = |view: &View| view.range.end - view.range.start;
             match action {
-                Action::Reduce { job, inputs, out, .. } => {
+                Action::Reduce { task, inputs, out, .. } => {
                     let same = inputs.iter().all(|input| length(&input.view) == length(&out));
                     assert!(same, "{inputs:?} into {out:?}");
-                    self.jobs.push(job);
+                    self.tasks.push(task);
                 }
-                Action::Copy { job, from, to } => {
+                Action::Copy { task, from, to } => {
                     assert!(to.iter().all(|to| length(to) == length(&from)));
-                    self.jobs.push(job);
+                    self.tasks.push(task);
                 }
                 Action::Cancel(sequence) => self.cancelled.push(sequence),
                 Action::Notify { rank, event } => self.hear(rank, &event),
@@ -288,8 +288,8 @@ impl Victim {
     fn end(&mut self) {
         self.session.handle_peer_down(self.peer, "silent", self.now);
         self.drain();
-        for job in std::mem::take(&mut self.jobs) {
-            self.session.handle_job_done(job, self.now);
+        for task in std::mem::take(&mut self.tasks) {
+            self.session.handle_task_done(task, self.now);
         }
         for lease in std::mem::take(&mut self.leases) {
             self.session.handle_arrival_end(lease, false, self.now);
@@ -305,7 +305,7 @@ impl Victim {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever a peer says, nothing panics, no reduction has operands of other lengths than
+    /// Under any messages of a peer nothing panics, no reduction has operands of other lengths than
     /// its result, and once the peer is gone every post of our own ranks has been answered.
     #[test]
     fn no_peer_breaks_a_session(seed: u64) {

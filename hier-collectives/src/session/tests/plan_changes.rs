@@ -169,7 +169,7 @@ fn a_long_collective_outlives_many_plans() {
     world.assert_clean();
 }
 
-/// What sessions say arrives, and not a byte of data.
+/// All messages of sessions arrive, and not a byte of data.
 fn hear_all(world: &mut World) {
     let next = |world: &mut World| {
         let (pair, queue) = world.messages.iter_mut().find(|(_, queue)| !queue.is_empty())?;

@@ -43,7 +43,10 @@ fn messages_against_the_protocol_are_refused() {
         session.handle_message(GatewayId(0), join.clone(), now),
         Err(PeerError::NotYours(_))
     ));
-    assert!(matches!(session.handle_message(GatewayId(9), join, now), Err(PeerError::Stranger(_))));
+    assert!(matches!(
+        session.handle_message(GatewayId(9), join, now),
+        Err(PeerError::UnknownPeer(_))
+    ));
     let header = |tree, segment, bytes| SegmentHeader {
         epoch,
         key: SegmentKey {
@@ -93,7 +96,7 @@ fn unsolicited_segments_are_bounded_however_short() {
             taken = segment;
             session.handle_arrival(GatewayId(0), &header(segment)).err()
         });
-        assert!(matches!(overrun, Some(PeerError::EarlyOverrun { .. })), "{overrun:?}");
+        assert!(matches!(overrun, Some(PeerError::UnsolicitedOverrun { .. })), "{overrun:?}");
         assert!(u64::from(taken) < 2 * overreach::MAX_AHEAD, "{taken} segments of {bytes} bytes");
     }
 }
@@ -101,7 +104,7 @@ fn unsolicited_segments_are_bounded_however_short() {
 /// An epoch that was begun on an old request would give out numbers that are in use: it is left
 /// at once for one above them.
 #[test]
-fn an_epoch_that_begins_too_low_is_left_for_the_next() {
+fn an_epoch_that_begins_too_low_is_skipped() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
     let (first, second, now) = (GatewayId(0), GatewayId(1), world.now);
     for sequence in 0..3 {

@@ -31,7 +31,7 @@ pub(super) fn commit_failures(world: &World, rank: u32) -> Vec<Failure> {
     world.events[&RankId(rank)].iter().filter_map(failure).collect()
 }
 
-/// What a rank was told of earlier steps when its last epoch began.
+/// The last committed step of which a rank was notified when its last epoch began.
 pub(super) fn told_committed(world: &World, rank: u32) -> Option<u64> {
     let began = world.events[&RankId(rank)].iter().rev().find_map(|event| match event {
         RankEvent::EpochBegan { committed, .. } => Some(*committed),

@@ -17,7 +17,7 @@ use units::*;
 /// The memory of one gateway in a world.
 pub(super) type Memory = BTreeMap<Buffer, Vec<i64>>;
 
-/// splitmix64: the tests' only source of chance.
+/// The tests' only source of chance: splitmix64.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -49,19 +49,19 @@ pub(super) struct World {
     pub(super) partials: ByteCount,
     pub(super) messages: BTreeMap<(GatewayId, GatewayId), VecDeque<Message>>,
     pub(super) streams: Vec<Stream>,
-    pub(super) jobs: Vec<(GatewayId, Action)>,
+    pub(super) tasks: Vec<(GatewayId, Action)>,
     /// Collectives whose streams out are to be stopped.
     pub(super) stopping: Vec<(GatewayId, Sequence)>,
     pub(super) events: BTreeMap<RankId, Vec<RankEvent>>,
     pub(super) cuts_left: u32,
     /// Collectives that are not all-reduces.
     pub(super) patterns: BTreeMap<u64, Pattern>,
-    /// Gateways on which something failed: there, a job or a stream under way may outlive the
+    /// Gateways on which something failed: there, a task or a stream under way may outlive the
     /// release of its scratch, as it does in the shell, which counts references.
     pub(super) failed: BTreeSet<GatewayId>,
     /// Scratch that was released there.
     pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
-    /// What commits cover, by rank and step, from the asking on.
+    /// The collectives that commits cover, by rank and step.
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
 }
 
@@ -98,7 +98,7 @@ impl World {
             partials: ByteCount::new(partials),
             messages: BTreeMap::new(),
             streams: Vec::new(),
-            jobs: Vec::new(),
+            tasks: Vec::new(),
             stopping: Vec::new(),
             events: (0..fabric.world_size()).map(|rank| (RankId(rank), Vec::new())).collect(),
             fabric,
@@ -184,12 +184,12 @@ impl World {
                     assert_eq!(wire.as_ref(), Ok(&message), "survives the wire");
                     self.messages.entry((me, to)).or_default().push_back(message);
                 }
-                Action::Send { to, mut header, source, turn: _, tail } => {
+                Action::Send { to, mut header, source, priority: _, tail } => {
                     header.parity = tail.parity;
                     let stream = Stream { from: me, to, header, source, arrival: None };
                     self.streams.push(stream);
                 }
-                Action::Reduce { .. } | Action::Copy { .. } => self.jobs.push((me, action)),
+                Action::Reduce { .. } | Action::Copy { .. } => self.tasks.push((me, action)),
                 Action::Cancel(sequence) => self.cancel(me, sequence),
                 Action::CancelLease(lease) => self.end_lease(me, lease),
                 Action::Release(scratch) => {
@@ -349,7 +349,7 @@ impl World {
         self.now = self.now + Span::from_ns(1000);
         let pairs: Vec<_> =
             self.messages.iter().filter(|(_, queue)| !queue.is_empty()).map(|(k, _)| *k).collect();
-        let choices = pairs.len() + self.jobs.len() + self.streams.len() + self.stopping.len();
+        let choices = pairs.len() + self.tasks.len() + self.streams.len() + self.stopping.len();
         if choices == 0 {
             return false;
         }
@@ -360,14 +360,14 @@ impl World {
             let result = self.session(to).handle_message(from, message.expect("there"), now);
             assert_eq!(result, Ok(()));
             self.collect(to);
-        } else if choice - pairs.len() < self.jobs.len() {
-            let (me, action) = self.jobs.swap_remove(choice - pairs.len());
-            self.do_job(me, &action);
-        } else if choice - pairs.len() - self.jobs.len() < self.streams.len() {
-            let index = choice - pairs.len() - self.jobs.len();
+        } else if choice - pairs.len() < self.tasks.len() {
+            let (me, action) = self.tasks.swap_remove(choice - pairs.len());
+            self.do_task(me, &action);
+        } else if choice - pairs.len() - self.tasks.len() < self.streams.len() {
+            let index = choice - pairs.len() - self.tasks.len();
             self.move_stream(index);
         } else {
-            let index = choice - pairs.len() - self.jobs.len() - self.streams.len();
+            let index = choice - pairs.len() - self.tasks.len() - self.streams.len();
             let (me, sequence) = self.stopping.swap_remove(index);
             self.stop(me, sequence);
         }
@@ -425,26 +425,26 @@ impl World {
         }
     }
 
-    pub(super) fn do_job(&mut self, me: GatewayId, action: &Action) {
-        let job = match action {
-            Action::Reduce { job, inputs, out, .. } => {
+    pub(super) fn do_task(&mut self, me: GatewayId, action: &Action) {
+        let task = match action {
+            Action::Reduce { task, inputs, out, .. } => {
                 let mut sum: Vec<i64> = self.read(me, &inputs[0].view);
                 for input in &inputs[1..] {
                     let data = self.read(me, &input.view);
                     sum.iter_mut().zip(data).for_each(|(sum, value)| *sum += value);
                 }
                 self.store(me, out, &sum);
-                *job
+                *task
             }
-            Action::Copy { job, from, to } => {
+            Action::Copy { task, from, to } => {
                 let data = self.read(me, from);
                 to.iter().for_each(|view| self.store(me, view, &data));
-                *job
+                *task
             }
             _ => return,
         };
         let now = self.now;
-        self.session(me).handle_job_done(job, now);
+        self.session(me).handle_task_done(task, now);
         self.collect(me);
     }
 
@@ -457,7 +457,7 @@ impl World {
             Some(buffer) => buffer[elements(view)].to_vec(),
             None if self.failed.contains(&me) => match self.released.get(&(me, view.buffer)) {
                 Some(buffer) if !buffer.is_empty() => buffer[elements(view)].to_vec(),
-                // Named by a job that has not run.
+                // Named by a task that has not run.
                 _ => vec![0; elements(view).len()],
             },
             None => panic!("{me} reads {view:?}, which is gone"),

@@ -106,8 +106,8 @@ impl Transfer {
                 let to = part.view(index, slot);
                 part.segment(index).combining = true;
                 *busy += 1;
-                let job = self.handles.begin_task(key, ReduceTask::Result);
-                cx.actions.push(Action::Copy { job, from, to: vec![to] });
+                let task = self.handles.begin_task(key, ReduceTask::Result);
+                cx.actions.push(Action::Copy { task, from, to: vec![to] });
             }
             return true;
         }
@@ -132,9 +132,9 @@ impl Transfer {
         let out = self.handles.scratch(bytes);
         part.segment(index).scratch.push(out.clone());
         *busy += 1;
-        let job = self.handles.begin_task(key, ReduceTask::Local);
+        let task = self.handles.begin_task(key, ReduceTask::Local);
         let (op, dtype) = (work.descriptor.op, work.descriptor.dtype);
-        cx.actions.push(Action::Reduce { job, op, dtype, inputs, out });
+        cx.actions.push(Action::Reduce { task, op, dtype, inputs, out });
         true
     }
 }

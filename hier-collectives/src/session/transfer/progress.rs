@@ -4,14 +4,14 @@ use super::flow::{Flow, Stage};
 use super::state::{ReduceTask, Transfer, send_receipt};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::Upstream;
-use crate::session::action::{Action, Buffer, Input, JobId, View};
+use crate::session::action::{Action, Buffer, Input, TaskId, View};
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 
 impl Transfer {
     /// A task is done. Returns its collective, while that is known.
-    pub fn handle_task_done(&mut self, task: JobId, cx: &mut Context<'_>) -> Option<Sequence> {
+    pub fn handle_task_done(&mut self, task: TaskId, cx: &mut Context<'_>) -> Option<Sequence> {
         let (key, task) = self.handles.end_task(task)?;
         let flow = self.flows.get_mut(&key.sequence)?;
         flow.busy -= 1;
@@ -125,8 +125,8 @@ impl Transfer {
         let segment = part.segment(key.segment.0);
         if !segment.result && !std::mem::replace(&mut segment.combining, true) {
             flow.busy += 1;
-            let job = self.handles.begin_task(key, ReduceTask::Result);
-            cx.actions.push(Action::Copy { job, from, to });
+            let task = self.handles.begin_task(key, ReduceTask::Result);
+            cx.actions.push(Action::Copy { task, from, to });
         }
     }
 
@@ -134,7 +134,7 @@ impl Transfer {
     fn combine(
         &mut self,
         key: SegmentKey,
-        task: ReduceTask,
+        purpose: ReduceTask,
         peers: &[GatewayId],
         cx: &mut Context<'_>,
     ) {
@@ -143,7 +143,7 @@ impl Transfer {
         let Flow { work: Some(work), parts, incoming, busy, .. } = flow else { return };
         let part = &mut parts[usize::from(key.tree.0)];
         let segment = &part.segments[key.segment.0 as usize];
-        let own = if task == ReduceTask::Partial { &segment.local } else { &segment.partial };
+        let own = if purpose == ReduceTask::Partial { &segment.local } else { &segment.partial };
         let Some(own) = own.clone() else { return };
         if segment.combining || segment.result {
             return;
@@ -155,7 +155,7 @@ impl Transfer {
             let Some(view) = incoming.landed_in.clone() else { return };
             operands.insert(*peer, Input { view, weight: incoming.weight });
         }
-        let out = if task == ReduceTask::Partial {
+        let out = if purpose == ReduceTask::Partial {
             let range = part.part.segment(key.segment.0);
             let out = self.handles.scratch(range.end - range.start);
             part.segment(key.segment.0).scratch.push(out.clone());
@@ -165,10 +165,10 @@ impl Transfer {
         };
         part.segment(key.segment.0).combining = true;
         *busy += 1;
-        let job = self.handles.begin_task(key, task);
+        let task = self.handles.begin_task(key, purpose);
         let (op, dtype) = (work.descriptor.op, work.descriptor.dtype);
         let inputs = operands.into_values().collect();
-        cx.actions.push(Action::Reduce { job, op, dtype, inputs, out });
+        cx.actions.push(Action::Reduce { task, op, dtype, inputs, out });
     }
 
     /// Frees the landed inputs of a finished task and sends their receipts.
@@ -212,8 +212,8 @@ impl Transfer {
         match from {
             Some(from) if !to.is_empty() => {
                 flow.busy += 1;
-                let job = self.handles.begin_task(key, ReduceTask::Deliver);
-                cx.actions.push(Action::Copy { job, from, to });
+                let task = self.handles.begin_task(key, ReduceTask::Deliver);
+                cx.actions.push(Action::Copy { task, from, to });
             }
             _ => part.delivered += 1,
         }

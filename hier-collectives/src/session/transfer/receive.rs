@@ -127,7 +127,7 @@ impl Transfer {
                     incoming.unsolicited_bytes = bound.charge(incoming.bytes);
                     let used = self.unsolicited.hold(from, incoming.unsolicited_bytes);
                     if used > bound.limit() {
-                        return Err(PeerError::EarlyOverrun { used, room: bound.limit() });
+                        return Err(PeerError::UnsolicitedOverrun { used, room: bound.limit() });
                     }
                 }
                 Arrival::Land { lease, into }

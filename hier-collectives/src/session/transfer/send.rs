@@ -6,7 +6,7 @@ use super::state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::fec::parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, Buffer, Input, Tail, Turn};
+use crate::session::action::{Action, Buffer, Input, Priority, Tail};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{SegmentHeader, SegmentKey};
@@ -72,8 +72,8 @@ impl Transfer {
                         parity: 0,
                     };
                     let source = source.view;
-                    let turn = Turn { class, depth: depth(index, part.count()) };
-                    cx.actions.push(Action::Send { to, header, source, turn, tail });
+                    let priority = Priority { class, depth: depth(index, part.count()) };
+                    cx.actions.push(Action::Send { to, header, source, priority, tail });
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::unsolicited::UnsolicitedUse;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
-use crate::session::action::{Action, Buffer, JobId, LeaseId, ScratchId, View};
+use crate::session::action::{Action, Buffer, LeaseId, ScratchId, TaskId, View};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::state::EpochState;
@@ -34,7 +34,7 @@ pub(in crate::session) struct Transfer {
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     last: u64,
-    tasks: BTreeMap<JobId, (SegmentKey, ReduceTask)>,
+    tasks: BTreeMap<TaskId, (SegmentKey, ReduceTask)>,
     leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
 }
 
@@ -232,13 +232,13 @@ impl Handles {
         self.leases.remove(&lease)
     }
 
-    pub fn begin_task(&mut self, key: SegmentKey, task: ReduceTask) -> JobId {
-        let id = JobId(self.next());
+    pub fn begin_task(&mut self, key: SegmentKey, task: ReduceTask) -> TaskId {
+        let id = TaskId(self.next());
         self.tasks.insert(id, (key, task));
         id
     }
 
-    pub fn end_task(&mut self, id: JobId) -> Option<(SegmentKey, ReduceTask)> {
+    pub fn end_task(&mut self, id: TaskId) -> Option<(SegmentKey, ReduceTask)> {
         self.tasks.remove(&id)
     }
 

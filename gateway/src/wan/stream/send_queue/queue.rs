@@ -29,12 +29,12 @@ impl SendQueue {
 
     /// Queues a segment. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
-        let NewSegment { group, header, turn, tail, payload } = segment;
+        let NewSegment { group, header, priority, tail, payload } = segment;
         lock(&self.scheduler).push(QueuedSegment {
             group,
             header,
             payload,
-            turn,
+            priority,
             tail,
             order: ORDER_LAST,
             requeued: false,

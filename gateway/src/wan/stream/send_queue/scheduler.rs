@@ -59,7 +59,7 @@ impl Scheduler {
     }
 
     pub fn push(&mut self, segment: QueuedSegment) {
-        let is_small = segment.turn.class == SizeClass::Small;
+        let is_small = segment.priority.class == SizeClass::Small;
         if is_small { &mut self.small } else { &mut self.bulk }.push(segment);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::memory::arena::MemSlice;
 use hier_collectives::ids::{GroupId, Sequence};
-use hier_collectives::session::{Tail, Turn};
+use hier_collectives::session::{Priority, Tail};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ pub struct NewSegment {
     /// The header that goes before the payload.
     pub header: SegmentHeader,
     /// The priority among the segments of its group.
-    pub turn: Turn,
+    pub priority: Priority,
     /// The parity that it has if few enough bytes follow it.
     pub tail: Tail,
     /// The payload.
@@ -39,7 +39,7 @@ pub struct QueuedSegment {
     /// The payload.
     pub payload: MemSlice,
     /// The priority among the segments of its group.
-    pub turn: Turn,
+    pub priority: Priority,
     /// The parity that it has if few enough bytes follow it.
     pub tail: Tail,
     /// Its order at the pacer: [`ORDER_FIRST`](crate::wan::pacing::pacer::ORDER_FIRST) if small, else
@@ -69,7 +69,7 @@ impl QueuedSegment {
 
     pub(super) fn send_order(&self) -> SendOrder {
         let key = self.header.key;
-        (self.turn.class, key.sequence, self.turn.depth, key)
+        (self.priority.class, key.sequence, self.priority.depth, key)
     }
 
     /// The same segment, to be pulled by another lane.

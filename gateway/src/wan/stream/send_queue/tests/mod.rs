@@ -9,7 +9,7 @@ use super::{SendQueue, TrafficClass};
 use crate::memory::arena::Arena;
 use crate::sync::lock;
 use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
-use hier_collectives::session::{Tail, Turn};
+use hier_collectives::session::{Priority, Tail};
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::num::NonZeroU32;
@@ -41,8 +41,14 @@ fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: Tail) {
     let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
     let key = SegmentKey { sequence: Sequence(part.sequence), ..key(part.segment) };
     let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
-    let turn = Turn { class: SizeClass::of(bytes.into()), depth: 0 };
-    queue.push(NewSegment { group: GroupId(group), header, turn, tail, payload: arena.whole() });
+    let priority = Priority { class: SizeClass::of(bytes.into()), depth: 0 };
+    queue.push(NewSegment {
+        group: GroupId(group),
+        header,
+        priority,
+        tail,
+        payload: arena.whole(),
+    });
 }
 
 fn key(segment: u32) -> SegmentKey {
