@@ -80,7 +80,7 @@ def attach_anew(group):
     """Returns another stand-in for the group, whose epochs count from 1 again."""
     ours, theirs = socket.socketpair()
     frames = Frames()
-    # As if it had come right behind the answer to the attach: no thread is woken for it.
+    # The message seems to come right behind the first response, so it wakes no thread.
     frames._rest = RESPONSES.frame(EpochBegan(1, 0, 0, 0))
     group._state.begin(Connection(ours, Attached(LOCAL_VERSION, 1, "one"), frames))
     group._state.agree()

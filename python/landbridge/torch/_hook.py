@@ -121,7 +121,7 @@ class State:
         """
         failure = self.failure or failure
         if failure is None and self._site is not None:
-            raise errors.SiteFailed("a step was given up: start all trainers of this site anew")
+            raise errors.SiteFailed("a step was given up: start all trainers of this site again")
         self.failure = None
         self._recoveries += 1
         if self._site is not None:

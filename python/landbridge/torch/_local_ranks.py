@@ -74,7 +74,7 @@ class LocalRanks:
             except RuntimeError as error:
                 raise errors.SiteFailed(
                     "the trainers of this site can no longer end a step together, start all of "
-                    f"them anew: {error}"
+                    f"them again: {error}"
                 ) from error
             value, first = both.tolist()
             if failure is None and first:

@@ -175,7 +175,7 @@ class _Stages:
         if self._broken is None:
             self._broken = (
                 "the trainers of this site can no longer reduce together, start all of them "
-                f"anew: {type(error).__name__}: {error}"
+                f"again: {type(error).__name__}: {error}"
             )
         return errors.SiteFailed(self._broken)
 

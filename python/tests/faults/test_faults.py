@@ -93,7 +93,7 @@ def test_a_killed_gateway_is_named_and_attached_to_anew(own_regions):
         under_way.wait_free(DEADLINE_S)
         with pytest.raises(landbridge.GatewayLost, match="recover"):
             east.all_reduce(ONES)
-        # What east had sent may complete the collective in the west, but not the next one.
+        # Data that east had sent may complete this collective in the west, but not the next one.
         with pytest.raises(landbridge.CollectiveFailed) as raised:
             while True:
                 west.all_reduce_async(ONES).wait(DEADLINE_S)
@@ -229,7 +229,7 @@ def test_a_forked_process_does_not_disturb_the_client(own_regions):
         kept[:] = 1
         under_way = east.all_reduce_async(kept, "sum")
         with warnings.catch_warnings():
-            # Of fork and threads: what this is about.
+            # Ignores the warning about forks and threads, which is the subject of this test.
             warnings.simplefilter("ignore")
             child = os.fork()
         if child == 0:

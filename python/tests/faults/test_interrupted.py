@@ -132,7 +132,7 @@ def every_moment(scenario):
         if not scenario(moment):
             break
     assert moment > 20, "hardly anything was interrupted"
-    # Or it ended early by chance.
+    # The call may have ended early by chance.
     assert not any(scenario(moment + later) for later in range(1, 4))
 
 

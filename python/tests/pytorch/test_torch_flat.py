@@ -74,7 +74,7 @@ def test_flat_gradients_are_not_added_to_while_they_are_sent(groups):
         model(group.rank + 1.0).backward()
         with pytest.raises(Exception, match="while it was being sent"):
             model(1.0).backward()
-        # What was sent is not what is there: the step is begun anew.
+        # The gradients differ from those that were sent, so the step begins again.
         with pytest.raises(landbridge.ConfigError, match="begin the step again"):
             grads.wait()
         grads.zero()
@@ -129,7 +129,7 @@ def test_flat_gradients_are_posted_again_to_restarted_gateways():
         post = gateway.receive()
         gateway.send(stand_in_gateway.ready(post), stand_in_gateway.free(post))
         group._state.wait_until(lambda: not group._state.entries, time.monotonic() + DEADLINE_S)
-        # Whose averages came here, but not to other ranks.
+        # The averages came to this rank, but not to other ranks.
         group._state.end(group._state.connection, "for this test")
         gateway = stand_in_gateway.attach_anew(group)
         with pytest.raises(landbridge.GatewayLost):

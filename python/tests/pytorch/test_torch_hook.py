@@ -114,7 +114,7 @@ def test_a_hook_that_cannot_post_says_why(groups, one_trainer):
     groups[0].close()
     with pytest.raises(RuntimeError, match=r"landbridge\.Closed: the group was closed") as raised:
         model(torch.ones(1, 2)).sum().backward()
-    # What torch says where an exception comes to it in a way that it cannot read.
+    # Torch raises this text for an exception that it cannot read.
     assert "Unable to cast" not in str(raised.value)
     with pytest.raises(landbridge.Closed), state.typed_errors():
         model(torch.ones(1, 2)).sum().backward()
@@ -213,7 +213,7 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
         assert threads() == 2
         future = state.start(BUCKET)
         come(lambda: group.posted, "nothing is posted")
-        # As a group, which keeps none of those that have ended.
+        # The operation is dropped, as a group drops operations that have ended.
         group.posted.pop()._settle(None, landbridge.RegionLost("of this test"))
         assert "of this test" in told_by(future)
         gone = weakref.ref(group)

@@ -198,5 +198,5 @@ def test_a_site_is_not_recovered_after_ctrl_c(groups, one_trainer, ctrl_c_interr
     loss = model(torch.ones(1, 2)).sum()
     with ctrl_c(otherwise=groups[0].close):
         loss.backward()
-    with pytest.raises(landbridge.SiteFailed, match="start all trainers of this site anew"):
+    with pytest.raises(landbridge.SiteFailed, match="start all trainers of this site again"):
         state.recover()
