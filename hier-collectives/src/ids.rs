@@ -1,4 +1,4 @@
-//! Names and numbers of the fabric, each a type of its own.
+//! Numbers of ranks, regions, gateways, epochs and collectives, each a type of its own.
 
 use crate::codec::fnv1a;
 use std::fmt;
@@ -18,51 +18,51 @@ macro_rules! number {
 }
 
 number!(
-    /// A trainer process: its number in the fabric, regions taken in name order.
+    /// Number of a trainer process in the fabric, through the regions in name order.
     RankId(u32)
 );
 number!(
-    /// A region: its index in name order.
+    /// Index of a region in name order.
     RegionId(u16)
 );
 number!(
-    /// A gateway: its index in (region name, gateway name) order.
+    /// Index of a gateway in (region name, gateway name) order.
     GatewayId(u16)
 );
 number!(
-    /// One agreed life of a group. Zero means none yet.
+    /// Number of an epoch: a period in which all gateways of a job agree on the plan. 0 is no epoch.
     Epoch(u64)
 );
 number!(
-    /// A collective's number in its group.
+    /// Number of a collective in its job.
     Sequence(u64)
 );
 number!(
-    /// A training step, numbered by the trainers.
+    /// Number of a training step, chosen by the trainers.
     Step(u64)
 );
 number!(
-    /// A tree of the plan.
+    /// Index of a tree in the plan.
     TreeIndex(u16)
 );
 number!(
-    /// A segment's number within its tree.
+    /// Index of a segment within its tree.
     SegmentIndex(u32)
 );
 number!(
-    /// Drawn anew at each start of a gateway, so that a restart cannot pass unseen.
+    /// Random number drawn at each start of a gateway, so that peers notice a restart.
     BootId(u64)
 );
 number!(
-    /// A group of ranks on the wire: the digest of its job's name, the same in every region.
+    /// A job on the wire: the digest of its name, the same in every region.
     GroupId(u64)
 );
 
 impl GroupId {
-    /// Bytes that stand ahead of every control message and segment header.
+    /// 8 bytes in front of every control message and segment header.
     pub const BYTES: usize = 8;
 
-    /// The group of a job.
+    /// The id of the job called `job`.
     pub fn of(job: &str) -> Self {
         Self(fnv1a(job.as_bytes()))
     }

@@ -1,26 +1,27 @@
-//! Variants that are broken on purpose, one at a time, to show that the simulations find them:
-//! `cargo xtask simulate --mutant NAME`. Without the feature `mutants` nothing of them is built.
+//! Mutants: variants that are broken on purpose, to show that the simulations find each of them.
+//!
+//! `cargo xtask simulate --mutant NAME` runs one. They are built under the feature `mutants` only.
 
-/// A way to be wrong.
+/// A variant of the session with one defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutant {
-    /// A retry adds into the result instead of to the operand.
+    /// A retry adds to the result instead of to the operand.
     Accumulate = 1,
-    /// A region confirms a commit once it has the results itself.
+    /// A region confirms a commit before the other regions have the results.
     ConfirmAlone = 2,
-    /// What belongs to another epoch counts.
+    /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
-    /// Slots are the rank's again before all receipts are in.
+    /// Slots return to the rank before all receipts have arrived.
     ReuseSlot = 4,
-    /// Landings of one length share their memory.
+    /// Arriving segments of equal length share one buffer.
     ShareLanding = 5,
-    /// Whoever waits for a failed collective's streams to stop is not told that they have.
+    /// The end of a failed collective's streams does not wake the sessions that wait for it.
     WakeNobody = 6,
 }
 
 impl Mutant {
-    /// Every mutant.
+    /// All mutants.
     pub const ALL: [Self; 6] = [
         Self::Accumulate,
         Self::ConfirmAlone,
@@ -46,19 +47,19 @@ impl Mutant {
 #[cfg(feature = "mutants")]
 static CHOSEN: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-/// Makes this process that mutant, before it does anything else.
+/// Makes this process the mutant; called before anything else.
 #[cfg(feature = "mutants")]
 pub fn choose(mutant: Mutant) {
     CHOSEN.store(mutant as u8, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether this is that mutant.
+/// Whether this process is the mutant.
 #[cfg(feature = "mutants")]
 pub fn is(mutant: Mutant) -> bool {
     CHOSEN.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
 }
 
-/// Whether this is that mutant: it is none.
+/// Whether this process is the mutant; never, without the feature.
 #[cfg(not(feature = "mutants"))]
 pub const fn is(_: Mutant) -> bool {
     false

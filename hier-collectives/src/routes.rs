@@ -1,25 +1,26 @@
-//! Who talks to whom: over a connection of their own, or through others that pass it on.
+//! Routes of control messages: over a direct connection, or through gateways that forward them.
 //!
-//! Data goes along trees, whose edges are connections. Control messages go from everyone to
-//! everyone, also between gateways that no link joins. Each hop is nearer to the receiver, by
-//! the same count on every gateway, so that no message comes back.
+//! Data take the edges of trees, which are connections. Control messages go between any two
+//! gateways, also between those without a link. Every gateway counts the same hops, and each hop is
+//! nearer to the receiver, so that no message comes back. The session and the engine use them.
 
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::VecDeque;
 use units::Span;
 
-/// The ways from one gateway to all others.
+/// The routes from one gateway to all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Routes {
     me: GatewayId,
-    /// By the other's number; ourselves for ourselves.
+    /// The next hop to each gateway, in gateway order; to `me` it is `me`.
     next: Vec<GatewayId>,
+    /// Whether some pair of gateways has no direct connection.
     partial: bool,
 }
 
 impl Routes {
-    /// The ways from `me`: fewest hops, of equals the neighbour that comes first.
+    /// The routes from `me` with the fewest hops; of equals the first neighbour.
     pub fn of(fabric: &Fabric, me: GatewayId) -> Self {
         let neighbours = neighbours(fabric, me);
         let mut next = Vec::with_capacity(fabric.gateways().len());
@@ -35,17 +36,17 @@ impl Routes {
         Self { me, next, partial }
     }
 
-    /// To whom a message for `to` is handed; `to` itself when a connection leads there.
+    /// The next hop of a message to `to`; `to` itself over a direct connection.
     pub fn next(&self, to: GatewayId) -> GatewayId {
         self.next.get(usize::from(to.0)).copied().unwrap_or(to)
     }
 
-    /// Whether `other` is reached over a connection of our own.
+    /// Whether there is a direct connection to `other`.
     pub fn is_direct(&self, other: GatewayId) -> bool {
         self.next(other) == other
     }
 
-    /// The others that are reached through `neighbour`, itself first.
+    /// The gateways whose next hop is `neighbour`, `neighbour` first.
     pub fn reached_through(&self, neighbour: GatewayId) -> impl Iterator<Item = GatewayId> {
         let behind = (0..).map(GatewayId).zip(&self.next).filter_map(move |(to, next)| {
             (*next == neighbour && to != neighbour && to != self.me).then_some(to)
@@ -53,14 +54,13 @@ impl Routes {
         std::iter::once(neighbour).chain(behind)
     }
 
-    /// Whether some pair of gateways has no connection of its own.
+    /// Whether some pair of gateways of the fabric has no direct connection.
     pub fn is_partial(&self) -> bool {
         self.partial
     }
 }
 
-/// How long each gateway's messages take to `me` over the links on their way, by the fabric, in
-/// gateway order.
+/// One-way delay of each gateway's messages to `me` over the links of the route, in gateway order.
 pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
     let hops = hops_to(fabric, me);
     let mut nearest_first: Vec<GatewayId> = fabric.gateway_ids().filter(|id| *id != me).collect();
@@ -76,16 +76,17 @@ pub fn delays_to(fabric: &Fabric, me: GatewayId) -> Vec<Span> {
     delays
 }
 
+/// The gateways with a direct connection to `of`.
 fn neighbours(fabric: &Fabric, of: GatewayId) -> Vec<GatewayId> {
     fabric.gateway_ids().filter(|id| *id != of && fabric.connects(of, *id)).collect()
 }
 
-/// Of some neighbours the one with the fewest hops to go, of equals the first.
+/// The neighbour with the fewest hops to the receiver; of equals the first.
 fn nearest(neighbours: &[GatewayId], hops: &[usize]) -> Option<GatewayId> {
     neighbours.iter().min_by_key(|id| hops[usize::from(id.0)]).copied()
 }
 
-/// Each gateway's hops to `to`.
+/// Hops of each gateway to `to`, in gateway order.
 fn hops_to(fabric: &Fabric, to: GatewayId) -> Vec<usize> {
     let mut hops = vec![usize::MAX; fabric.gateways().len()];
     hops[usize::from(to.0)] = 0;
@@ -131,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_message_arrives_over_connections_and_none_comes_back(
+        fn every_message_arrives_over_connections_without_a_loop(
             gateways in proptest::collection::vec(1u32..4, 1..7),
             ports in proptest::collection::vec(1u32..4, 7),
             edges in proptest::collection::vec(0usize..100, 7),

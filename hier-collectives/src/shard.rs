@@ -1,26 +1,29 @@
-//! Cutting a buffer: into the trees' parts by share, each part into segments.
+//! Division of a buffer: into the parts of the trees by share, and each part into segments.
+//!
+//! Every gateway computes it from the plan, so that all agree without a message.
 
 use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
-/// Parts and segments start at multiples of this many bytes, so that no cache line belongs
-/// to two of them.
+/// Parts and segments start at multiples of 64 bytes, so that no cache line belongs to two of them.
+/// Tested by `segments_cover_the_buffer_once_and_in_order`.
 pub const CUT_BYTES: u64 = 64;
 
 /// A tree's part of a buffer, in bytes, cut into segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The bytes it covers.
+    /// The bytes of the buffer that the part covers.
     pub range: Range<u64>,
     segment_bytes: u64,
-    /// Takes part although it is empty: a buffer of no bytes still says "here".
+    /// Whether the part has a segment although it is empty: an empty buffer is announced too.
     announces: bool,
 }
 
-/// The parts of a buffer of `bytes` bytes, one per tree, in order, covering it exactly; results have
-/// the part of their partials. A small
-/// buffer goes to the express tree, if there is one. An empty part has no segment; of a buffer
-/// of no bytes one part, the express tree's or else the first, has one.
+/// The parts of a buffer of `bytes` bytes: one for each tree, in order, covering the buffer exactly.
+///
+/// A tree for results has the part of the tree for partials before it. A small buffer goes to the
+/// express tree, if there is one. An empty part has no segment. Of an empty buffer one part has one
+/// segment: that of the express tree, or else the first.
 pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
     let express = plan.uses_express(bytes);
     let weight = |tree: &Tree| match (tree.direction, express) {
@@ -54,18 +57,18 @@ pub fn parts(plan: &Plan, bytes: u64) -> Vec<Part> {
 }
 
 impl Part {
-    /// Nothing of it.
+    /// The same part without bytes and without segments.
     pub fn emptied(self) -> Self {
         Self { range: self.range.start..self.range.start, announces: false, ..self }
     }
 
-    /// Segments in the part.
+    /// Number of segments of the part.
     pub fn segments(&self) -> u32 {
         let count = (self.range.end - self.range.start).div_ceil(self.segment_bytes);
         u32::try_from(count.max(u64::from(self.announces))).unwrap_or(u32::MAX)
     }
 
-    /// The length of its longest segment.
+    /// Length of the longest segment in bytes.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes.min(self.range.end - self.range.start)
     }
@@ -120,7 +123,7 @@ mod tests {
             }
             prop_assert_eq!(next, bytes);
             let parts = parts(&plan, bytes);
-            prop_assert!(parts.iter().map(Part::segments).sum::<u32>() > 0, "nobody says here");
+            prop_assert!(parts.iter().map(Part::segments).sum::<u32>() > 0, "no part has a segment");
             let last = parts.last().map_or(0, Part::segments);
             let takes = express.is_some_and(|most| bytes <= most);
             prop_assert_eq!(express.is_some() && last > 0, takes);

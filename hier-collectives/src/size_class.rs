@@ -1,28 +1,30 @@
-//! Classes of buffers by size.
+//! Size classes of buffers, so that small operations do not wait for large ones.
 
-/// Of a buffer, by its size: a class waits neither on lanes nor for memory that larger ones can fill.
-/// What does not fit the room kept for it waits its turn among large ones.
+/// Size class of a buffer.
+///
+/// A class waits neither on lanes nor for memory that larger classes can fill. An operation that
+/// does not fit the reserve of its class waits in the order of large ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum SizeClass {
-    /// At most [`SMALL_BYTES`]: what is under way on a lane lets it pass too.
+    /// At most [`SMALL_BYTES`]; it also overtakes segments that are being sent on a lane.
     Small,
     /// At most [`MEDIUM_BYTES`].
     Medium,
-    /// Any other.
+    /// More than [`MEDIUM_BYTES`].
     #[default]
     Large,
 }
 
-/// The largest small buffer. Buffers of the session's own tests are short.
+/// 64 KiB, the largest small buffer; shorter in the session's own tests, whose buffers are short.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// The largest medium buffer.
+/// 1 MiB, the largest medium buffer.
 pub const MEDIUM_BYTES: u64 = if cfg!(test) { 1024 } else { 1 << 20 };
 
 impl SizeClass {
-    /// In their order.
+    /// All classes, in ascending order of size.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// That of a buffer of so many bytes.
+    /// The class of a buffer of `bytes` bytes.
     pub const fn of(bytes: u64) -> Self {
         if bytes <= SMALL_BYTES {
             Self::Small
@@ -33,8 +35,10 @@ impl SizeClass {
         }
     }
 
-    /// Room kept for a class at relays and with peers, where there is much: partials and segments
-    /// wait there for a round trip, and several small buffers may follow each other.
+    /// Bytes that relays and peers reserve for a class, where their windows are large.
+    ///
+    /// Partials and segments wait there for a round trip, and several small buffers may follow each
+    /// other.
     pub const fn reserve(self) -> u64 {
         match self {
             Self::Small => 4 * SMALL_BYTES,
@@ -43,14 +47,15 @@ impl SizeClass {
         }
     }
 
-    /// What of a place with so many bytes is for this class: not what is kept for smaller ones, a
-    /// quarter for each of them where there is little.
+    /// Bytes of a window of `bytes` bytes that this class may use.
+    ///
+    /// The reserves of smaller classes are left out: at most a quarter of the window for each.
     pub fn room(self, bytes: u64) -> u64 {
         let smaller = Self::ALL.into_iter().filter(|other| *other < self);
         bytes - smaller.map(|other| other.reserve().min(bytes / 4)).sum::<u64>()
     }
 
-    /// What of the memory for partials is for this class alone: none can hold what another waits for.
+    /// Bytes of the memory for partials that only this class uses, so that no class blocks another.
     pub const fn partials(self, bytes: u64) -> u64 {
         match self {
             Self::Small => bytes / 4,
@@ -65,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_leaves_room_for_smaller_ones() {
+    fn each_class_leaves_window_for_smaller_classes() {
         let rooms = |bytes| SizeClass::ALL.map(|class| class.room(bytes));
         assert_eq!(rooms(1 << 20), [1 << 20, (1 << 20) - 1024, (1 << 20) - 2048]);
         assert_eq!(rooms(1024), [1024, 768, 512]);

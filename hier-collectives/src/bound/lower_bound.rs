@@ -1,25 +1,30 @@
-//! The least time any algorithm needs.
+//! The lower bound T* of an operation: the least time that any algorithm needs.
 
-use super::min_cut;
+use super::min_cut::{Flows, narrowest};
 use super::payload::payload_rate;
-use super::ports::port_bits;
+use super::ports::PortBits;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use crate::topology::Fabric;
 use units::{BitRate, ByteCount, Span};
 
-/// T* of an all-reduce of `bytes` over all regions: the greatest of, for each region, the
-/// bytes through its port out plus the farthest delay, the bytes through its port in plus the
-/// nearest delay, and 2(N-1)S over the sum of all ports out, and in; and of the bytes through
-/// the narrowest cut. A region's port is the sum of its gateways', and no more than its links
-/// carry. Zero for one region.
+/// T* of an all-reduce of `bytes` over all regions; zero for one region.
+///
+/// T* is the largest of these, for N regions and S bytes:
+/// * S / egress of a region + delay to the farthest region,
+/// * S / ingress of a region + delay from the nearest region,
+/// * 2(N-1)S / sum of all egress rates, and the same of ingress,
+/// * S / rate of the narrowest cut.
+///
+/// The egress of a region is the sum of its gateways' ports, and at most the sum of its links.
 pub fn all_reduce(fabric: &Fabric, bytes: ByteCount) -> Span {
     least_time(fabric, Operation::AllReduce, bytes)
 }
 
-/// The least time that any algorithm needs for an operation, as [`all_reduce`] has it. A
-/// reduction takes every region's bytes to one, a broadcast one region's to all, each with
-/// (N-1)S in all; a barrier takes the farthest delay.
+/// T* of any operation, by the terms of [`all_reduce`].
+///
+/// A reduction moves every region's bytes to one region and a broadcast one region's bytes to all:
+/// (N-1)S in all. A barrier takes the delay between the two farthest regions.
 pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
     let regions = fabric.regions().len();
     if regions < 2 {
@@ -53,19 +58,19 @@ pub fn least_time(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Sp
     }
     let ways = if operation.goes_up() && operation.comes_down() { 2.0 } else { 1.0 };
     let all = ways * (regions as f64 - 1.0) * size;
-    let cut =
-        min_cut::narrowest(fabric, only_out.or(only_in), (only_in.is_none(), only_out.is_none()));
+    let flows = Flows { from_hub: only_in.is_none(), to_hub: only_out.is_none() };
+    let cut = narrowest(fabric, only_out.or(only_in), flows);
     let cut = size / payload_rate(cut, fabric.mtu());
     let seconds = least.max(all / out_sum).max(all / in_sum).max(cut);
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
-/// Payload rates out of and into a region.
+/// Payload rates out of and into a region, in bytes per second.
 fn ports(fabric: &Fabric, region: usize) -> (f64, f64) {
-    let (out, inward, linked) = port_bits(fabric, region);
+    let PortBits { egress, ingress, links } = PortBits::of(fabric, region);
     let rate =
-        |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(linked)), fabric.mtu());
-    (rate(out), rate(inward))
+        |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(links)), fabric.mtu());
+    (rate(egress), rate(ingress))
 }
 
 /// Least one-way delays between regions in nanoseconds, over relays where that is shorter.
@@ -87,6 +92,7 @@ fn delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     delays
 }
 
+/// Nanoseconds as seconds.
 fn seconds(ns: u64) -> f64 {
     Span::from_ns(ns).as_secs_f64()
 }

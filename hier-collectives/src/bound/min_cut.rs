@@ -1,72 +1,80 @@
-//! The narrowest cut of a fabric, by maximum flows.
+//! The narrowest cut of a fabric, by maximum flow (max-flow min-cut theorem).
 
-use super::ports::port_bits;
+use super::ports::PortBits;
 use crate::topology::Fabric;
 use std::collections::VecDeque;
 use units::BitRate;
 
-/// The rate of the narrowest cut between the regions, in IP bytes: whatever leaves a group of
-/// regions passes their ports or the links to the others.
+/// Rate of the narrowest cut between the regions, in IP bytes.
+///
+/// All data that leave a group of regions pass its ports and the links to the other regions.
 pub fn min_cut(fabric: &Fabric) -> BitRate {
-    narrowest(fabric, None, (true, true))
+    narrowest(fabric, None, Flows { from_hub: true, to_hub: true })
 }
 
-/// The least maximum flow from region `hub` (the first, where none is given) to another, and
-/// from another to it, as far as `from_hub` and `to_hub` ask for them. Every cut separates the
-/// hub from some region.
-pub(super) fn narrowest(
-    fabric: &Fabric,
-    hub: Option<usize>,
-    (from_hub, to_hub): (bool, bool),
-) -> BitRate {
+/// The flows between the hub and the other regions that count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flows {
+    /// Flows from the hub to another region.
+    pub from_hub: bool,
+    /// Flows from another region to the hub.
+    pub to_hub: bool,
+}
+
+/// Least maximum flow between region `hub` and another; without `hub`, the first region.
+///
+/// Every cut separates the hub from some region, so the least of these flows is the narrowest cut.
+pub(super) fn narrowest(fabric: &Fabric, hub: Option<usize>, flows: Flows) -> BitRate {
     let hub = hub.unwrap_or(0);
     let network = Network::of(fabric);
     let others = (0..fabric.regions().len()).filter(|region| *region != hub);
-    let flows = others.flat_map(|other| {
-        let out = from_hub.then(|| network.clone().flow(hub, other));
-        let inward = to_hub.then(|| network.clone().flow(other, hub));
+    let rates = others.flat_map(|other| {
+        let out = flows.from_hub.then(|| network.clone().flow(hub, other));
+        let inward = flows.to_hub.then(|| network.clone().flow(other, hub));
         out.into_iter().chain(inward)
     });
-    BitRate::from_bits_per_second(flows.min().unwrap_or(0))
+    BitRate::from_bits_per_second(rates.min().unwrap_or(0))
 }
 
-/// Three nodes for each region: its inside, its port out, its port in.
+/// The flow network: three nodes for each region, its inside, its egress and its ingress.
 #[derive(Debug, Clone)]
 struct Network {
-    /// Edges by node.
+    /// Edges that leave each node.
     edges: Vec<Vec<usize>>,
-    /// Where each edge leads and what it still carries; edge `i ^ 1` is its way back.
+    /// Head of each edge; edge `i ^ 1` is the reverse edge of edge `i`.
     to: Vec<usize>,
-    left: Vec<u64>,
+    /// Residual capacity of each edge, in bits per second.
+    residual: Vec<u64>,
 }
 
 impl Network {
     fn of(fabric: &Fabric) -> Self {
         let regions = fabric.regions().len();
         let mut network =
-            Self { edges: vec![Vec::new(); 3 * regions], to: Vec::new(), left: Vec::new() };
+            Self { edges: vec![Vec::new(); 3 * regions], to: Vec::new(), residual: Vec::new() };
         for region in 0..regions {
-            let (out, inward, _) = port_bits(fabric, region);
-            network.join(3 * region, 3 * region + 1, out);
-            network.join(3 * region + 2, 3 * region, inward);
+            let PortBits { egress, ingress, .. } = PortBits::of(fabric, region);
+            network.add_edge(3 * region, 3 * region + 1, egress);
+            network.add_edge(3 * region + 2, 3 * region, ingress);
         }
         for link in fabric.links() {
             let (a, b) = (3 * usize::from(link.a.0), 3 * usize::from(link.b.0));
-            network.join(a + 1, b + 2, link.rate.bits_per_second());
-            network.join(b + 1, a + 2, link.rate.bits_per_second());
+            network.add_edge(a + 1, b + 2, link.rate.bits_per_second());
+            network.add_edge(b + 1, a + 2, link.rate.bits_per_second());
         }
         network
     }
 
-    fn join(&mut self, from: usize, to: usize, carries: u64) {
-        for (from, to, carries) in [(from, to, carries), (to, from, 0)] {
+    /// Adds an edge with a capacity, and the empty edge back.
+    fn add_edge(&mut self, from: usize, to: usize, capacity: u64) {
+        for (from, to, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.edges[from].push(self.to.len());
             self.to.push(to);
-            self.left.push(carries);
+            self.residual.push(capacity);
         }
     }
 
-    /// The most that flows from one region's inside to another's (Dinic's algorithm).
+    /// Maximum flow between the insides of two regions, in bits per second (Dinic's algorithm).
     fn flow(mut self, from: usize, to: usize) -> u64 {
         let (source, sink) = (3 * from, 3 * to);
         let mut total = 0;
@@ -86,12 +94,13 @@ impl Network {
         }
     }
 
+    /// Distance of each node from `source` over edges with residual capacity.
     fn levels(&self, source: usize) -> Vec<usize> {
         let mut levels = vec![usize::MAX; self.edges.len()];
         levels[source] = 0;
         let mut open = VecDeque::from([source]);
         while let Some(node) = open.pop_front() {
-            for &edge in self.edges[node].iter().filter(|edge| self.left[**edge] > 0) {
+            for &edge in self.edges[node].iter().filter(|edge| self.residual[**edge] > 0) {
                 let to = self.to[edge];
                 if levels[to] == usize::MAX {
                     levels[to] = levels[node] + 1;
@@ -102,7 +111,7 @@ impl Network {
         levels
     }
 
-    /// Pushes along one path of rising levels, at most `most`.
+    /// Pushes at most `most` along one path of rising levels; returns the flow that was pushed.
     fn push(
         &mut self,
         node: usize,
@@ -116,11 +125,11 @@ impl Network {
         }
         while let Some(&edge) = self.edges[node].get(next[node]) {
             let to = self.to[edge];
-            if self.left[edge] > 0 && levels[to] == levels[node] + 1 {
-                let pushed = self.push(to, sink, most.min(self.left[edge]), levels, next);
+            if self.residual[edge] > 0 && levels[to] == levels[node] + 1 {
+                let pushed = self.push(to, sink, most.min(self.residual[edge]), levels, next);
                 if pushed > 0 {
-                    self.left[edge] -= pushed;
-                    self.left[edge ^ 1] += pushed;
+                    self.residual[edge] -= pushed;
+                    self.residual[edge ^ 1] += pushed;
                     return pushed;
                 }
             }

@@ -3,15 +3,28 @@
 use crate::ids::RegionId;
 use crate::topology::Fabric;
 
-/// Bits per second out of a region's ports, into them, and over its links.
-pub(super) fn port_bits(fabric: &Fabric, region: usize) -> (u64, u64, u64) {
-    let of_region = |id: RegionId| usize::from(id.0) == region;
-    let wans = fabric.gateways().iter().filter(|gateway| of_region(gateway.region));
-    let wans: Vec<_> = wans.filter_map(|gateway| gateway.wan).collect();
-    let links = fabric.links().iter().filter(|link| of_region(link.a) || of_region(link.b));
-    (
-        wans.iter().map(|wan| wan.egress.bits_per_second()).sum(),
-        wans.iter().map(|wan| wan.ingress.bits_per_second()).sum(),
-        links.map(|link| link.rate.bits_per_second()).sum(),
-    )
+/// Rates of one region, in bits per second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PortBits {
+    /// Sum of the egress rates of its ports.
+    pub egress: u64,
+    /// Sum of the ingress rates of its ports.
+    pub ingress: u64,
+    /// Sum of the rates of its links.
+    pub links: u64,
+}
+
+impl PortBits {
+    /// The rates of the region with index `region`.
+    pub fn of(fabric: &Fabric, region: usize) -> Self {
+        let is_region = |id: RegionId| usize::from(id.0) == region;
+        let gateways = fabric.gateways().iter().filter(|gateway| is_region(gateway.region));
+        let ports: Vec<_> = gateways.filter_map(|gateway| gateway.wan).collect();
+        let links = fabric.links().iter().filter(|link| is_region(link.a) || is_region(link.b));
+        Self {
+            egress: ports.iter().map(|port| port.egress.bits_per_second()).sum(),
+            ingress: ports.iter().map(|port| port.ingress.bits_per_second()).sum(),
+            links: links.map(|link| link.rate.bits_per_second()).sum(),
+        }
+    }
 }

@@ -1,24 +1,24 @@
-//! Reads the fields of messages, one by one.
+//! The reader of message fields.
 
-/// Bytes that are no message. The peer's fault.
+/// Why bytes are a malformed message; always an error of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The bytes end too soon.
+    /// The bytes end before the message does.
     #[error("truncated")]
     Truncated,
-    /// Bytes are left over.
+    /// Bytes follow the end of the message.
     #[error("bytes left over")]
     TrailingBytes,
-    /// A code that stands for nothing.
+    /// A code is unknown.
     #[error("unknown {0}")]
     Unknown(&'static str),
-    /// A value out of its range.
+    /// A value is out of its range.
     #[error("invalid {0}")]
     Invalid(&'static str),
 }
 
-/// Takes fields off the front. Every length is checked against what is there before
-/// anything is allocated for it.
+/// Reads fields from the front of a message. A length is checked against the bytes that are left
+/// before memory is allocated for it.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -40,35 +40,35 @@ impl<'a> Reader<'a> {
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
-    /// A byte.
+    /// The next byte.
     ///
     /// # Errors
     /// [`DecodeError`].
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
-    /// A 16-bit number.
+    /// The next 16-bit number.
     ///
     /// # Errors
     /// [`DecodeError`].
     pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_be_bytes)
     }
-    /// A 32-bit number.
+    /// The next 32-bit number.
     ///
     /// # Errors
     /// [`DecodeError`].
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_be_bytes)
     }
-    /// A 64-bit number.
+    /// The next 64-bit number.
     ///
     /// # Errors
     /// [`DecodeError`].
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_be_bytes)
     }
-    /// A flag.
+    /// The next byte as a flag: 0 or 1.
     ///
     /// # Errors
     /// [`DecodeError`].
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
             _ => Err(DecodeError::Unknown("flag")),
         }
     }
-    /// A weight: finite, not negative.
+    /// The next number as a weight: finite and not negative.
     ///
     /// # Errors
     /// [`DecodeError`].
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
             Err(DecodeError::Invalid("weight"))
         }
     }
-    /// A text.
+    /// The next text, behind its 16-bit length.
     ///
     /// # Errors
     /// [`DecodeError`].
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         let text = std::str::from_utf8(self.take(length)?);
         text.map(str::to_owned).map_err(|_| DecodeError::Invalid("text"))
     }
-    /// `value`, if nothing is left.
+    /// `value`, if no bytes are left.
     ///
     /// # Errors
     /// [`DecodeError`].

@@ -1,4 +1,4 @@
-//! Appends the fields of messages, one by one.
+//! The writers of message fields.
 
 /// Appends a 16-bit number.
 pub fn put_u16(out: &mut Vec<u8>, value: u16) {
