@@ -1,4 +1,4 @@
-//! What one collective is: the operation and the shape of its buffer.
+//! Descriptor of a collective: its operation, and the type and length of its buffer.
 
 use crate::codec::{DecodeError, Reader, fnv1a, put_u32, put_u64};
 use crate::ids::RankId;
@@ -12,28 +12,28 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Dtype {
-    /// IEEE binary32.
+    /// IEEE 754 binary32.
     F32 = 1,
-    /// IEEE binary64.
+    /// IEEE 754 binary64.
     F64 = 2,
-    /// IEEE binary16, accumulated in binary32.
+    /// IEEE 754 binary16, accumulated in binary32.
     F16 = 3,
-    /// bfloat16, accumulated in binary32.
+    /// The type bfloat16, accumulated in binary32.
     Bf16 = 4,
-    /// Two's complement, 32 bits.
+    /// A 32-bit integer in two's complement.
     I32 = 5,
-    /// Two's complement, 64 bits.
+    /// A 64-bit integer in two's complement.
     I64 = 6,
-    /// Unsigned byte.
+    /// An unsigned byte.
     U8 = 7,
 }
 
 impl Dtype {
-    /// Every dtype.
+    /// All dtypes.
     pub const ALL: [Self; 7] =
         [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::I32, Self::I64, Self::U8];
 
-    /// Bytes an element takes.
+    /// Size of an element in bytes.
     pub const fn size(self) -> u64 {
         match self {
             Self::U8 => 1,
@@ -64,7 +64,7 @@ impl Dtype {
     }
 }
 
-/// How elements are combined.
+/// The operation that combines elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -81,7 +81,7 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// Every operation.
+    /// All operations.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Avg, Self::Min, Self::Max, Self::Prod];
 
     /// The name in flags, output and errors.
@@ -104,7 +104,7 @@ impl ReduceOp {
     }
 }
 
-/// A name that is none of the known ones. The caller's fault.
+/// Why a name is unknown; always an error of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not one of {known}")]
 pub struct UnknownName {
@@ -142,23 +142,23 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// Who gives and who gets.
+/// Communication pattern of a collective: the ranks that contribute and those that get the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Pattern {
-    /// All give and all get.
+    /// All ranks contribute and all get the result.
     #[default]
     AllReduce,
-    /// All give, one gets.
+    /// All ranks contribute and one gets the result.
     Reduce {
         /// The rank that gets the result.
         to: RankId,
     },
-    /// One gives, all get.
+    /// One rank contributes and all get its data.
     Broadcast {
         /// The rank that has the data.
         from: RankId,
     },
-    /// Nobody gives or gets anything; nobody is done before all have begun.
+    /// No rank contributes data; no rank is done before all have begun.
     Barrier,
 }
 
@@ -172,7 +172,7 @@ impl Pattern {
             Self::Barrier => "barrier",
         }
     }
-    /// Wire code, and the rank at the top, zero where there is none.
+    /// Wire code, and the root rank; 0 for a pattern without a root.
     pub const fn code(self) -> (u8, RankId) {
         match self {
             Self::AllReduce => (1, RankId(0)),
@@ -181,7 +181,7 @@ impl Pattern {
             Self::Barrier => (4, RankId(0)),
         }
     }
-    /// The pattern with this wire code and rank; `None` also for a rank where there is none.
+    /// The pattern with this wire code and root rank; `None` also for a needless root.
     pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
         let found = match code {
             1 => Self::AllReduce,
@@ -192,7 +192,7 @@ impl Pattern {
         };
         (found.code() == (code, rank)).then_some(found)
     }
-    /// What it does with the trees of a plan; `None` when the fabric has no such rank.
+    /// The same operation by gateways; `None` when the fabric has no such rank.
     pub fn over(self, fabric: &Fabric) -> Option<Operation> {
         Some(match self {
             Self::AllReduce => Operation::AllReduce,
@@ -201,7 +201,7 @@ impl Pattern {
             Self::Barrier => Operation::Barrier,
         })
     }
-    /// The rank at the top.
+    /// The root rank, for a pattern that has one.
     pub const fn root(self) -> Option<RankId> {
         match self {
             Self::Reduce { to: rank } | Self::Broadcast { from: rank } => Some(rank),
@@ -220,18 +220,18 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What every rank of a group must agree on before one collective moves a byte.
+/// The properties of a collective on which all ranks must agree before any data move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
     /// The operation.
     pub op: ReduceOp,
     /// The element type.
     pub dtype: Dtype,
-    /// Elements in the buffer.
+    /// Number of elements of the buffer.
     pub elements: u64,
-    /// The trainer's hash of the buffer's layout; zero when it has none.
+    /// The trainer's hash of the buffer's layout; 0 for none.
     pub layout_hash: u64,
-    /// Who gives and who gets.
+    /// The communication pattern.
     pub pattern: Pattern,
 }
 
@@ -240,24 +240,24 @@ pub struct Descriptor {
 pub struct Difference {
     /// The field: `operation`, `op`, `dtype`, `length` or `layout`.
     pub field: &'static str,
-    /// The value on one side.
+    /// The value of the one descriptor.
     pub left: String,
-    /// The value on the other.
+    /// The value of the other descriptor.
     pub right: String,
 }
 
 impl Descriptor {
-    /// The class of its buffer.
+    /// Size class of the buffer.
     pub const fn size_class(&self) -> SizeClass {
         SizeClass::of(self.bytes())
     }
 
-    /// Bytes in the buffer; 2^64 - 1 for what a peer announces that could never be posted.
+    /// Length of the buffer in bytes; it saturates for a length that no rank could post.
     pub const fn bytes(&self) -> u64 {
         self.elements.saturating_mul(self.dtype.size())
     }
 
-    /// The name in logs and metrics: what an all-reduce does with the elements, or the operation.
+    /// The name in logs and metrics: the reduction of an all-reduce, or else the pattern.
     pub const fn name(&self) -> &'static str {
         match self.pattern {
             Pattern::AllReduce => self.op.name(),
@@ -280,7 +280,7 @@ impl Descriptor {
             .map(|(field, left, right)| Difference { field, left, right })
     }
 
-    /// FNV-1a of the descriptor's wire form, in every header.
+    /// FNV-1a of the descriptor's wire form, which every segment header has.
     pub fn digest(&self) -> u64 {
         let mut bytes = Vec::with_capacity(23);
         put_descriptor(&mut bytes, self);
@@ -288,7 +288,7 @@ impl Descriptor {
     }
 }
 
-/// Appends a descriptor: op, dtype, elements, layout hash.
+/// Appends a descriptor: op, dtype, elements, layout hash, pattern, root.
 pub fn put_descriptor(out: &mut Vec<u8>, descriptor: &Descriptor) {
     out.extend([descriptor.op as u8, descriptor.dtype as u8]);
     put_u64(out, descriptor.elements);
@@ -299,7 +299,7 @@ pub fn put_descriptor(out: &mut Vec<u8>, descriptor: &Descriptor) {
 }
 
 impl Reader<'_> {
-    /// A descriptor.
+    /// Reads a descriptor.
     ///
     /// # Errors
     /// [`DecodeError`].
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_that_no_memory_has_is_still_a_length() {
+    fn a_length_beyond_any_memory_saturates() {
         let of = |elements| Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::F64,

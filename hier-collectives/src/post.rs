@@ -1,4 +1,4 @@
-//! What passes between a rank and the session: posts one way, events the other.
+//! Messages between a rank and the session: posts and commits one way, events the other.
 
 use crate::codec::{DecodeError, Reader, put_text, put_u64};
 use crate::descriptor::Descriptor;
@@ -8,119 +8,125 @@ use units::{Span, TimeNs};
 /// A rank's request for one collective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Post {
-    /// The epoch the rank believes in.
+    /// The epoch that the rank is in.
     pub epoch: Epoch,
-    /// The collective's number.
+    /// Number of the collective.
     pub sequence: Sequence,
     /// The operation and the buffer's shape.
     pub descriptor: Descriptor,
     /// The rank's weight in an average, finite and not negative.
     pub weight: f64,
-    /// How long the rank is ready to wait for the others to post.
+    /// Time that the rank waits for the other ranks to post.
     pub timeout: Span,
 }
 
-/// A rank's request to hear when a step is complete in every region: all collectives that the
-/// rank posted since its last commit.
+/// A rank's request to be notified when a step is complete in every region.
+///
+/// The step is all collectives that the rank posted since its last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
-    /// The epoch the rank believes in.
+    /// The epoch that the rank is in.
     pub epoch: Epoch,
     /// The rank's number for the step.
     pub step: Step,
-    /// How long the rank is ready to wait for the other regions.
+    /// Time that the rank waits for the other regions.
     pub timeout: Span,
 }
 
-/// A step whose collectives are known to be complete in every region. The greater is the
-/// later: collectives are numbered on through all epochs, steps as the trainers like.
+/// A step whose collectives are complete in every region.
+///
+/// The order is that of time, since collectives are numbered through all epochs. Trainers choose the
+/// numbers of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Committed {
-    /// One past its last collective.
+    /// One past the last collective of the step.
     pub below: Sequence,
     /// The step.
     pub step: Step,
 }
 
-/// What a rank is told.
+/// An event that the session reports to a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RankEvent {
-    /// An epoch began; collectives are numbered from `next`.
+    /// An epoch began. Its collectives are numbered from `next` on.
     EpochBegan {
         /// The epoch.
         epoch: Epoch,
-        /// The first collective's number.
+        /// Number of the first collective.
         next: Sequence,
         /// The last step that some gateway knows to be complete in every region, also when
         /// this rank's commit failed.
         committed: Option<Step>,
     },
-    /// The result is in the rank's result slot, to be read; the gateway may still forward
-    /// it from there.
+    /// The result is in the rank's result slot and may be read. The gateway may still forward it
+    /// from there.
     ResultReady {
         /// The collective.
         sequence: Sequence,
-        /// When what happened.
+        /// Instants of the collective.
         timing: Timing,
     },
-    /// Both slots may be written again: every receipt is in.
+    /// Both slots may be written again, since every receipt has arrived.
     ContributionFree {
         /// The collective.
         sequence: Sequence,
     },
-    /// The collective failed; both slots are the rank's again.
+    /// The collective failed. Both slots belong to the rank again.
     Failed {
         /// The collective.
         sequence: Sequence,
         /// Why.
         failure: Failure,
     },
-    /// Every region has the step's collectives, on all its ranks.
+    /// All ranks of every region have the step's results.
     Committed {
         /// The step.
         step: Step,
     },
-    /// It is not known here whether every region has the step's collectives. The next epoch
-    /// says whether some gateway knows.
+    /// It is unknown here whether every region has the step's results. The next epoch reports whether
+    /// some gateway knows.
     CommitFailed {
         /// The step.
         step: Step,
-        /// Why, and which region completed what.
+        /// The reason, and the steps that each region completed.
         failure: Failure,
     },
 }
 
-/// Instants of one collective on the gateway's clock. On one host all gateways and ranks
-/// read the same monotonic clock, so that these compare.
+/// Instants of one collective on the gateway's clock.
+///
+/// All gateways and ranks of one host read the same monotonic clock, so these are comparable there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
-    /// The last local rank posted.
+    /// Instant at which the last local rank posted.
     pub posted: TimeNs,
-    /// The first segment was ready to leave.
+    /// Instant at which the first segment was ready to be sent.
     pub wan_begin: TimeNs,
-    /// The last segment arrived.
+    /// Instant at which the last segment arrived.
     pub wan_end: TimeNs,
-    /// The result was in place on every local rank.
+    /// Instant at which every local rank had the result.
     pub ready: TimeNs,
 }
 
-/// Why a collective failed. The text is composed once, where the fault was seen, and
-/// reaches every rank of every region unchanged. The contribution is intact; the result
-/// slot holds no meaningful value.
+/// Why a collective failed.
+///
+/// The gateway that detects the fault writes the text, which reaches every rank of every region
+/// unchanged. The contribution is intact; the result slot holds no meaningful value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {text}")]
 pub struct Failure {
-    /// The kind, which says whose fault it is.
+    /// The kind of failure, which tells the party at fault.
     pub code: FailureCode,
-    /// What happened and what to do, at most [`Failure::MAX_TEXT_BYTES`].
+    /// The cause and the remedy in at most [`Failure::MAX_TEXT_BYTES`] bytes.
     pub text: String,
 }
 
 impl Failure {
-    /// Longest text carried, in bytes.
+    /// 1,024 bytes of text at most, so that a failure fits every frame.
+    /// Tested by `responses_survive_the_wire`.
     pub const MAX_TEXT_BYTES: usize = 1024;
 
-    /// A failure; a longer text is cut at a character.
+    /// A failure of this kind; a longer text is truncated at a character.
     pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         let mut end = text.len().min(Self::MAX_TEXT_BYTES);
@@ -136,28 +142,28 @@ impl Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FailureCode {
-    /// Callers disagree on the collective: the text names field, ranks and values.
+    /// Ranks disagree on the collective; the text names the field, the ranks and the values.
     Disagreement = 1,
-    /// The caller asked for what is not defined or not allowed.
+    /// The caller requested an undefined or forbidden operation.
     BadPost = 2,
     /// A rank did not post within the caller's timeout.
     TimedOut = 3,
-    /// A rank that is awaited went away.
+    /// A rank that had to post disconnected.
     RankLost = 4,
-    /// A region cannot be reached any more.
+    /// A region has become unreachable.
     RegionLost = 5,
-    /// The epoch ended under the collective.
+    /// The epoch ended before the collective was complete.
     EpochEnded = 6,
-    /// Every rank posted, but the exchange made no progress by its deadline.
+    /// All ranks posted, but the exchange made no progress until its deadline.
     Stalled = 7,
     /// The gateway is shutting down.
     ShuttingDown = 8,
-    /// The connection to the gateway is gone; the trainer's client says so itself.
+    /// The connection to the gateway was lost; the trainer's client reports it itself.
     GatewayLost = 9,
 }
 
 impl FailureCode {
-    /// Every code.
+    /// All codes.
     pub const ALL: [Self; 9] = [
         Self::Disagreement,
         Self::BadPost,
@@ -191,13 +197,13 @@ impl std::fmt::Display for FailureCode {
     }
 }
 
-/// Appends a failure: code, text.
+/// Appends a failure: code and text.
 pub fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
     out.push(failure.code as u8);
     put_text(out, &failure.text);
 }
 
-/// Appends a committed step, or that there is none.
+/// Appends an optional committed step: a flag, then step and collective.
 pub(crate) fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
     match committed {
         None => out.push(0),
@@ -210,7 +216,7 @@ pub(crate) fn put_committed(out: &mut Vec<u8>, committed: Option<Committed>) {
 }
 
 impl Reader<'_> {
-    /// A committed step, if there is one.
+    /// Reads an optional committed step.
     pub(crate) fn committed(&mut self) -> Result<Option<Committed>, DecodeError> {
         if !self.flag()? {
             return Ok(None);
@@ -218,7 +224,7 @@ impl Reader<'_> {
         Ok(Some(Committed { step: Step(self.u64()?), below: Sequence(self.u64()?) }))
     }
 
-    /// A failure.
+    /// Reads a failure.
     ///
     /// # Errors
     /// [`DecodeError`].

@@ -1,21 +1,21 @@
-//! The addresses in front of a control message.
+//! The envelope: the addresses in front of a control message.
 
 use crate::codec::{DecodeError, Reader, put_u16, put_u64};
 use crate::ids::{GatewayId, GroupId};
 
-/// What stands ahead of a control message.
+/// Job, sender and receiver of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// The group it is for.
+    /// The job of the message.
     pub group: GroupId,
-    /// Who says it.
+    /// The gateway that sent it.
     pub from: GatewayId,
-    /// Whom it is said to; whoever else receives it passes it on.
+    /// The final receiver; any other gateway forwards the message.
     pub to: GatewayId,
 }
 
 impl Envelope {
-    /// Encoded length.
+    /// Encoded length in bytes.
     pub const BYTES: usize = GroupId::BYTES + 4;
 
     /// The wire form.

@@ -1,34 +1,34 @@
-//! The header of a segment.
+//! The header of a segment, in front of its payload on a stream.
 
 use crate::codec::{DecodeError, Reader, put_u16, put_u32, put_u64};
 use crate::fec::parity_max;
 use crate::ids::{Epoch, SegmentIndex, Sequence, TreeIndex};
 
-/// Names one segment within a group.
+/// Key of a segment within a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentKey {
     /// The collective.
     pub sequence: Sequence,
     /// The tree.
     pub tree: TreeIndex,
-    /// The segment of the tree.
+    /// Index of the segment in the tree's part.
     pub segment: SegmentIndex,
 }
 
 /// The first bytes of a segment's stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SegmentHeader {
-    /// The epoch it belongs to; data of any other are dropped.
+    /// Epoch of the segment; data of another epoch are dropped.
     pub epoch: Epoch,
-    /// Which segment.
+    /// Key of the segment.
     pub key: SegmentKey,
-    /// Payload bytes that follow.
+    /// Number of payload bytes that follow.
     pub bytes: u32,
     /// Digest of the collective's descriptor.
     pub digest: u64,
     /// Weight of the partial in an average.
     pub weight: f64,
-    /// Shards of parity that follow the payload.
+    /// Number of parity shards that follow the payload.
     pub parity: u16,
 }
 

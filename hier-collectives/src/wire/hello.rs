@@ -1,27 +1,26 @@
-//! The first message of a lane.
+//! The hello, the first message of a lane.
 
 use super::limits::WIRE_VERSION;
 use crate::codec::{DecodeError, Reader, put_text, put_u16, put_u64};
 use crate::ids::BootId;
 
-/// A lane's first message.
+/// The first message of a lane, by which the gateways identify each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// [`WIRE_VERSION`] of the sender.
     pub version: u16,
-    /// Digest of the fabric's names and shape.
+    /// Digest of the fabric's names, ranks and links.
     pub fabric: [u8; 32],
-    /// The sender's name.
+    /// Name of the sending gateway.
     pub gateway: String,
-    /// The sender's boot id.
+    /// Boot id of the sending gateway.
     pub boot: BootId,
-    /// Which of its lanes this is.
+    /// Index of the lane.
     pub lane: u16,
 }
 
 impl Hello {
-    /// Longest hello, in bytes, without its length prefix: it is read whole before its version
-    /// is known.
+    /// 1 KiB, the longest hello without its length prefix: nine times the longest of this version.
     pub const MAX_BYTES: usize = 1024;
 
     /// The wire form, without a length prefix.
@@ -35,11 +34,13 @@ impl Hello {
         out
     }
 
-    /// Reads the wire form. The version stands first and is checked by the caller, so that
-    /// another version can be named even when the rest has another shape.
+    /// Reads the wire form.
+    ///
+    /// The version is first, and the caller checks it. So another version can be reported although the
+    /// rest of its hello has another layout.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are no hello of this version.
+    /// [`DecodeError`] when the bytes are a malformed hello of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader(bytes);
         let version = reader.u16()?;

@@ -1,7 +1,7 @@
 //! The version of the wire and the limits of its messages.
 
-/// The version of everything in this module; peers of another one are refused.
+/// Version of all messages between gateways; peers with another version are refused.
 pub const WIRE_VERSION: u16 = 1;
 
-/// Longest control message, in bytes, without its length prefix.
+/// 1 MiB, the longest control message without its length prefix; the plan of the widest fabric fits.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

@@ -1,8 +1,9 @@
-//! What gateways say to each other: segment headers and control messages.
+//! Messages between gateways: hellos, envelopes, control messages and segment headers.
 //!
-//! All numbers are big-endian. docs/protocol.md lists the layouts. Control messages state
-//! facts that only grow (an epoch, a limit, a receipt), so that they may be repeated, and
-//! after the loss of the lane that they went over all of them are.
+//! All numbers are big-endian; docs/protocol.md lists the layouts. A control message states a fact
+//! that only grows (an epoch, a limit, a receipt), so it may be repeated. All of them are
+//! repeated after the loss of the lane that carried them. The session makes and reads control
+//! messages; the gateway's WAN plane frames them.
 
 mod envelope;
 mod header;
