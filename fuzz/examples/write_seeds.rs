@@ -1,5 +1,6 @@
-//! Writes the seeds and dictionaries of all targets. To be run after a change of the wire, of
-//! a config or of an example; `tests/short.rs` says when.
+//! Writes the seeds and dictionaries of all targets.
+//!
+//! Run it after a change of the wire, a config or an example; `tests/short.rs` fails until then.
 
 use fuzz::TARGETS;
 use std::fs;

@@ -1,8 +1,8 @@
-//! Memory that a decoder may take.
+//! Bounds of the memory that a decoder allocates.
 
 use allocation_counter::measure;
 
-/// So many bytes, and so many more for each byte of input.
+/// A bound: `fixed` bytes, and `per_byte` bytes for each byte of input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     pub(crate) fixed: usize,
@@ -10,8 +10,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// What `decode` makes of `input`; panics when it allocated more than allowed at any time.
-    pub(crate) fn hold<T>(self, input: &[u8], decode: impl FnOnce() -> T) -> T {
+    /// Runs `decode` on `input`, and panics when it has more allocated than allowed at any time.
+    pub(crate) fn enforce<T>(self, input: &[u8], decode: impl FnOnce() -> T) -> T {
         let mut decoded = None;
         let used = measure(|| decoded = Some(decode())).bytes_max;
         let allowed = self.fixed + self.per_byte * input.len();

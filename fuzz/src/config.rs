@@ -1,7 +1,6 @@
-//! Config files.
+//! Targets for config files.
 //!
-//! What is accepted is written down again as a file, by the words of this module alone, and
-//! must read as the same.
+//! An accepted file is written again by this module alone, and must be read as the same file.
 
 use crate::bounds::Bound;
 use gateway::config::{FabricFile, Faults, RegionFile};
@@ -12,11 +11,11 @@ use std::fmt::Write;
 use std::path::Path;
 use units::BitRate;
 
-/// The text of a fabric file.
+/// Decodes the text of a fabric file.
 pub fn fabric_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new(FOLDER).join("fabric.toml");
-    match bound(text).hold(bytes, || FabricFile::parse(&path, text)) {
+    match bound(text).enforce(bytes, || FabricFile::parse(&path, text)) {
         Err(faults) => check_faults(&faults, &path, text),
         Ok(file) => {
             let again = fabric_text(&file);
@@ -25,11 +24,11 @@ pub fn fabric_config(bytes: &[u8]) {
     }
 }
 
-/// The text of a region file beside the example fabric.
+/// Decodes the text of a region file beside the example fabric.
 pub fn region_config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new(FOLDER).join("east.toml");
-    match bound(text).hold(bytes, || RegionFile::parse(&path, text)) {
+    match bound(text).enforce(bytes, || RegionFile::parse(&path, text)) {
         Err(faults) => check_faults(&faults, &path, text),
         Ok(file) => {
             let again = region_text(&file);
@@ -38,14 +37,14 @@ pub fn region_config(bytes: &[u8]) {
     }
 }
 
-/// At least one fault; each says in one line what is wrong, where, and what would do.
+/// Checks that there is a fault, and that each names the problem, the place and accepted values.
 fn check_faults(faults: &Faults, path: &Path, text: &str) {
     assert!(faults.iter().count() > 0, "refused without a fault");
     let lines = 1 + text.matches('\n').count();
     for fault in faults.iter() {
         assert!(!fault.problem.is_empty() && !fault.accepted.is_empty(), "{fault:?}");
         assert!(!fault.to_string().contains(char::is_control), "{fault:?}");
-        // Another file is the fabric that this one names: it may be unreadable as a whole.
+        // A fault in another file is in the fabric that this one names, which may be unreadable.
         if fault.file == path {
             assert!(fault.line.is_some() || !fault.key.is_empty(), "no place: {fault:?}");
             assert!(fault.line.is_none_or(|line| (1..=lines).contains(&line)), "{fault:?}");
@@ -102,7 +101,7 @@ fn entry((second, rate): (u32, BitRate)) -> String {
     format!("{{ at = \"{hours:02}:{minutes:02}:{seconds:02}\", rate = \"{rate}\" }}")
 }
 
-/// The regions in the order that can be split in one way only; names may have hyphens.
+/// Name of a link, with its regions in an order that splits in one way only: names have hyphens.
 fn link_name(file: &FabricFile, link: &Link) -> String {
     let name = |id| file.fabric().region(id).name.as_str();
     let known = |name: &str| file.fabric().regions().iter().any(|region| region.name == name);
@@ -134,7 +133,7 @@ fn region_text(file: &RegionFile) -> String {
     text
 }
 
-/// A TOML string that stands for any text.
+/// Any text as a TOML string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
@@ -147,13 +146,12 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// A key of a few bytes makes a fault of a few hundred, and a dot in a key a table of more
-/// than a thousand. A region has a speed for each of up
-/// to 65,536 ranks, held twice while it is checked.
+/// Bound of a config file. A key of a few bytes makes a fault of a few hundred, and a dot in a key a
+/// table of over a thousand. A region has two copies of the speeds of up to 65,536 ranks.
 fn bound(text: &str) -> Bound {
     let regions = text.matches("ranks").count();
     Bound { fixed: (64 << 10) + regions * (65_536 * 8 * 2), per_byte: 2048 }
 }
 
-/// The example's folder: its fabric is read by the regions.
+/// Folder of the example, whose fabric the region files name.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/two-region");

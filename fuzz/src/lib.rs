@@ -1,10 +1,10 @@
-//! One fuzz target for each decoder: a function that takes any bytes and panics when the
-//! decoder breaks a promise.
+//! One fuzz target for each decoder: a function over any bytes that panics when the decoder breaks
+//! a promise.
 //!
-//! Promises, beyond that nothing panics: what is accepted survives being encoded and decoded
-//! again; what a decoder allocates is bounded by the length of its input; a refusal says what
-//! is wrong and where. `cargo fuzz` runs a target over what libFuzzer invents, and watches
-//! its time; `tests/short.rs` runs it over the seeds and over seeded mutations of them.
+//! No decoder panics. An accepted input survives being encoded and decoded again. The memory that a
+//! decoder allocates is bounded by the length of its input. A refusal names the problem and its
+//! place. `cargo fuzz` runs a target over inputs of libFuzzer and watches its time. `tests/short.rs`
+//! runs it over the seeds and over seeded mutations of them.
 
 mod bounds;
 pub mod config;
@@ -21,22 +21,21 @@ use std::process::ExitCode;
 /// A decoder under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// The name of its program and of its folder of seeds.
+    /// Name of its program and of its folder of seeds.
     pub name: &'static str,
     /// Panics when the decoder breaks a promise.
     pub check: fn(&[u8]),
-    /// Real encodings, of every kind that there is.
+    /// Valid inputs of every kind.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
 impl Target {
-    /// Its folder of seeds, in which libFuzzer leaves what it finds worth keeping.
+    /// Folder of its seeds, where libFuzzer also stores interesting inputs.
     pub fn corpus(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
     }
 
-    /// The files that the project keeps for it: its seeds, and where they are texts their
-    /// words, as a dictionary for libFuzzer.
+    /// The files that the project keeps for it: seeds, and for texts a dictionary for libFuzzer.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let seeds = (self.seeds)();
         let words = words(&seeds);
@@ -51,7 +50,7 @@ impl Target {
     }
 }
 
-/// The words of texts, a line each; `None` for other bytes.
+/// The dictionary of texts, one word a line; `None` for other bytes.
 fn words(seeds: &[Vec<u8>]) -> Option<String> {
     let texts: Option<Vec<&str>> =
         seeds.iter().map(|seed| std::str::from_utf8(seed).ok()).collect();
@@ -80,7 +79,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "recording", check: links::recording, seeds: seeds::recording },
 ];
 
-/// The program around a target: libFuzzer's under `cargo fuzz`, else [`replay`].
+/// The program of a target: libFuzzer under `cargo fuzz`, or else [`replay`].
 #[macro_export]
 macro_rules! fuzz_main {
     ($check:path) => {
@@ -94,8 +93,8 @@ macro_rules! fuzz_main {
     };
 }
 
-/// Runs a target once over each file named on the command line: a finding needs neither
-/// `cargo fuzz` nor another toolchain to be seen again.
+/// Runs a target once over each file on the command line. A finding can so be reproduced without
+/// `cargo fuzz` and its toolchain.
 pub fn replay(check: fn(&[u8])) -> ExitCode {
     let files: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {

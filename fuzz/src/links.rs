@@ -1,4 +1,4 @@
-//! Quantities, links in netem's words, lab files and recordings.
+//! Targets for quantities, links in netem's syntax, lab files and recordings.
 
 use crate::bounds::Bound;
 use crate::config::quoted;
@@ -11,20 +11,21 @@ use wan_sim::netem::{Netem, NetemError};
 use wan_sim::recording::{ReplayError, replay};
 use wan_sim::topology::{FileError, Topology, presets};
 
-/// A text as every kind of quantity.
+/// Parses a text as every kind of quantity.
 pub fn quantities(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     quantity::<BitRate>(text);
     quantity::<ByteCount>(text);
     quantity::<Fraction>(text);
     quantity::<Span>(text);
-    if let Err(error) = WORD.hold(bytes, || text.parse::<QueueSize>()) {
+    if let Err(error) = WORD.enforce(bytes, || text.parse::<QueueSize>()) {
         assert_eq!(error.value, text);
     }
 }
 
+/// Parses a text as one kind of quantity.
 fn quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text: &str) {
-    match WORD.hold(text.as_bytes(), || text.parse::<T>()) {
+    match WORD.enforce(text.as_bytes(), || text.parse::<T>()) {
         Ok(quantity) => {
             let printed = quantity.to_string();
             assert_eq!(printed.parse().as_ref(), Ok(&quantity), "{text:?} is {printed:?}");
@@ -33,10 +34,10 @@ fn quantity<T: FromStr<Err = QuantityError> + Display + Debug + PartialEq>(text:
     }
 }
 
-/// A link in netem's words.
+/// Parses a link in netem's syntax.
 pub fn netem_words(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match WORDS.hold(bytes, || text.parse::<Netem>()) {
+    match WORDS.enforce(bytes, || text.parse::<Netem>()) {
         Ok(netem) => {
             let printed = netem.to_string();
             assert_eq!(printed.parse(), Ok(netem), "{text:?} is {printed:?}");
@@ -46,13 +47,13 @@ pub fn netem_words(bytes: &[u8]) {
     }
 }
 
-/// A lab or fabric file, beside the example labs.
+/// Decodes a lab or fabric file beside the example labs.
 pub fn lab_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // Read once, when first needed: not what this file takes.
+    // Presets are loaded once, on first use, and do not count for this file.
     presets().count();
     let path = Path::new(FOLDER).join("lab.toml");
-    match FILE.hold(bytes, || Topology::parse(&path, text)) {
+    match FILE.enforce(bytes, || Topology::parse(&path, text)) {
         Ok(topology) => {
             let again = lab_text(&topology);
             let read = Topology::parse(&path, &again).unwrap_or_else(|error| panic!("{error}"));
@@ -69,7 +70,7 @@ pub fn lab_file(bytes: &[u8]) {
     }
 }
 
-/// What [`lab_text`] says of a topology.
+/// The part of a topology that [`lab_text`] writes.
 fn without_ports_and_schedules(mut topology: Topology) -> Topology {
     topology.ports.iter_mut().for_each(|port| (port.egress, port.ingress) = (None, None));
     for link in &mut topology.links {
@@ -97,13 +98,13 @@ fn lab_text(topology: &Topology) -> String {
     text
 }
 
-/// A recording. One whose fates were changed replays once they are put right.
+/// Replays a recording; one with wrong fates replays after they are corrected.
 pub fn recording(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
-    for _ in 0..REPAIRS_MAX {
+    for _ in 0..CORRECTIONS_MAX {
         let text = lines.join("\n");
-        match FILE.hold(text.as_bytes(), || replay(text.as_bytes())) {
+        match FILE.enforce(text.as_bytes(), || replay(text.as_bytes())) {
             Ok(replayed) => {
                 let packets: u64 = replayed.links.iter().map(|(_, seen)| seen.packets).sum();
                 assert!(packets < lines.len() as u64, "{packets} packets");
@@ -126,13 +127,13 @@ pub fn recording(bytes: &[u8]) {
     }
 }
 
-/// An error holds the text; a number is spelled anew.
+/// Bound of a quantity: an error holds the text, and a number is written again.
 const WORD: Bound = Bound { fixed: 256, per_byte: 8 };
-/// A word of two bytes is 16 in the list of words.
+/// Bound of a link in netem's syntax: a word of two bytes takes 16 in the list of words.
 const WORDS: Bound = Bound { fixed: 512, per_byte: 16 };
-/// A link of a few bytes is a few hundred, held several times over; a dot in a key is a table.
+/// Bound of a file: a link of a few bytes takes a few hundred, several times; a dot makes a table.
 const FILE: Bound = Bound { fixed: 64 << 10, per_byte: 2048 };
-/// Fates that are put right in one recording.
-const REPAIRS_MAX: usize = 64;
-/// The example's folder: labs name fabrics beside it.
+/// At most 64 fates are corrected in one recording.
+const CORRECTIONS_MAX: usize = 64;
+/// Folder of the example labs, beside the fabrics that they name.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/labs");

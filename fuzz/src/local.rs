@@ -1,39 +1,39 @@
-//! What a trainer and its gateway say to each other; docs/protocol.md section 5.
+//! Targets for messages between a trainer, an operator and the gateway; docs/protocol.md section 5.
 
 use crate::bounds::Bound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Request, Response};
 
-/// From a trainer, without the frame's length.
+/// Decodes a request of a trainer, without the frame's length.
 pub fn local_request(bytes: &[u8]) {
-    let Ok(request) = MESSAGE.hold(bytes, || Request::decode(bytes)) else { return };
-    // Bytes, not values: a weight may be no number, which the session refuses.
+    let Ok(request) = MESSAGE.enforce(bytes, || Request::decode(bytes)) else { return };
+    // Compares bytes and not values: a weight may be NaN, which the session refuses later.
     assert_eq!(request.encode(), bytes, "another encoding");
 }
 
-/// To a trainer, without the frame's length.
+/// Decodes a response to a trainer, without the frame's length.
 pub fn local_response(bytes: &[u8]) {
-    let Ok(response) = MESSAGE.hold(bytes, || Response::decode(bytes)) else { return };
+    let Ok(response) = MESSAGE.enforce(bytes, || Response::decode(bytes)) else { return };
     assert_eq!(response.encode(), bytes, "another encoding");
     assert_eq!(Response::decode(bytes), Ok(response), "another response");
 }
 
-/// From an operator, and what its wish comes to.
+/// Decodes an operator's request, and the change of rate that follows from it.
 pub fn operator_wish(bytes: &[u8]) {
-    let wish = JSON.hold(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
-    let Ok(wish) = wish else { return };
-    let _ = RateChange::from(&wish);
-    let again = serde_json::to_vec(&wish).expect("keys are strings");
+    let request = JSON.enforce(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
+    let Ok(request) = request else { return };
+    let _ = RateChange::from(&request);
+    let again = serde_json::to_vec(&request).expect("keys are strings");
     assert_eq!(
         serde_json::from_slice::<OperatorRequest>(&again).expect("its own"),
-        wish,
-        "another wish"
+        request,
+        "another request"
     );
 }
 
-/// A refusal quotes a part of what was said, and escapes it.
+/// Bound of an operator's request: a refusal quotes a part of the input and escapes it.
 const JSON: Bound = Bound { fixed: 1024, per_byte: 16 };
 
-/// A text is copied once.
+/// Bound of a trainer's message: a text is copied once.
 const MESSAGE: Bound = Bound { fixed: 0, per_byte: 1 };

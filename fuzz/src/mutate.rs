@@ -1,6 +1,6 @@
-//! Seeded mutations of seeds: the same seed makes the same bytes, on every machine.
+//! Seeded mutations of inputs: the same seed gives the same bytes on every machine.
 
-/// What a mutation may draw on.
+/// A source of mutations of a corpus.
 #[derive(Debug)]
 pub struct Mutator<'a> {
     seeds: &'a [Vec<u8>],
@@ -8,7 +8,7 @@ pub struct Mutator<'a> {
 }
 
 impl<'a> Mutator<'a> {
-    /// Mutations of `seeds`, which are not empty, as `seed` has it.
+    /// Mutations of `seeds`, which is not empty, drawn with the random seed `seed`.
     pub fn new(seeds: &'a [Vec<u8>], seed: u64) -> Self {
         Self { seeds, state: seed }
     }
@@ -46,7 +46,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// Puts a number at the edge of its range in place of one, two, four or eight bytes.
+    /// Overwrites one, two, four or eight bytes by a number at the edge of its range.
     fn overwrite(&mut self, bytes: &mut [u8], at: usize) {
         let number = *self.pick(&NUMBERS);
         let width = 1 << self.below(4);
@@ -54,7 +54,7 @@ impl<'a> Mutator<'a> {
         bytes[at..].iter_mut().zip(kept).for_each(|(byte, new)| *byte = *new);
     }
 
-    /// Puts a word or a line of some seed among those of `bytes`, or in place of one.
+    /// Inserts a word or line of some seed into `bytes`, or replaces one by it.
     fn splice_pieces(&mut self, bytes: &mut Vec<u8>, between: u8) {
         let others: Vec<&[u8]> = self.pick(self.seeds).split(|byte| *byte == between).collect();
         let other = *self.pick(&others);
@@ -74,7 +74,7 @@ impl<'a> Mutator<'a> {
         usize::try_from(self.next() % end).expect("below a length")
     }
 
-    /// SplitMix64.
+    /// The next number of SplitMix64.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -84,7 +84,7 @@ impl<'a> Mutator<'a> {
     }
 }
 
-/// Longest input, as libFuzzer's default.
+/// 4,096 bytes, the longest input, as libFuzzer's default.
 pub const INPUT_BYTES_MAX: usize = 4096;
 
 const BYTES: [u8; 16] = *b"\x00\x01\x7f\x80\xff\n\r\" '=.[]9-";

@@ -1,5 +1,4 @@
-//! Real encodings for the decoders to begin from: every kind of message, the example files,
-//! and the spellings that the documents show.
+//! Seeds of the targets: every kind of message, the example files, and the spellings of the docs.
 
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{Attach, LOCAL_VERSION, Request, Response};
@@ -25,12 +24,12 @@ const DESCRIPTOR: Descriptor = Descriptor {
 const KEY: SegmentKey =
     SegmentKey { sequence: Sequence(41), tree: TreeIndex(1), segment: SegmentIndex(7) };
 
-/// Behind a group, as all that travels between gateways is.
-fn of_a_group(body: &[u8]) -> Vec<u8> {
+/// A body behind a job id, as all messages between gateways have it.
+fn of_a_job(body: &[u8]) -> Vec<u8> {
     [&GroupId::of("train").0.to_be_bytes(), body].concat()
 }
 
-/// Segments of a sum and of an average, the first and the last, with parity and without.
+/// Headers of a sum and of an average, of the first and the last segment, with and without parity.
 pub fn segment_header() -> Vec<Vec<u8>> {
     let header = |weight, bytes, segment, parity| SegmentHeader {
         epoch: Epoch(3),
@@ -47,10 +46,10 @@ pub fn segment_header() -> Vec<Vec<u8>> {
         header(0.0, 0, u32::MAX - 1, 0),
         header(1.0, 1 << 20, 9, most),
     ];
-    headers.iter().map(|header| of_a_group(&header.encode())).collect()
+    headers.iter().map(|header| of_a_job(&header.encode())).collect()
 }
 
-/// Every kind of message.
+/// Every kind of control message.
 pub fn control_message() -> Vec<Vec<u8>> {
     let (epoch, sequence) = (Epoch(3), Sequence(41));
     let failure = |code| Failure::new(code, "rank 2 posted f32, rank 0 bf16");
@@ -94,8 +93,8 @@ pub fn control_message() -> Vec<Vec<u8>> {
     messages.iter().map(enveloped).collect()
 }
 
-/// Pieces in order, backwards and with gaps; parity of the sender's and of somebody else's; one
-/// shard and several, the last of them short.
+/// Pieces in order, reversed and with gaps; the sender's parity and forged parity; one shard and
+/// several, the last of them short.
 pub fn parity_stream() -> Vec<Vec<u8>> {
     let seed = |length: u16, parity: u8, strange: u8, piece: u8, order: &dyn Fn(u8) -> u8| {
         let head = [&length.to_be_bytes()[..], &[parity, strange, piece]].concat();
@@ -114,8 +113,7 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Of an operator who holds a link, of one who no longer does, and of messages that come over
-/// another lane.
+/// A rate override, its end, and a message about another lane.
 pub fn link_word() -> Vec<Vec<u8>> {
     let word = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
@@ -139,7 +137,7 @@ fn three_roots() -> Plan {
     plan(vec![Tree { share: 1, direction: TreeDirection::Both, roots, parents: [].into() }])
 }
 
-/// One for both, two for partials and results, and one for small buffers.
+/// A common tree, two trees for partials and results, and an express tree.
 fn four_trees() -> Plan {
     let tree = |share, direction, root: u16| {
         let others = (0..3).filter(|id| *id != root);
@@ -158,7 +156,7 @@ fn plan(trees: Vec<Tree>) -> Plan {
     Plan { algorithm: Algorithm::Swap, reason, segment, express_bytes, trees }
 }
 
-/// Of this version and of the next.
+/// Hellos of this version and of the next.
 pub fn hello() -> Vec<Vec<u8>> {
     let of = |version, gateway: &str, lane| Hello {
         version,
@@ -176,7 +174,7 @@ pub fn hello() -> Vec<Vec<u8>> {
     hellos.iter().map(Hello::encode).collect()
 }
 
-/// Every kind of request.
+/// Every kind of a trainer's request.
 pub fn local_request() -> Vec<Vec<u8>> {
     let attach = |job: &str| {
         Request::Attach(Attach {
@@ -207,15 +205,15 @@ pub fn local_request() -> Vec<Vec<u8>> {
     requests.iter().map(Request::encode).collect()
 }
 
-/// A link that is held, and one that is not any more.
-pub fn operator_wish() -> Vec<Vec<u8>> {
-    let wish =
+/// A request to limit a link, and one to end the limit.
+pub fn operator_request() -> Vec<Vec<u8>> {
+    let request =
         |bits_per_second| OperatorRequest::Hold { link: "east-west".to_owned(), bits_per_second };
     let json = |wish| serde_json::to_vec(&wish).expect("keys are strings");
-    vec![json(wish(Some(800_000_000))), json(wish(None))]
+    vec![json(request(Some(800_000_000))), json(request(None))]
 }
 
-/// Every kind of response.
+/// Every kind of response to a trainer.
 pub fn local_response() -> Vec<Vec<u8>> {
     let sequence = Sequence(41);
     let at = TimeNs::from_ns;
@@ -250,13 +248,13 @@ pub fn local_response() -> Vec<Vec<u8>> {
     responses.iter().map(Response::encode).collect()
 }
 
-/// The example, and what it leaves out.
+/// The example fabric, and keys that it lacks.
 pub fn fabric_config() -> Vec<Vec<u8>> {
     let five = include_str!("../../configs/five-regions/fabric.toml");
     texts(&[FABRIC, five, THREE_REGIONS, "name = 1\nmtu = [\n", "[link.a-b]\nrate = \"1 bit/s\"\n"])
 }
 
-/// The examples, and what they leave out.
+/// The example regions, and keys that they lack.
 pub fn region_config() -> Vec<Vec<u8>> {
     let full = format!("{EAST}weight = 3\n\n[job.zoo]\ntoken = '/etc/t'\nmemory = \"2MiB\"\n");
     let full = full.replace("status =", "listen = \"[::]:7400\"\nstatus =");
@@ -296,7 +294,7 @@ pub fn quantities() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The words of docs/netem.md.
+/// The examples of docs/netem.md.
 pub fn netem_words() -> Vec<Vec<u8>> {
     texts(&[
         "delay 40ms 2ms distribution normal loss 1% rate 1gbit",
@@ -314,7 +312,7 @@ pub fn netem_words() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The example, and a fabric.
+/// The example lab, and a fabric.
 pub fn lab_file() -> Vec<Vec<u8>> {
     let over = "fabric = \"../two-region/fabric.toml\"\nseed = 7\nmtu = 9000\n[site.moon]\n\
                 [link.east-west]\nqueue = \"1 BDP\"\n[link.east-moon]\nrtt = \"2.6 s\"\n\
@@ -341,7 +339,7 @@ pub fn lab_file() -> Vec<Vec<u8>> {
     ])
 }
 
-/// All that a line can be, with fates that a replay puts right.
+/// Every kind of line, with fates that a replay corrects.
 pub fn recording() -> Vec<Vec<u8>> {
     let everything = "wan-sim recording 1\n\
         link 0 east_west delay 10ms 2ms distribution normal order free loss gemodel 1% 30% 90% 1% \
@@ -368,7 +366,7 @@ const EAST: &str = include_str!("../../configs/two-region/east.toml");
 const WEST: &str = include_str!("../../configs/two-region/west.toml");
 const LAB: &str = include_str!("../../configs/labs/three-sites.toml");
 
-/// Sidecars, speeds, names with hyphens, IPv6.
+/// A fabric with gateways without a port, speeds, names with hyphens, and IPv6.
 const THREE_REGIONS: &str = r#"
 name = "three"
 mtu = 9000

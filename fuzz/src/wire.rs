@@ -1,4 +1,4 @@
-//! What gateways say to each other; docs/protocol.md sections 1 to 4.
+//! Targets for messages between gateways; docs/protocol.md sections 1 to 4.
 
 use crate::bounds::Bound;
 use gateway::memory::arena::Arena;
@@ -10,27 +10,27 @@ use hier_collectives::plan::TreeDirection;
 use hier_collectives::shard;
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
-/// A group and a segment's header, as they begin a stream.
+/// Decodes a job id and a segment header, as they begin a stream.
 pub fn segment_header(bytes: &[u8]) {
     let Some((_, rest)) = bytes.split_first_chunk::<{ GroupId::BYTES }>() else { return };
     let Some((header, _)) = rest.split_first_chunk() else { return };
-    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || SegmentHeader::decode(header));
+    let decoded = Bound { fixed: 0, per_byte: 0 }.enforce(bytes, || SegmentHeader::decode(header));
     if let Ok(decoded) = decoded {
         assert_eq!(decoded.encode(), *header, "another encoding");
     }
 }
 
-/// An envelope and a control message, without the frame's length.
+/// Decodes an envelope and a control message, without the frame's length.
 pub fn control_message(bytes: &[u8]) {
     let Ok((envelope, body)) = Envelope::decode(bytes) else { return };
     assert_eq!([&envelope.encode(), body].concat(), bytes, "another envelope");
-    let Ok(message) = MESSAGE.hold(body, || Message::decode(body)) else { return };
+    let Ok(message) = MESSAGE.enforce(body, || Message::decode(body)) else { return };
     assert_eq!(message.encode(), body, "another encoding");
     assert_eq!(Message::decode(body).as_ref(), Ok(&message), "another message");
     match message {
         Message::Announce { descriptor, .. } => {
             descriptor.digest();
-            // Shown before anybody here has posted the same.
+            // The length is shown before a rank here has posted the same collective.
             assert!(descriptor.bytes() >= descriptor.elements);
         }
         Message::Begin { boots, plan, .. } => {
@@ -54,19 +54,19 @@ pub fn control_message(bytes: &[u8]) {
     }
 }
 
-/// A word on a link or lane, behind the group.
+/// Decodes a message about a link or lane, behind the job id.
 pub fn link_word(bytes: &[u8]) {
-    let decoded = Bound { fixed: 0, per_byte: 0 }.hold(bytes, || LinkMessage::decode(bytes));
-    if let Ok(word) = decoded {
-        assert_eq!(word.encode(), bytes, "another encoding");
-        if let LinkMessage::Rate(word) = word {
-            assert!(word.ends.0 < word.ends.1, "{word:?}");
+    let decoded = Bound { fixed: 0, per_byte: 0 }.enforce(bytes, || LinkMessage::decode(bytes));
+    if let Ok(message) = decoded {
+        assert_eq!(message.encode(), bytes, "another encoding");
+        if let LinkMessage::Rate(rate) = message {
+            assert!(rate.ends.0 < rate.ends.1, "{rate:?}");
         }
     }
 }
 
-/// A segment with parity as it arrives: in pieces, in any order, with some missing, and its parity
-/// the sender's or anybody's.
+/// Receives a segment with parity in pieces, in any order, with some missing. The parity is the
+/// sender's or forged.
 pub fn parity_stream(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD>() else { return };
     let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES).max(1);
@@ -77,13 +77,13 @@ pub fn parity_stream(bytes: &[u8]) {
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
     let made = fec::encode_parity(&payload.clone().into(), count);
-    let strange = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
-    let stream = [payload.clone(), if honest { made.clone() } else { strange() }].concat();
-    // Which pieces come, one after the other: each byte comes once, as QUIC has it.
+    let forged = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
+    let stream = [payload.clone(), if honest { made.clone() } else { forged() }].concat();
+    // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.
     let mut left: Vec<usize> = (0..stream.len().div_ceil(piece)).collect();
     let into = Arena::anonymous(length).expect("memory").whole().slice(0..length);
     let bound = Bound { fixed: 1024 + stream.len(), per_byte: 0 };
-    let mut received = bound.hold(bytes, || ReceivedShards::new(length, count));
+    let mut received = bound.enforce(bytes, || ReceivedShards::new(length, count));
     let mut here = vec![false; payload.len()];
     for pick in order {
         if left.is_empty() || received.is_complete() || received.can_restore() {
@@ -115,18 +115,21 @@ pub fn parity_stream(bytes: &[u8]) {
     if honest || whole {
         assert!(restored == payload, "another payload");
     }
-    // Parity of anybody's makes no difference to shards that came whole.
+    // Forged parity does not change shards that arrived whole.
     let shards = SHARD_BYTES as usize;
     for (at, here) in here.chunks(shards).enumerate().filter(|(_, here)| here.iter().all(|h| *h)) {
         let range = at * shards..at * shards + here.len();
-        assert!(restored[range.clone()] == payload[range], "shard {at} came and was changed");
+        assert!(
+            restored[range.clone()] == payload[range],
+            "shard {at} arrived whole and was changed"
+        );
     }
 }
 
-/// A lane's first message.
+/// Decodes a hello, the first message of a lane.
 pub fn hello(bytes: &[u8]) {
-    let Ok(hello) = MESSAGE.hold(bytes, || Hello::decode(bytes)) else { return };
-    // Of another version nothing but its number is read.
+    let Ok(hello) = MESSAGE.enforce(bytes, || Hello::decode(bytes)) else { return };
+    // Only the version is read from a hello of another version.
     if hello.version == WIRE_VERSION {
         assert_eq!(hello.encode(), bytes, "another encoding");
     } else {
@@ -134,13 +137,13 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// A tree of 12 bytes is 56 in memory, thrice that while the vector of trees grows.
+/// Bound of a control message: a tree of 12 bytes takes 56 in memory, and 168 while a vector grows.
 const MESSAGE: Bound = Bound { fixed: 512, per_byte: 16 };
-/// Gateways for which a plan is proved: the time it takes grows with their square.
+/// A plan is proved for at most 64 gateways: the time grows with their square.
 const GATEWAYS_PROVED: u16 = 64;
-/// The longest buffer that a session accepts.
+/// 2^48 bytes, the longest buffer that a session accepts.
 const BUFFER_BYTES: u64 = 1 << 48;
-/// Length, parity, whose it is, and the length of pieces.
+/// 5 bytes in front: length, number of parity shards, origin of the parity, length of pieces.
 const PARITY_HEAD: usize = 5;
-/// Payloads are shorter: longer ones take more time and reach no other code.
+/// Payloads are shorter than 8,000 bytes: longer ones take more time and reach no other code.
 const PAYLOAD_BYTES: u16 = 8_000;

@@ -1,12 +1,13 @@
-//! Every target over its seeds, over what was once found, and over seeded mutations of both.
-//! The same inputs every time, with the toolchain of the rest of the project.
+//! Every target over its seeds, over earlier findings, and over seeded mutations of both.
+//!
+//! The inputs are the same every time, and the project's toolchain suffices.
 
 use fuzz::mutate::Mutator;
 use fuzz::{TARGETS, Target};
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// Mutations of each target's corpus: a second or two for the slowest.
+/// 20,000 mutations of each target's corpus, which take the slowest a second or two.
 const INPUTS: u64 = 20_000;
 
 fn target(name: &str) -> &'static Target {
@@ -42,7 +43,7 @@ fn run(name: &str) {
     println!("{name}: {} files, {INPUTS} mutations", files.len());
 }
 
-/// On a panic leaves the input in `file`, and says how to see it again.
+/// Runs a target on one input. After a panic it stores the input in `file` and says how to replay it.
 fn check(target: &Target, bytes: &[u8], file: &Path) {
     if catch_unwind(|| (target.check)(bytes)).is_err() {
         if !file.exists() {
@@ -50,7 +51,7 @@ fn check(target: &Target, bytes: &[u8], file: &Path) {
             std::fs::write(file, bytes).expect("writable");
         }
         let file = file.display();
-        panic!("see it again with: cargo run -p fuzz --bin {} -- {file}", target.name);
+        panic!("reproduce it with: cargo run -p fuzz --bin {} -- {file}", target.name);
     }
 }
 
@@ -59,7 +60,7 @@ macro_rules! short_runs {
         $(#[test] fn $name() { run(stringify!($name)); })*
 
         #[test]
-        fn no_target_is_left_out() {
+        fn every_target_has_a_short_run() {
             let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
             assert_eq!(names, [$(stringify!($name)),*]);
         }
@@ -73,7 +74,7 @@ short_runs! {
 
 #[test]
 fn the_seeds_on_disk_are_those_of_the_code() {
-    let hint = "write them anew: cargo run -p fuzz --example write_seeds";
+    let hint = "write the seeds again: cargo run -p fuzz --example write_seeds";
     for target in &TARGETS {
         let files = target.files();
         for (path, bytes) in &files {
@@ -83,12 +84,12 @@ fn the_seeds_on_disk_are_those_of_the_code() {
         for path in kept(target) {
             let known = files.iter().any(|(known, _)| *known == path);
             let found = path.to_string_lossy().contains("found-");
-            assert!(known || found, "{} is no seed any more; {hint}", path.display());
+            assert!(known || found, "{} is no longer a seed; {hint}", path.display());
         }
     }
 }
 
-/// A kind of message that is added without a seed would hardly be reached by mutations.
+/// Mutations would hardly reach a new kind of message that has no seed.
 #[test]
 fn every_kind_of_message_has_a_seed() {
     use gateway::local::protocol::{Request, Response};
@@ -107,10 +108,10 @@ fn every_kind_of_message_has_a_seed() {
             Response::decode(bytes) != Err(DecodeError::Unknown("response"))
         }),
     ];
-    for (name, ahead, known) in kinds {
+    for (name, offset, known) in kinds {
         let seeds = (target(name).seeds)();
         for kind in (0..=u8::MAX).filter(|kind| known(&[*kind])) {
-            let seeded = seeds.iter().any(|seed| seed[ahead] == kind);
+            let seeded = seeds.iter().any(|seed| seed[offset] == kind);
             assert!(seeded, "no seed of {name} is of kind {kind}");
         }
         let kinds = (0..=u8::MAX).filter(|kind| known(&[*kind])).count();

@@ -1,6 +1,6 @@
 //! Exact decimal numbers times an integer scale.
 
-/// Splits "0.1 %" into its number and its unit.
+/// Splits a text such as "0.1 %" into number and unit.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -8,7 +8,7 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }
 
-/// `number` times `scale` as an integer; `None` when it is not one or does not fit.
+/// The product of `number` and `scale`; `None` when it is not an integer or too large.
 pub(crate) fn times(number: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits_ok = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
@@ -25,7 +25,7 @@ pub(crate) fn times(number: &str, scale: u64) -> Option<u64> {
     u64::try_from(scaled / denominator).ok()
 }
 
-/// `value` in the largest of `units` that shows it with at most three decimals.
+/// The text of `value` in the largest of `units` that shows it with at most three decimals.
 pub(crate) fn print(value: u64, units: &[(u64, &str)]) -> String {
     for (scale, unit) in units {
         let thousandths = u128::from(value) * 1000;

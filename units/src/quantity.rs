@@ -4,16 +4,17 @@ use crate::decimal;
 use std::fmt;
 use std::str::FromStr;
 
-/// A spelling that is no quantity of the wanted kind. The caller's fault.
+/// Why a text is not a quantity of the wanted kind; always an error of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {wanted}")]
 pub struct QuantityError {
-    /// The text as given.
+    /// The given text.
     pub value: String,
-    /// What would be accepted, with an example.
+    /// The accepted spelling, with an example.
     pub wanted: &'static str,
 }
 
+/// Parses a number and a unit; `units` gives the scale of each unit.
 pub(crate) fn parse(
     text: &str,
     units: &[(u64, &str)],
@@ -29,6 +30,7 @@ pub(crate) fn parse(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
+/// Units of rates in bits per second, largest first.
 const RATES: &[(u64, &str)] = &[
     (1_000_000_000_000, "Tbit/s"),
     (1_000_000_000, "Gbit/s"),
@@ -38,7 +40,7 @@ const RATES: &[(u64, &str)] = &[
 ];
 
 impl BitRate {
-    /// `bits` per second.
+    /// A rate of `bits` bits per second.
     pub const fn from_bits_per_second(bits: u64) -> Self {
         Self(bits)
     }
@@ -46,7 +48,7 @@ impl BitRate {
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
-    /// Bytes per second, exactly.
+    /// Bytes per second, without rounding.
     pub fn bytes_per_second(self) -> f64 {
         self.0 as f64 / 8.0
     }
@@ -56,6 +58,7 @@ impl BitRate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteCount(u64);
 
+/// Units of sizes in bytes; binary units are preferred in output.
 const SIZES: &[(u64, &str)] = &[
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
@@ -69,7 +72,7 @@ const SIZES: &[(u64, &str)] = &[
 ];
 
 impl ByteCount {
-    /// `bytes` bytes.
+    /// A count of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
@@ -83,10 +86,11 @@ impl ByteCount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fraction(u32);
 
+/// One, in parts per billion.
 const ONE_PPB: u32 = 1_000_000_000;
 
 impl Fraction {
-    /// `ppb` parts per billion; `None` above 1.
+    /// A fraction of `ppb` parts per billion; `None` above 1.
     pub const fn from_ppb(ppb: u32) -> Option<Self> {
         if ppb <= ONE_PPB { Some(Self(ppb)) } else { None }
     }
@@ -94,7 +98,7 @@ impl Fraction {
     pub const fn ppb(self) -> u32 {
         self.0
     }
-    /// As a floating-point number from 0 to 1.
+    /// The fraction as a floating-point number from 0 to 1.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / f64::from(ONE_PPB)
     }
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn malformed_quantities_are_refused() {
         for text in
             ["", "500", "Mbit/s", "-1 Mbit/s", "1e3 bit/s", "1.5 bit/s", "1 mbit/s", "1..2 kbit/s"]
         {
@@ -177,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_back(bits: u64, bytes: u64, ppb in 0..=ONE_PPB) {
+        fn printed_quantities_parse_back(bits: u64, bytes: u64, ppb in 0..=ONE_PPB) {
             prop_assert_eq!(BitRate(bits).to_string().parse(), Ok(BitRate(bits)));
             prop_assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
             prop_assert_eq!(Fraction(ppb).to_string().parse(), Ok(Fraction(ppb)));

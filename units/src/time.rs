@@ -6,7 +6,7 @@ use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An instant: nanoseconds since an origin that the clock's owner chose.
+/// An instant: nanoseconds since an origin that the clock's owner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TimeNs(u64);
 
@@ -14,6 +14,7 @@ pub struct TimeNs(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
+/// Units of time in nanoseconds, largest first.
 const SPANS: &[(u64, &str)] = &[
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -24,7 +25,7 @@ const SPANS: &[(u64, &str)] = &[
 ];
 
 impl TimeNs {
-    /// `ns` nanoseconds after the origin.
+    /// The instant `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
@@ -32,36 +33,36 @@ impl TimeNs {
     pub const fn ns(self) -> u64 {
         self.0
     }
-    /// The span since `earlier`; zero when `earlier` is later.
+    /// The span since `earlier`; zero when `earlier` is the later one.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
-    /// `ns` nanoseconds.
+    /// A span of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
-    /// `ms` milliseconds.
+    /// A span of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms * 1_000_000)
     }
-    /// `s` seconds.
+    /// A span of `s` seconds.
     pub const fn from_secs(s: u64) -> Self {
         Self(s * 1_000_000_000)
     }
-    /// Nanoseconds.
+    /// The span in nanoseconds.
     pub const fn ns(self) -> u64 {
         self.0
     }
-    /// Seconds.
+    /// The span in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
-    /// As the standard library's type.
+    /// The span as the standard library's type.
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -117,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_back(ns: u64) {
+        fn printed_spans_parse_back(ns: u64) {
             prop_assert_eq!(Span(ns).to_string().parse(), Ok(Span(ns)));
         }
 

@@ -1,4 +1,6 @@
-//! A global batch in whole samples, split among ranks of unequal speed.
+//! The split of a global batch into whole samples for ranks of unequal speed.
+//!
+//! The trainer's client calls it at the start and after each step; `landbridge plan batch` prints it.
 
 mod rebalance;
 mod shares;

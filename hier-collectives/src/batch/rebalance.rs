@@ -1,24 +1,26 @@
-//! A batch that is split anew as speeds drift, at step boundaries.
+//! Rebalancing: a batch is split anew at step boundaries as speeds drift.
 
 use super::shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a;
 use std::collections::VecDeque;
 
-/// Another split must have been better in so many steps one after the other,
+/// Another split must have been better in 5 consecutive steps, since speeds fluctuate.
+/// Tested by `fluctuating_speeds_change_nothing`.
 const STEPS: usize = 5;
-/// by this part of the time of each.
+
+/// It must save 5 % of each step's time, since each change costs the trainer a new batch.
+/// Tested by `a_lasting_change_is_followed_once`.
 const GAIN: f64 = 0.05;
 
-/// How a global batch is split, step by step.
+/// The split of a global batch over time, step by step.
 ///
-/// What it answers follows from what it was told alone, so that all ranks that tell it the same
-/// speeds have the same split. Speeds that breathe change nothing: another split must have been
-/// better in each of the last steps.
+/// It depends on its inputs alone, so ranks that pass the same speeds have the same split. A
+/// fluctuation changes nothing: another split must have been better in each of the last steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchSplit {
     global_batch: u64,
     limits: Vec<u64>,
-    /// What the first split went by.
+    /// Expected speeds, on which the first split is based.
     expected: Vec<f64>,
     shares: Vec<u64>,
     /// Speeds in the last steps, newest last.
@@ -26,7 +28,7 @@ pub struct BatchSplit {
 }
 
 impl BatchSplit {
-    /// As [`batch_shares_within`] splits it, by speeds that are expected.
+    /// The first split, by expected speeds, as [`batch_shares_within`] makes it.
     ///
     /// # Errors
     /// [`BatchError`], naming the first rank at fault.
@@ -41,13 +43,14 @@ impl BatchSplit {
         &self.shares
     }
 
-    /// A step is over, in which ranks had these speeds, in samples per unit of time; for a rank
-    /// without samples, the last that it had. True if the next step is split in another way.
+    /// Takes the speeds of the last step, in samples per unit of time; true if the split changes.
+    ///
+    /// A rank without samples passes its last speed.
     ///
     /// # Errors
     /// [`BatchError`], naming the first rank at fault; nothing has changed.
     pub fn handle_speeds(&mut self, speeds: &[f64]) -> Result<bool, BatchError> {
-        // What cannot be split by is refused before it is remembered.
+        // Invalid speeds are refused before they are stored.
         batch_shares_within(self.global_batch, speeds, &self.limits)?;
         if self.seen.len() == STEPS {
             self.seen.pop_front();
@@ -61,7 +64,7 @@ impl BatchSplit {
         let better = |speeds: &Vec<f64>| {
             makespan(&other, speeds) <= (1.0 - GAIN) * makespan(&self.shares, speeds)
         };
-        // Nothing takes no time, and no split of nothing is better.
+        // An empty batch takes no time, and no split of it is better.
         let changes = other != self.shares && self.seen.iter().all(better);
         if changes {
             self.shares = other;
@@ -70,10 +73,11 @@ impl BatchSplit {
         Ok(changes)
     }
 
-    /// Every rank's speeds, 0 for those not measured yet, and what each says of its own split:
-    /// [`Self::agreed`] and [`Self::state`]. A collective of speeds that failed on some ranks and
-    /// not on others leaves them with unlike splits, so that the next that succeeds splits anew, by
-    /// its speeds alone. True if the next step is split in another way.
+    /// Takes all ranks' speeds and digests after an exchange; true if the split changes.
+    ///
+    /// A speed of 0 is not measured yet. The digests are [`Self::agreed`] and [`Self::state`] of each
+    /// rank. An exchange that failed on some ranks only leaves them with different states; the next
+    /// one that succeeds then splits anew by its speeds alone.
     ///
     /// # Errors
     /// [`BatchError`]; nothing has changed.
@@ -97,21 +101,19 @@ impl BatchSplit {
         Ok(true)
     }
 
-    /// A name for what all ranks must have said alike: the global batch, the limits, and the speeds
-    /// that were expected.
+    /// Digest of the inputs on which all ranks must agree: global batch, limits, expected speeds.
     pub fn agreed(&self) -> u64 {
         let expected = self.expected.iter().map(|speed| speed.to_bits());
-        name([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
+        digest([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
     }
 
-    /// A name for all that the next answers follow from, but for what is agreed.
+    /// Digest of the state: the current shares and the stored speeds.
     pub fn state(&self) -> u64 {
         let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
-        name(self.shares.iter().copied().chain(seen))
+        digest(self.shares.iter().copied().chain(seen))
     }
 
-    /// A rank whose speed was not measured has what was expected of it, in proportion to what the
-    /// others turned out to have, for speeds are expected in any unit.
+    /// Replaces speeds that are not measured by the expected ones, in the unit of the measured ones.
     fn in_one_unit(&self, speeds: &[f64]) -> Vec<f64> {
         let pairs = || speeds.iter().zip(&self.expected);
         if speeds.len() != self.expected.len() || !speeds.contains(&0.0) {
@@ -130,7 +132,7 @@ impl BatchSplit {
         pairs().map(usual).collect()
     }
 
-    /// The median of a rank's last speeds.
+    /// Median of a rank's last speeds.
     fn usual(&self, rank: usize) -> f64 {
         let mut seen: Vec<f64> = self.seen.iter().map(|speeds| speeds[rank]).collect();
         seen.sort_by(f64::total_cmp);
@@ -138,10 +140,12 @@ impl BatchSplit {
     }
 }
 
-fn name(values: impl Iterator<Item = u64>) -> u64 {
+/// Digest of numbers.
+fn digest(values: impl Iterator<Item = u64>) -> u64 {
     fnv1a(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
+/// Time of the slowest rank.
 fn makespan(shares: &[u64], speeds: &[f64]) -> f64 {
     shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
 }
@@ -158,13 +162,17 @@ mod tests {
         BatchSplit::new(BATCH, speeds, &vec![u64::MAX; speeds.len()]).expect("can be split")
     }
 
-    /// What a split takes, relative to the best.
+    /// Makespan of a split, relative to the best.
     fn excess(split: &BatchSplit, speeds: &[f64]) -> f64 {
         makespan(split.shares(), speeds) / makespan(self::split(speeds).shares(), speeds)
     }
 
-    fn breathing(speeds: &[f64], breaths: &[f64], part: f64) -> Vec<f64> {
-        speeds.iter().zip(breaths).map(|(speed, breath)| speed * (1.0 + part * breath)).collect()
+    fn fluctuating(speeds: &[f64], fluctuations: &[f64], part: f64) -> Vec<f64> {
+        speeds
+            .iter()
+            .zip(fluctuations)
+            .map(|(speed, change)| speed * (1.0 + part * change))
+            .collect()
     }
 
     fn speeds() -> impl Strategy<Value = Vec<f64>> {
@@ -172,25 +180,25 @@ mod tests {
     }
 
     /// Of each rank in each step, from -1 to 1.
-    fn breaths(steps: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
+    fn fluctuations(steps: usize) -> impl Strategy<Value = Vec<Vec<f64>>> {
         prop::collection::vec(prop::collection::vec(-1.0..=1.0, RANKS), steps)
     }
 
     proptest! {
-        /// One rank becomes slower or faster for good, while all breathe a little.
+        /// One rank becomes slower or faster for good, while all fluctuate a little.
         #[test]
-        fn a_change_that_lasts_is_followed_once(
+        fn a_lasting_change_is_followed_once(
             mut speeds in speeds(),
             rank in 0..RANKS,
             factor in prop_oneof![0.3..0.85, 1.6..3.0],
-            breaths in breaths(60),
+            fluctuations in fluctuations(60),
         ) {
             let mut split = split(&speeds);
             speeds[rank] *= factor;
             let matters = excess(&split, &speeds) > 1.1;
             let mut changes = vec![];
-            for (step, breath) in breaths.iter().enumerate() {
-                if split.handle_speeds(&breathing(&speeds, breath, 0.01)).expect("speeds") {
+            for (step, fluctuation) in fluctuations.iter().enumerate() {
+                if split.handle_speeds(&fluctuating(&speeds, fluctuation, 0.01)).expect("speeds") {
                     changes.push(step);
                 }
                 prop_assert_eq!(split.shares().iter().sum::<u64>(), BATCH);
@@ -202,18 +210,18 @@ mod tests {
 
         /// Speeds that differ by a fifth from step to step, but not for good.
         #[test]
-        fn speeds_that_breathe_change_nothing(speeds in speeds(), breaths in breaths(300)) {
+        fn fluctuating_speeds_change_nothing(speeds in speeds(), fluctuations in fluctuations(300)) {
             let mut split = split(&speeds);
             let before = split.clone();
-            for breath in &breaths {
-                split.handle_speeds(&breathing(&speeds, breath, 0.1)).expect("speeds");
+            for fluctuation in &fluctuations {
+                split.handle_speeds(&fluctuating(&speeds, fluctuation, 0.1)).expect("speeds");
             }
             prop_assert_eq!(split.shares(), before.shares());
         }
 
-        /// A rank that is slow every other step, or for less than it takes to be believed.
+        /// A rank that is slow in some steps, but never for long enough.
         #[test]
-        fn a_rank_to_and_fro_changes_nothing(
+        fn an_alternating_rank_changes_nothing(
             speeds in speeds(),
             slow in 1..STEPS,
             fast in STEPS..2 * STEPS,
@@ -228,10 +236,10 @@ mod tests {
 
         /// Speeds drift by half a percent a step, for half of the ranks, down to a third.
         #[test]
-        fn a_drift_is_followed_in_few_changes(speeds in speeds(), breaths in breaths(220)) {
+        fn a_drift_is_followed_in_few_changes(speeds in speeds(), fluctuations in fluctuations(220)) {
             let mut split = split(&speeds);
             let mut changes = 0;
-            for (step, breath) in breaths.iter().enumerate() {
+            for (step, fluctuation) in fluctuations.iter().enumerate() {
                 let drift = 0.995_f64.powi(i32::try_from(step).expect("few"));
                 let now: Vec<f64> = speeds
                     .iter()
@@ -239,17 +247,16 @@ mod tests {
                     .map(|(rank, speed)| if rank % 2 == 0 { speed * drift } else { *speed })
                     .collect();
                 changes += u32::from(
-                    split.handle_speeds(&breathing(&now, breath, 0.01)).expect("speeds"),
+                    split.handle_speeds(&fluctuating(&now, fluctuation, 0.01)).expect("speeds"),
                 );
                 prop_assert!(excess(&split, &now) <= 1.15, "{}", excess(&split, &now));
             }
             prop_assert!(changes <= 20, "{changes}");
         }
 
-        /// A part of each step's time does not depend on the samples, so that speeds follow from
-        /// shares: splits settle all the same.
+        /// A part of each step's time is fixed, so that speeds depend on shares; splits still settle.
         #[test]
-        fn what_a_share_does_to_a_speed_is_no_drift(
+        fn the_effect_of_a_share_on_speed_is_no_drift(
             speeds in speeds(),
             fixed in 0.0..200.0,
         ) {
@@ -274,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Told of speeds, each of these; whether each was split anew.
+    /// Passes the same speeds to each split; whether each was split anew.
     fn exchange(splits: &mut [BatchSplit], speeds: &[f64]) -> Vec<Result<bool, BatchError>> {
         let agreed: Vec<u64> = splits.iter().map(BatchSplit::agreed).collect();
         let states: Vec<u64> = splits.iter().map(BatchSplit::state).collect();
@@ -282,21 +289,21 @@ mod tests {
     }
 
     #[test]
-    fn splits_that_came_apart_are_alike_after_one_exchange() {
+    fn diverged_splits_are_alike_after_one_exchange() {
         let mut splits = vec![split(&[1.0, 1.0, 1.0]); 3];
         for step in 0..4 {
-            let told = exchange(&mut splits, &[1.0, 1.0, 2.0 + 0.01 * f64::from(step)]);
-            assert_eq!(told, vec![Ok(false); 3]);
+            let changed = exchange(&mut splits, &[1.0, 1.0, 2.0 + 0.01 * f64::from(step)]);
+            assert_eq!(changed, vec![Ok(false); 3]);
         }
-        // The exchange that makes them believe it reaches two of three.
+        // The decisive exchange reaches two of three ranks.
         exchange(&mut splits[..2], &[1.0, 1.0, 2.0]);
         assert_ne!(splits[0].shares(), splits[2].shares());
-        let told = exchange(&mut splits, &[1.0, 1.0, 2.0]);
-        assert_eq!(told, vec![Ok(true); 3]);
+        let changed = exchange(&mut splits, &[1.0, 1.0, 2.0]);
+        assert_eq!(changed, vec![Ok(true); 3]);
         let anew = split_as(&splits[0], &[1.0, 1.0, 2.0]);
         assert!(splits.iter().all(|one| *one == anew));
         assert_eq!(exchange(&mut splits, &[1.0, 1.0, 2.0]), vec![Ok(false); 3]);
-        // Not the shares alone: what will be believed next.
+        // The stored speeds count as well as the shares.
         exchange(&mut splits[1..], &[1.0, 1.0, 4.0]);
         assert_eq!(exchange(&mut splits, &[1.0, 1.0, 2.0]), vec![Ok(true); 3]);
     }
@@ -306,14 +313,14 @@ mod tests {
         let mut splits = vec![split(&[1.0, 2.0]); 2];
         splits[1] = BatchSplit::new(BATCH, &[1.0, 2.0], &[BATCH, 3 * BATCH]).expect("splits");
         let before = splits.clone();
-        let told = exchange(&mut splits, &[1.0, 2.0]);
-        assert_eq!(told, vec![Err(BatchError::Unlike { rank: 1 }); 2]);
+        let changed = exchange(&mut splits, &[1.0, 2.0]);
+        assert_eq!(changed, vec![Err(BatchError::Unlike { rank: 1 }); 2]);
         assert_eq!(splits, before);
     }
 
     /// Speeds are expected in any unit, and measured in samples per second.
     #[test]
-    fn a_rank_not_measured_yet_has_what_was_expected_in_the_unit_of_the_others() {
+    fn an_unmeasured_rank_has_its_expected_relative_speed() {
         let mut splits = vec![split(&[1.0, 1.0, 2.0]); 3];
         let before = splits[0].shares().to_vec();
         for _ in 0..2 * STEPS {
@@ -333,7 +340,7 @@ mod tests {
         assert_eq!(unlike.shares(), split(&[1.0, 1.0, 3.0]).shares());
     }
 
-    /// What it is after splitting by these.
+    /// The split after splitting anew by these speeds.
     fn split_as(begun: &BatchSplit, speeds: &[f64]) -> BatchSplit {
         let mut split = begun.clone();
         split.shares = self::split(speeds).shares;
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_by_changes_nothing() {
+    fn invalid_speeds_change_nothing() {
         let mut split = split(&[1.0, 2.0]);
         let before = split.clone();
         for wrong in [vec![1.0], vec![1.0, 0.0], vec![f64::NAN, 1.0]] {

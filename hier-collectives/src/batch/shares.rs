@@ -1,18 +1,18 @@
-//! A global batch in whole samples, split among ranks of unequal speed.
+//! Shares of a global batch in whole samples, by speed and within limits.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// The largest global batch: quotas in `f64` stay far more exact than one sample.
+/// 2^32 samples, the largest global batch: quotas in `f64` stay far more exact than one sample.
 pub const BATCH_MAX: u64 = 1 << 32;
 
-/// A batch that cannot be split. The caller's fault.
+/// Why a batch cannot be split; always an error of the caller.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BatchError {
-    /// There is no rank to give a sample to.
+    /// There is no rank.
     #[error("a batch needs at least one rank")]
     NoRank,
-    /// A speed that no share can be in proportion to.
+    /// A speed is not a finite positive number.
     #[error("rank {rank} has speed {speed}: it must be finite and above 0")]
     Speed {
         /// The rank's index.
@@ -23,59 +23,60 @@ pub enum BatchError {
     /// The speeds' sum is not finite.
     #[error("the speeds add up to more than {}: give them in a larger unit", f64::MAX)]
     Sum,
-    /// More samples than a batch may have.
+    /// The batch has more than [`BATCH_MAX`] samples.
     #[error("a batch of {samples} samples is above the limit of {BATCH_MAX}")]
     TooLarge {
-        /// Samples asked for.
+        /// Samples of the batch.
         samples: u64,
     },
-    /// Not one limit for each rank.
+    /// The number of limits is not the number of ranks.
     #[error("{limits} limits for {ranks} ranks")]
     Limits {
-        /// Limits given.
+        /// Number of limits.
         limits: usize,
-        /// Ranks.
+        /// Number of ranks.
         ranks: usize,
     },
-    /// Ranks do not split the same.
+    /// Ranks split different batches.
     #[error(
         "rank {rank} splits another global batch, by other speeds, or within other limits, than \
          rank 0"
     )]
     Unlike {
-        /// The first of them.
+        /// The first rank that differs from rank 0.
         rank: usize,
     },
-    /// More samples than the ranks' memory holds together.
+    /// The batch has more samples than all limits together.
     #[error("a batch of {samples} samples is above the {room} that all ranks hold together")]
     NoRoom {
         /// Samples asked for.
         samples: u64,
-        /// Samples that fit.
+        /// Sum of all limits.
         room: u64,
     },
 }
 
-/// Samples for each rank, adding up to `global_batch`, in proportion to `speeds` (samples per
-/// unit of time, any unit).
+/// Samples for each rank that add up to `global_batch`, in proportion to `speeds` (samples per unit of
+/// time, in any unit).
 ///
-/// No split ends earlier: `max(share / speed)`, the makespan, is the least there is. Among
-/// those splits each rank gets the whole part of its quota, `global_batch * speed / sum`, and
-/// the remaining samples go by largest remainder, ties to the lower rank, to ranks that end in
-/// time with one more. So a share is less than one below its quota, and above it by at most
-/// `ranks * speed / sum`, about one for a rank of average speed: largest remainder alone would
-/// stay within one of every quota, but make slow ranks end last. A faster rank never gets less
-/// than a slower one; a slow one may get nothing.
+/// The split has the least makespan, `max(share / speed)`. Among all such splits each rank gets the
+/// whole part of its quota, `global_batch * speed / sum`. The remaining samples go by largest
+/// remainder to ranks that still end in time; of equals the lower rank gets one first.
+///
+/// A share is less than one below its quota, and at most `ranks * speed / sum` above it. Largest
+/// remainder alone would stay closer to the quotas, but slow ranks would then end last. A faster rank
+/// never gets less than a slower one; a slow rank may get nothing.
 ///
 /// # Errors
-/// [`BatchError`], naming the first rank at fault.
+/// [`BatchError`] that names the first rank at fault.
 pub fn batch_shares(global_batch: u64, speeds: &[f64]) -> Result<Vec<u64>, BatchError> {
     batch_shares_within(global_batch, speeds, &vec![u64::MAX; speeds.len()])
 }
 
-/// As [`batch_shares`], no rank getting more than its limit, such as what its memory holds. A
-/// rank whose quota is above its limit gets the limit, and the others share what is left in
-/// proportion to their speeds; no split within the limits ends earlier.
+/// Samples for each rank as [`batch_shares`] gives them, and at most its limit, such as its memory.
+///
+/// A rank whose quota exceeds its limit gets the limit. The others share the rest in proportion to
+/// their speeds. No split within the limits has a smaller makespan.
 ///
 /// # Errors
 /// [`BatchError`], naming the first rank at fault.
@@ -115,8 +116,9 @@ pub fn batch_shares_within(
     Ok(shares)
 }
 
-/// Gives samples one by one to the rank of the least key, of equals the lower rank. A key follows
-/// from the rank's own share; a rank without one gets no more.
+/// Gives samples one by one to the rank with the least key; of equals to the lower rank.
+///
+/// A key depends on the rank's own share. A rank without a key gets no more samples.
 fn hand_out(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
     let waits = |rank: usize, share: u64| key(rank, share).map(|key| Waiting { key, rank });
     let mut heap: BinaryHeap<Waiting> =
@@ -128,7 +130,7 @@ fn hand_out(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option
     }
 }
 
-/// A rank that waits for a sample; the greatest is the one of the least key.
+/// A rank that waits for a sample. The greatest is the one with the least key.
 struct Waiting {
     key: f64,
     rank: usize,
@@ -154,10 +156,10 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
-/// What each rank would do of divisible samples, so that all below their limit end together.
+/// Quota of each rank in divisible samples, so that all ranks below their limit end together.
 ///
-/// Few rounds: this is Newton's method on samples done by a time, a concave function, where in each
-/// round what is missing or the speed of the ranks left becomes half or less.
+/// It is Newton's method on a concave function, the samples done by a time. Each round halves the
+/// missing samples or the speed of the remaining ranks, so few rounds suffice.
 fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     let mut full = vec![false; speeds.len()];
     loop {
@@ -180,6 +182,7 @@ fn quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
     }
 }
 
+/// Checks the size of the batch and the speeds.
 fn check(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if speeds.is_empty() {
         return Err(BatchError::NoRank);
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_is_refused() {
+    fn an_invalid_batch_is_refused() {
         assert_eq!(batch_shares(1, &[]), Err(BatchError::NoRank));
         for speed in [0.0, -1.0, f64::INFINITY] {
             assert_eq!(batch_shares(1, &[1.0, speed]), Err(BatchError::Speed { rank: 1, speed }));
@@ -244,9 +247,9 @@ mod tests {
         assert_eq!(batch_shares(samples, &[1.0]), Err(BatchError::TooLarge { samples }));
     }
 
-    /// Each sample looks at few ranks, not at all of them.
+    /// Each sample evaluates the keys of few ranks, not of all.
     #[test]
-    fn looks_at_few_ranks_for_each_sample_of_many_ranks() {
+    fn each_sample_needs_few_of_many_ranks() {
         let ranks = 10_000;
         let looked = Cell::new(0_usize);
         let mut shares = vec![0; ranks];
@@ -255,7 +258,7 @@ mod tests {
             Some(share as f64 / (1 + rank % 7) as f64)
         });
         assert_eq!((looked.get(), shares.iter().sum::<u64>()), (4 * ranks, 3 * ranks as u64));
-        // Of quotas of which half are not whole, within limits, of which some are reached.
+        // Half of the quotas are not whole, and some limits are reached.
         let speeds: Vec<f64> = (0..ranks).map(|rank| 1.0 + (rank % 97) as f64 / 31.0).collect();
         let limits: Vec<u64> = (0..ranks).map(|rank| 40 + (rank % 13) as u64).collect();
         let shares = batch_shares_within(433_333, &speeds, &limits).expect("they hold it");

@@ -11,14 +11,14 @@ use crate::descriptor::{Dtype, ReduceOp};
 
 /// Combines `elements` elements of each operand into `out`, left to right.
 ///
-/// `op` must accept `dtype` and there must be an operand: a caller who breaks this is stopped
-/// in a debug build, and finds `out` unchanged in a release build. Weights come from peers, so
-/// weights that have no mean (negative, not finite, all zero) give NaN, not a panic.
+/// `op` must accept `dtype`, and there must be an operand. Otherwise a debug build panics, and a
+/// release build leaves `out` unchanged. Weights come from peers, so weights without a mean
+/// (negative, not finite, all zero) give NaN and no panic.
 ///
 /// # Safety
 /// Each operand must be readable and `out` writable for `elements * dtype.size()` bytes, and
-/// `out` must overlap no operand. Other processes may write the operands meanwhile: the
-/// result is then some number.
+/// `out` must overlap no operand. Other processes may write the operands meanwhile; the result is
+/// then some number.
 pub unsafe fn reduce(
     op: ReduceOp,
     dtype: Dtype,
@@ -26,16 +26,15 @@ pub unsafe fn reduce(
     operands: &[Operand],
     elements: usize,
 ) {
-    let job = Reduction { out, operands, start: 0, elements, wide: fold::wide_vectors() };
-    // SAFETY: the caller's promise is the job's.
-    unsafe { dispatch(op, dtype, job) }
+    let reduction = Reduction { out, operands, start: 0, elements, wide: fold::wide_vectors() };
+    // SAFETY: the caller's promise is the reduction's.
+    unsafe { dispatch(op, dtype, reduction) }
 }
 
-/// [`reduce`] on slices, with every precondition checked. Each operand is its bytes and its
-/// weight.
+/// [`reduce`] on slices of bytes with their weights, with every precondition checked.
 ///
 /// # Errors
-/// [`ReduceError`] says which precondition does not hold; `out` is then untouched.
+/// [`ReduceError`] that names the violated precondition; `out` is then unchanged.
 pub fn reduce_slices(
     op: ReduceOp,
     dtype: Dtype,
@@ -50,6 +49,7 @@ pub fn reduce_slices(
     Ok(())
 }
 
+/// Checks all preconditions; returns the number of elements.
 fn check(
     op: ReduceOp,
     dtype: Dtype,
@@ -78,64 +78,73 @@ fn check(
     Ok(want / size)
 }
 
+/// Chooses the element type of the dtype.
+///
 /// # Safety
-/// As [`reduce`].
-pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, job: Reduction<'_>) {
+/// The same as of [`reduce`].
+pub(super) unsafe fn dispatch(op: ReduceOp, dtype: Dtype, reduction: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on; each element type has the dtype's size.
     unsafe {
         match dtype {
-            Dtype::F32 => float::<f32, WideF32>(op, job),
-            Dtype::F64 => float::<f64, f64>(op, job),
-            Dtype::F16 => half(op, job),
-            Dtype::Bf16 => float::<Bf16, Bf16>(op, job),
-            Dtype::I32 => number::<i32>(op, job),
-            Dtype::I64 => number::<i64>(op, job),
-            Dtype::U8 => number::<u8>(op, job),
+            Dtype::F32 => float::<f32, WideF32>(op, reduction),
+            Dtype::F64 => float::<f64, f64>(op, reduction),
+            Dtype::F16 => half(op, reduction),
+            Dtype::Bf16 => float::<Bf16, Bf16>(op, reduction),
+            Dtype::I32 => number::<i32>(op, reduction),
+            Dtype::I64 => number::<i64>(op, reduction),
+            Dtype::U8 => number::<u8>(op, reduction),
         }
     }
 }
 
+/// Reduces binary16, through the vector converters where the machine has them.
+///
 /// # Safety
-/// As [`reduce`].
-unsafe fn half(op: ReduceOp, job: Reduction<'_>) {
+/// The same as of [`reduce`].
+unsafe fn half(op: ReduceOp, reduction: Reduction<'_>) {
     #[cfg(target_arch = "x86_64")]
-    if job.wide {
-        let whole = job.grouped(F16x8::LANES);
-        let rest = job.starting_at(whole.elements * F16x8::LANES);
-        // SAFETY: the two parts make up the job, and the converters are there.
+    if reduction.wide {
+        let whole = reduction.grouped(F16x8::LANES);
+        let rest = reduction.starting_at(whole.elements * F16x8::LANES);
+        // SAFETY: the two parts make up the reduction, and the converters are there.
         return unsafe {
             float::<F16x8, F16x8>(op, whole);
             float::<F16, F16>(op, rest);
         };
     }
     // SAFETY: the caller's promise is passed on.
-    unsafe { float::<F16, F16>(op, job) }
+    unsafe { float::<F16, F16>(op, reduction) }
 }
 
-/// Averages through `M`, whose accumulator may be wider; all else through `E`.
+/// Averages through `M`, whose accumulator may be wider, and all other operations through `E`.
 ///
 /// # Safety
-/// As [`reduce`].
-unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(op: ReduceOp, job: Reduction<'_>) {
+/// The same as of [`reduce`].
+unsafe fn float<E: Element<Acc: Number>, M: Element<Acc: Real>>(
+    op: ReduceOp,
+    reduction: Reduction<'_>,
+) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
-            ReduceOp::Avg => job.run_mean::<M>(),
-            _ => number::<E>(op, job),
+            ReduceOp::Avg => reduction.run_mean::<M>(),
+            _ => number::<E>(op, reduction),
         }
     }
 }
 
+/// Chooses the combining operation.
+///
 /// # Safety
-/// As [`reduce`].
-unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, job: Reduction<'_>) {
+/// The same as of [`reduce`].
+unsafe fn number<E: Element<Acc: Number>>(op: ReduceOp, reduction: Reduction<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
-            ReduceOp::Sum => job.run::<E, _>(Sum),
-            ReduceOp::Min => job.run::<E, _>(Min),
-            ReduceOp::Max => job.run::<E, _>(Max),
-            ReduceOp::Prod => job.run::<E, _>(Prod),
+            ReduceOp::Sum => reduction.run::<E, _>(Sum),
+            ReduceOp::Min => reduction.run::<E, _>(Min),
+            ReduceOp::Max => reduction.run::<E, _>(Max),
+            ReduceOp::Prod => reduction.run::<E, _>(Prod),
             ReduceOp::Avg => debug_assert!(false, "an average of integers is not defined"),
         }
     }

@@ -1,4 +1,4 @@
-//! What an element is in memory, and the accumulator it is widened to.
+//! Element types: the form in memory, and the accumulator.
 
 use super::number::Roomy;
 use std::hint::select_unpredictable as select;
@@ -9,9 +9,9 @@ pub trait Element {
     type Raw: Copy;
     /// The type in which operands are combined.
     type Acc: Copy;
-    /// Widens, exactly.
+    /// Widens an element, exactly.
     fn decode(raw: Self::Raw) -> Self::Acc;
-    /// Rounds to nearest even; NaN becomes the canonical one.
+    /// Rounds to nearest even; every NaN becomes the canonical one.
     fn encode(acc: Self::Acc) -> Self::Raw;
 }
 
@@ -61,7 +61,7 @@ impl Element for f64 {
     }
 }
 
-/// `f32` in memory, averaged in `f64`.
+/// An `f32` in memory that is averaged in `f64`.
 pub struct WideF32;
 
 impl Element for WideF32 {
@@ -77,7 +77,7 @@ impl Element for WideF32 {
     }
 }
 
-/// bfloat16: the upper half of a binary32.
+/// The type bfloat16: the upper half of a binary32.
 pub struct Bf16;
 
 impl Element for Bf16 {
@@ -97,7 +97,7 @@ impl Element for Bf16 {
     }
 }
 
-/// IEEE binary16, in integer steps that a vector unit without half floats has too.
+/// IEEE 754 binary16, converted in integer steps that every vector unit has.
 pub struct F16;
 
 /// The exponents of binary16 and binary32 differ by this bias.
@@ -106,7 +106,7 @@ const REBIAS: u32 = (127 - 15) << 23;
 const LEAST_NORMAL: u32 = (127 - 14) << 23;
 /// 2^16, above every finite binary16.
 const ABOVE_ALL: u32 = (127 + 16) << 23;
-/// 0.5: its last mantissa bit is worth 2^-24, the least binary16.
+/// 0.5, whose last mantissa bit is worth 2^-24, the least binary16.
 const SUBNORMAL_UNIT: u32 = (127 - 1) << 23;
 
 impl Element for F16 {

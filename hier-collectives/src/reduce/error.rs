@@ -2,44 +2,44 @@
 
 use crate::descriptor::{Dtype, ReduceOp};
 
-/// A reduction that is not defined. The caller's fault; the output is untouched.
+/// Why a reduction is refused; always an error of the caller. The output is unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReduceError {
-    /// The operation has no meaning for the dtype.
+    /// The operation is not defined on the dtype.
     #[error("{op} is not defined on {dtype}: use a float dtype or another operation")]
     Unsupported {
-        /// The operation asked for.
+        /// The requested operation.
         op: ReduceOp,
-        /// The dtype asked for.
+        /// The requested dtype.
         dtype: Dtype,
     },
-    /// There is nothing to reduce from.
+    /// There is no operand.
     #[error("a reduction needs at least one operand")]
     NoOperand,
     /// The output does not hold a whole number of elements.
     #[error("{bytes} bytes are not a whole number of {dtype} elements")]
     Ragged {
-        /// Bytes in the output.
+        /// Length of the output in bytes.
         bytes: usize,
-        /// The dtype asked for.
+        /// The requested dtype.
         dtype: Dtype,
     },
-    /// An operand is not as long as the output.
+    /// An operand and the output differ in length.
     #[error("operand {index} has {got} bytes, the output {want}")]
     Length {
-        /// The operand's index.
+        /// Index of the operand.
         index: usize,
-        /// Its bytes.
+        /// Length of the operand in bytes.
         got: usize,
-        /// The output's bytes.
+        /// Length of the output in bytes.
         want: usize,
     },
-    /// A weight that no average can use.
+    /// A weight is negative or not finite.
     #[error("operand {index} has weight {weight}: it must be finite and not negative")]
     Weight {
-        /// The operand's index.
+        /// Index of the operand.
         index: usize,
-        /// Its weight.
+        /// Weight of the operand.
         weight: f64,
     },
 }

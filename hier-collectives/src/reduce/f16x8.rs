@@ -1,5 +1,7 @@
-//! Eight binary16 at a time through the converters of x86-64 (F16C), about five times as fast
-//! as integer steps. To the fold it is one more element type, its accumulator a vector.
+//! Eight binary16 elements at a time through the converters of x86-64 (F16C).
+//!
+//! They are about five times as fast as integer steps. For the loop this is one more element type,
+//! whose accumulator is a vector.
 
 use super::element::{Element, F16};
 use super::number::{Number, Real};
@@ -9,7 +11,7 @@ use std::arch::x86_64::{
     _mm256_cvtps_ph, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_ps,
 };
 
-/// Eight [`F16`]. Only for machines where [`super::fold::wide_vectors`] holds.
+/// Eight [`F16`] elements; only for machines where [`super::fold::wide_vectors`] is true.
 pub struct F16x8;
 
 /// Eight accumulators.
@@ -17,7 +19,7 @@ pub struct F16x8;
 pub struct F32x8(__m256);
 
 impl F16x8 {
-    /// Elements in one.
+    /// Number of elements in one vector.
     pub const LANES: usize =
         size_of::<<Self as Element>::Raw>() / size_of::<<F16 as Element>::Raw>();
 }
@@ -27,12 +29,12 @@ impl Element for F16x8 {
     type Acc = F32x8;
     #[inline(always)]
     fn decode(raw: __m128i) -> F32x8 {
-        // SAFETY: F16C is there, as for everything below: the type's promise.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         F32x8(unsafe { _mm256_cvtph_ps(raw) })
     }
     #[inline(always)]
     fn encode(acc: F32x8) -> __m128i {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         unsafe {
             let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(acc.0, acc.0);
             let canonical = _mm256_blendv_ps(acc.0, _mm256_set1_ps(f32::NAN), nan);
@@ -44,17 +46,17 @@ impl Element for F16x8 {
 impl Number for F32x8 {
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         Self(unsafe { _mm256_add_ps(self.0, other.0) })
     }
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         Self(unsafe { _mm256_mul_ps(self.0, other.0) })
     }
     #[inline(always)]
     fn least(self, other: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         unsafe {
             let zeros = _mm256_or_ps(self.0, other.0);
             self.choose(other, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0), zeros)
@@ -62,7 +64,7 @@ impl Number for F32x8 {
     }
     #[inline(always)]
     fn greatest(self, other: Self) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         unsafe {
             let zeros = _mm256_and_ps(self.0, other.0);
             self.choose(other, _mm256_cmp_ps::<_CMP_GT_OQ>(self.0, other.0), zeros)
@@ -74,7 +76,7 @@ impl F32x8 {
     /// `self` where `better` or NaN, `equal` where both are equal, else `other`.
     #[inline(always)]
     fn choose(self, other: Self, better: __m256, equal: __m256) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         unsafe {
             let chosen = _mm256_blendv_ps(other.0, self.0, better);
             let same = _mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0);
@@ -88,12 +90,12 @@ impl F32x8 {
 impl Real for F32x8 {
     #[inline(always)]
     fn nan() -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         Self(unsafe { _mm256_set1_ps(f32::NAN) })
     }
     #[inline(always)]
     fn coefficient(weight: f64, total: f64) -> Self {
-        // SAFETY: as above.
+        // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         Self(unsafe { _mm256_set1_ps(f32::coefficient(weight, total)) })
     }
     #[inline(always)]

@@ -1,43 +1,46 @@
-//! The one loop: operands folded left to right, a block at a time.
+//! The loop of all reductions: operands are combined left to right, block by block.
 
 use super::element::Element;
 use super::number::{Number, Real};
 use super::operand::Operand;
 use std::mem::MaybeUninit;
 
-/// Bytes of an operand folded at a time when there are more than two. Few, so that all the
-/// operands' streams stay in the hardware's prefetchers; the accumulators stay in the
-/// first-level cache, each operand is read once and the output written once.
+/// 512 bytes of each operand at a time, so that the prefetchers keep up with many operands.
+/// Tested by `cargo bench -p hier-collectives`.
 const BLOCK_BYTES: usize = 512;
 
-/// Accumulators of a block: the most any dtype needs.
+/// 512 accumulators of a block at most, as the dtype of one byte needs.
 const BLOCK_ELEMENTS_MAX: usize = 512;
 
-/// What [`super::reduce`] was asked for.
+/// One call of [`super::reduce`].
 #[derive(Clone, Copy)]
 pub struct Reduction<'a> {
+    /// The output's first byte.
     pub out: *mut u8,
+    /// The operands, left to right.
     pub operands: &'a [Operand],
     /// The first element to reduce.
     pub start: usize,
-    /// The element to stop before.
+    /// One past the last element to reduce.
     pub elements: usize,
-    /// Whether to use 256-bit vectors. Only where [`wide_vectors`] says so.
+    /// Whether to use 256-bit vectors; only where [`wide_vectors`] is true.
     pub wide: bool,
 }
 
 impl Reduction<'_> {
-    /// The same job from element `start` on.
+    /// The same reduction from element `start` on.
     pub fn starting_at(self, start: usize) -> Self {
         Self { start, ..self }
     }
-    /// As many whole groups of `lanes` elements as fit.
+    /// The same reduction over whole groups of `lanes` elements.
     pub fn grouped(self, lanes: usize) -> Self {
         Self { elements: self.elements / lanes, ..self }
     }
 
+    /// Runs the reduction with one combining operation.
+    ///
     /// # Safety
-    /// As [`super::reduce`], `E::Raw` being the dtype's form in memory.
+    /// The same as of [`super::reduce`]; `E::Raw` is the dtype's form in memory.
     pub unsafe fn run<E: Element, O: Combine<E::Acc>>(self, operation: O) {
         let size = match self.operands.len() {
             0..=2 => self.elements.max(1),
@@ -45,9 +48,9 @@ impl Reduction<'_> {
         };
         for start in (self.start..self.elements).step_by(size) {
             let count = size.min(self.elements - start);
-            let block = Block { job: self, start, count };
-            // SAFETY: the block lies within the job, whose ranges the caller vouches for.
-            // AVX2 and F16C are there where the job says so.
+            let block = Block { reduction: self, start, count };
+            // SAFETY: the block lies within the reduction, whose ranges the caller vouches for.
+            // AVX2 and F16C are there where `wide` is true.
             unsafe {
                 #[cfg(target_arch = "x86_64")]
                 if self.wide {
@@ -59,8 +62,10 @@ impl Reduction<'_> {
         }
     }
 
+    /// Runs the weighted mean.
+    ///
     /// # Safety
-    /// As [`Self::run`].
+    /// The same as of [`Self::run`].
     pub unsafe fn run_mean<E: Element<Acc: Real>>(self) {
         let total: f64 = self.operands.iter().map(|operand| operand.weight).sum();
         let weighted = self.operands.iter().all(|operand| is_weight(operand.weight));
@@ -81,7 +86,7 @@ pub fn is_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 
-/// Whether this machine has 256-bit vectors and half-float converters. They change the speed only.
+/// Whether this machine has 256-bit vectors and half-float converters, which change only the speed.
 pub fn wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2")
@@ -90,15 +95,15 @@ pub fn wide_vectors() -> bool {
     return false;
 }
 
-/// How operands are combined.
+/// A combining operation on accumulators of type `A`.
 pub trait Combine<A>: Copy {
-    /// What an operand's values are multiplied by.
+    /// Factor of an operand's values.
     type Scale: Copy;
-    /// The scale of an operand of this weight; `None` if it takes no part.
+    /// The factor of an operand of this weight; `None` if the operand is left out.
     fn scale(self, weight: f64) -> Option<Self::Scale>;
-    /// An operand's value as it enters the fold.
+    /// The term of one value of an operand.
     fn term(value: A, scale: Self::Scale) -> A;
-    /// What was accumulated, combined with the term to its right.
+    /// The accumulated value combined with the term to its right.
     fn combine(accumulated: A, term: A) -> A;
 }
 
@@ -154,18 +159,18 @@ impl<A: Real> Combine<A> for Mean {
     }
 }
 
-/// `count` elements of a job, from element `start`.
+/// `count` elements of a reduction, from element `start` on.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    job: Reduction<'a>,
+    reduction: Reduction<'a>,
     start: usize,
     count: usize,
 }
 
-/// [`fold`], compiled for AVX2: the same operations on wider vectors, so the same bits.
+/// [`fold`] compiled for AVX2: the same operations on wider vectors give the same bits.
 ///
 /// # Safety
-/// As [`fold`], on a machine with AVX2 and F16C.
+/// The same as of [`fold`], on a machine with AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn fold_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
@@ -173,13 +178,15 @@ unsafe fn fold_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation:
     unsafe { fold::<E, O>(block, operation) }
 }
 
+/// Combines one block.
+///
 /// # Safety
-/// The block lies within its job and `E::Raw` is the job's form in memory.
+/// The block lies within its reduction, and `E::Raw` is the dtype's form in memory.
 #[inline(always)]
 unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
-    let Block { job, start, count } = block;
-    let out = Results::<E>(job.out.cast::<E::Raw>().wrapping_add(start));
-    let mut terms = job.operands.iter().filter_map(|operand| {
+    let Block { reduction, start, count } = block;
+    let out = Results::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
+    let mut terms = reduction.operands.iter().filter_map(|operand| {
         let values = operand.bytes.cast::<E::Raw>().wrapping_add(start);
         let scale = operation.scale(operand.weight)?;
         Some(Terms::<E, O> { values, scale })
@@ -199,8 +206,8 @@ unsafe fn fold<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
         }
         return;
     };
-    // Two buffers: a vector loop that selects what is stored where it was loaded becomes one
-    // of masked stores, which the next pass would wait for.
+    // Two buffers: in one buffer the compiler would emit masked stores, and the next pass would
+    // stall on them.
     let mut buffers = [[const { MaybeUninit::<E::Acc>::uninit() }; BLOCK_ELEMENTS_MAX]; 2];
     let [from, to] = &mut buffers;
     let (mut from, mut to) = (&mut from[..count], &mut to[..count]);

@@ -1,4 +1,4 @@
-//! What an accumulator can do.
+//! The operations of accumulators.
 
 use std::hint::select_unpredictable as select;
 
@@ -8,23 +8,23 @@ pub trait Number: Copy {
     fn add(self, other: Self) -> Self;
     /// Product; integers wrap.
     fn mul(self, other: Self) -> Self;
-    /// The lesser; NaN wins, -0 < +0.
+    /// Minimum; NaN wins, -0 < +0.
     fn least(self, other: Self) -> Self;
-    /// The greater; NaN wins, +0 > -0.
+    /// Maximum; NaN wins, +0 > -0.
     fn greatest(self, other: Self) -> Self;
 }
 
 /// An accumulator that can hold a mean.
 pub trait Real: Copy {
-    /// The mean of nothing.
+    /// The mean of no operands.
     fn nan() -> Self;
-    /// The share of the whole that `weight` of `total` is. Never zero, so that an infinity or
-    /// NaN of the least positive weight still counts.
+    /// The fraction of `total` that `weight` is. It is never zero, so that an infinity or NaN with
+    /// the least positive weight still counts.
     fn coefficient(weight: f64, total: f64) -> Self;
-    /// The share that counts.
+    /// The value times a coefficient.
     fn scaled(self, coefficient: Self) -> Self;
-    /// Sum in which finite terms have a finite sum: rounded coefficients may add up to more
-    /// than one, and the mean of the greatest numbers is one of them.
+    /// Sum that is finite for finite terms. Rounded coefficients may add up to more than one, which
+    /// would overflow the mean of the largest numbers.
     fn add_bounded(self, other: Self) -> Self;
 }
 
@@ -97,7 +97,7 @@ impl Real for f32 {
     fn scaled(self, coefficient: Self) -> Self {
         self * coefficient
     }
-    /// A mean of 16-bit floats rounds to one before its `f32` sum overflows.
+    /// The `f32` sum of a mean of 16-bit floats cannot overflow.
     #[inline(always)]
     fn add_bounded(self, other: Self) -> Self {
         self + other
@@ -125,8 +125,8 @@ impl Real for f64 {
     }
 }
 
-/// A binary64 that holds means of binary32: too roomy for them to overflow, so spared the
-/// bound, which costs more than all the rest.
+/// A binary64 accumulator for means of binary32. They cannot overflow it, so it needs no bound, which
+/// would cost more than all other work.
 #[derive(Clone, Copy)]
 pub struct Roomy(pub f64);
 

@@ -33,7 +33,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Encoded length.
+    /// Encoded length in bytes.
     pub const BYTES: usize = 44;
 
     /// The wire form.
@@ -67,7 +67,7 @@ impl SegmentHeader {
         if header.parity > parity_max(u64::from(header.bytes)) {
             return Err(DecodeError::Invalid("parity"));
         }
-        // A receipt names the one behind it.
+        // A receipt names the segment after the last, so the last index is reserved.
         if header.key.segment.0 == u32::MAX {
             return Err(DecodeError::Invalid("segment"));
         }
@@ -75,6 +75,7 @@ impl SegmentHeader {
     }
 }
 
+/// Appends the key of a segment.
 fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
     put_u64(out, key.sequence.0);
     put_u16(out, key.tree.0);
@@ -82,6 +83,7 @@ fn put_key(out: &mut Vec<u8>, key: SegmentKey) {
 }
 
 impl Reader<'_> {
+    /// Reads the key of a segment.
     fn key(&mut self) -> Result<SegmentKey, DecodeError> {
         let (sequence, tree) = (Sequence(self.u64()?), TreeIndex(self.u16()?));
         Ok(SegmentKey { sequence, tree, segment: SegmentIndex(self.u32()?) })

@@ -1,4 +1,4 @@
-//! Control messages between gateways.
+//! Control messages between gateways; their wire form is in `message_encoding.rs`.
 
 use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
@@ -10,51 +10,51 @@ use std::ops::Range;
 /// A control message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// To the first gateway: this member is here, outside any epoch after `last`.
+    /// To the first gateway: the sender is ready to join an epoch after `last`.
     Join {
-        /// The member's boot id.
+        /// Boot id of the sender.
         boot: BootId,
-        /// The last epoch it was in.
+        /// The last epoch of the sender.
         last: Epoch,
-        /// The first sequence it has not seen.
+        /// The first collective that the sender has not seen.
         next: Sequence,
-        /// The last step that it knows to be complete in every region.
+        /// The last step that the sender knows to be complete in every region.
         committed: Option<Committed>,
     },
     /// From the first gateway: an epoch begins.
     Begin {
         /// The epoch.
         epoch: Epoch,
-        /// The number of its first collective.
+        /// Number of the epoch's first collective.
         next: Sequence,
         /// Boot id of each gateway, in gateway order.
         boots: Vec<BootId>,
         /// The plan.
         plan: Plan,
-        /// The last step that some member knows to be complete in every region.
+        /// The last step that some gateway knows to be complete in every region.
         committed: Option<Committed>,
     },
-    /// The sender is in this epoch, and ready for its messages and data.
+    /// The sender is in this epoch and accepts its messages and data.
     Ready {
         /// The epoch.
         epoch: Epoch,
-        /// The link between both, as the sender's fabric has it: it keeps room by it.
+        /// The link between both, by the sender's fabric: it sizes the sender's windows.
         link: Option<LinkState>,
     },
-    /// A rank of the sender's posted a collective of this shape.
+    /// A rank of the sender posted a collective with this descriptor.
     Announce {
         /// The epoch.
         epoch: Epoch,
         /// The collective.
         sequence: Sequence,
-        /// A rank that posted it there.
+        /// A rank of the sender that posted it.
         rank: RankId,
-        /// Its shape.
+        /// The descriptor of the collective.
         descriptor: Descriptor,
-        /// Whether all ranks of the sender's have posted it.
+        /// Whether all ranks of the sender have posted it.
         all: bool,
     },
-    /// The receiver may send the segments of this tree below `limit`.
+    /// Grant: the receiver may send the segments of this tree below `limit`.
     Grant {
         /// The epoch.
         epoch: Epoch,
@@ -62,10 +62,10 @@ pub enum Message {
         sequence: Sequence,
         /// The tree.
         tree: TreeIndex,
-        /// The first segment not granted.
+        /// The first segment that is not granted.
         limit: u32,
     },
-    /// The sender holds these segments for good.
+    /// Receipt: the sender holds these segments and needs no retransmission.
     Receipt {
         /// The epoch.
         epoch: Epoch,
@@ -73,7 +73,7 @@ pub enum Message {
         sequence: Sequence,
         /// The tree.
         tree: TreeIndex,
-        /// Which of its segments: not none.
+        /// The segments, at least one.
         segments: Range<u32>,
     },
     /// The collective failed.
@@ -82,81 +82,81 @@ pub enum Message {
         epoch: Epoch,
         /// The collective.
         sequence: Sequence,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
     /// The sender left the epoch.
     End {
         /// The epoch.
         epoch: Epoch,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// All ranks of the sender's have the results of these collectives.
+    /// All ranks of the sender have the results of these collectives.
     Done {
         /// The epoch.
         epoch: Epoch,
-        /// The first of them.
+        /// The first of the collectives.
         from: Sequence,
-        /// One past the last.
+        /// One past the last of the collectives.
         below: Sequence,
     },
-    /// A rank of the sender's waits for a `Done` of these collectives.
+    /// A rank of the sender waits for a `Done` of these collectives.
     Ask {
         /// The epoch.
         epoch: Epoch,
-        /// The first of them.
+        /// The first of the collectives.
         from: Sequence,
-        /// One past the last.
+        /// One past the last of the collectives.
         below: Sequence,
     },
-    /// The sender is shutting down in order: its ranks post nothing from `from` on.
+    /// The sender is shutting down in order: its ranks post no collective from `from` on.
     Drain {
         /// The epoch.
         epoch: Epoch,
-        /// The first collective that not all of its ranks have posted.
+        /// The first collective that some rank of the sender has not posted.
         from: Sequence,
     },
-    /// Messages that the sender was to pass on may be lost: say everything again to those that
-    /// others pass messages on to.
+    /// Messages that the sender should have forwarded may be lost. The receiver repeats all its
+    /// messages to gateways that it reaches through others.
     Repeat,
-    /// From the first gateway: start no collective that has not been started, and say so.
+    /// From the first gateway: the receiver starts no further collective and answers `Paused`.
     Pause {
         /// The epoch.
         epoch: Epoch,
-        /// Which change of the plan it is for; the first of an epoch is 1.
+        /// Number of the change of plan; the first of an epoch is 1.
         change: u32,
     },
-    /// To the first gateway: the sender starts nothing from `from` on before the change.
+    /// To the first gateway: the sender starts no collective from `from` on before the change.
     Paused {
         /// The epoch.
         epoch: Epoch,
-        /// The change.
+        /// Number of the change of plan.
         change: u32,
-        /// The first collective that it has not started.
+        /// The first collective that the sender has not started.
         from: Sequence,
     },
     /// From the first gateway: collectives from `from` on follow this plan.
     Change {
         /// The epoch.
         epoch: Epoch,
-        /// The change.
+        /// Number of the change of plan.
         change: u32,
-        /// The first collective of the plan.
+        /// The first collective that follows the plan.
         from: Sequence,
         /// The plan.
         plan: Plan,
     },
-    /// To the first gateway: what the sender finds a link of its region to be.
+    /// To the first gateway: the measured state of a link of the sender's region.
     Link {
         /// The epoch.
         epoch: Epoch,
         /// The region at the other end.
         to: RegionId,
-        /// What the link is like.
+        /// The measured state of the link.
         state: LinkState,
     },
-    /// Bytes of a segment still arrive at the sender.
+    /// Bytes of a segment still arrive at the sender, which postpones the stall deadline.
     Moving {
         /// The epoch.
         epoch: Epoch,

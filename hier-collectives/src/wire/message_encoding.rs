@@ -68,13 +68,13 @@ impl Message {
                 [epoch.0, from.0].into_iter().for_each(|n| put_u64(&mut out, n));
             }
             Self::Moving { epoch } => put_u64(&mut out, epoch.0),
-            of_plans => of_plans.put_of_plans(&mut out),
+            other => other.put_plan_message(&mut out),
         }
         out
     }
 
-    /// The fields of what is said of plans, and of what has none.
-    fn put_of_plans(&self, out: &mut Vec<u8>) {
+    /// Appends the fields of messages about plans, links and forwarding.
+    fn put_plan_message(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
                 put_u64(out, epoch.0);
@@ -100,7 +100,7 @@ impl Message {
         }
     }
 
-    /// The type that it travels with.
+    /// The wire code of the message's type.
     fn kind(&self) -> u8 {
         match self {
             Self::Join { .. } => 1,
@@ -126,7 +126,7 @@ impl Message {
     /// Reads the wire form.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are no message of this version.
+    /// [`DecodeError`] when the bytes are a malformed message.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader(bytes);
         let message = match reader.u8()? {
@@ -180,23 +180,15 @@ impl Message {
                 let (epoch, (from, below)) = (Epoch(reader.u64()?), reader.range()?);
                 Self::Ask { epoch, from, below }
             }
-            kind => reader.of_plans(kind)?,
+            kind => reader.plan_message(kind)?,
         };
         reader.end(message)
     }
 }
 
-/// Fields of messages between gateways.
-trait Fields {
-    /// What is said of plans, and of what has none.
-    fn of_plans(&mut self, kind: u8) -> Result<Message, DecodeError>;
-    fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError>;
-    fn segments(&mut self) -> Result<Range<u32>, DecodeError>;
-    fn boots(&mut self) -> Result<Vec<BootId>, DecodeError>;
-}
-
-impl Fields for Reader<'_> {
-    fn of_plans(&mut self, kind: u8) -> Result<Message, DecodeError> {
+impl Reader<'_> {
+    /// Reads the fields of messages about plans, links and forwarding.
+    fn plan_message(&mut self, kind: u8) -> Result<Message, DecodeError> {
         Ok(match kind {
             11 => Message::Drain { epoch: Epoch(self.u64()?), from: Sequence(self.u64()?) },
             12 => Message::Repeat,
@@ -221,14 +213,20 @@ impl Fields for Reader<'_> {
             _ => return Err(DecodeError::Unknown("message")),
         })
     }
+
+    /// Reads a range of collectives that is not empty.
     fn range(&mut self) -> Result<(Sequence, Sequence), DecodeError> {
         let (from, below) = (Sequence(self.u64()?), Sequence(self.u64()?));
         if from < below { Ok((from, below)) } else { Err(DecodeError::Invalid("range")) }
     }
+
+    /// Reads a range of segments that is not empty.
     fn segments(&mut self) -> Result<Range<u32>, DecodeError> {
         let segments = self.u32()?..self.u32()?;
         if segments.is_empty() { Err(DecodeError::Invalid("range")) } else { Ok(segments) }
     }
+
+    /// Reads boot ids behind their number.
     fn boots(&mut self) -> Result<Vec<BootId>, DecodeError> {
         let count = usize::from(self.u16()?);
         let mut fields = Reader(self.take(count * 8)?);

@@ -85,7 +85,7 @@ impl Case {
         let offset = self.offsets[operands.len()];
         let bytes = range.len() * size;
         let mut out = vec![0x5a; offset + bytes + 16];
-        let job = Reduction {
+        let reduction = Reduction {
             out: out[offset..].as_mut_ptr(),
             operands: &operands,
             start: 0,
@@ -94,7 +94,7 @@ impl Case {
         };
         // SAFETY: every buffer holds the range, the output is a vector of its own, and `wide`
         // is what the machine has.
-        unsafe { dispatch(self.op, self.dtype, job) };
+        unsafe { dispatch(self.op, self.dtype, reduction) };
         assert!(out[..offset].iter().all(|byte| *byte == 0x5a), "wrote before the output");
         assert!(out[offset + bytes..].iter().all(|byte| *byte == 0x5a), "wrote past the output");
         out[offset..offset + bytes].to_vec()
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_element_equals_the_scalar_reference_with_and_without_wide_vectors(case in cases()) {
+    fn every_element_equals_the_scalar_reference_with_any_vectors(case in cases()) {
         let expected = case.expected();
         prop_assert_eq!(&case.run(0..case.elements(), false), &expected);
         prop_assert_eq!(&case.run(0..case.elements(), wide_vectors()), &expected);
@@ -359,7 +359,7 @@ fn weights_that_have_no_mean_give_nan_not_a_panic() {
 }
 
 #[test]
-fn what_is_not_defined_is_refused_and_the_output_left_alone() {
+fn an_undefined_reduction_is_refused_and_leaves_the_output() {
     let (op, dtype) = (ReduceOp::Sum, Dtype::I32);
     let mut out = [7; 8];
     let avg = reduce_slices(ReduceOp::Avg, dtype, &mut out, &[(&[0; 8], 1.0)]);

@@ -1,4 +1,0 @@
-//! See `fuzz::links::lab_file`. Without `cargo fuzz` it replays the files that it is given.
-#![cfg_attr(fuzzing, no_main)]
-
-fuzz::fuzz_main!(fuzz::links::lab_file);

@@ -1,4 +1,0 @@
-//! See `fuzz::config::region_config`. Without `cargo fuzz` it replays the files that it is given.
-#![cfg_attr(fuzzing, no_main)]
-
-fuzz::fuzz_main!(fuzz::config::region_config);
