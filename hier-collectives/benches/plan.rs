@@ -1,8 +1,8 @@
 //! Time to plan large fabrics: `cargo bench -p hier-collectives --bench plan`.
 //!
-//! Prints seconds, trees and the planned time over the bound; fails where 64 regions with unequal
-//! ports and 30 % of the pairs missing take more than a second, or more than a hundredth above the
-//! bound, be it with loss, or with ports whose two directions differ.
+//! It prints seconds, trees and the planned time over the bound. It fails where 64 regions with unequal
+//! ports and 30 % of the pairs missing take more than a second, or end more than 1 % above the bound.
+//! That holds also with loss, and with asymmetric ports.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -52,16 +52,16 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Fabrics, the first ones, that these are for.
+/// Number of fabrics, the first ones, that have these targets.
 const JUDGED: usize = 3;
 const SECONDS_MAX: f64 = 1.0;
 const RATIO_MAX: f64 = 1.01;
 
-/// What is unequal in a fabric.
+/// The values of a fabric that are unequal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Ports,
-    /// Ports, each in its two directions as well.
+    /// The ports, and the two directions of each.
     Directions,
     Pairs,
 }

@@ -1,9 +1,9 @@
 //! Speed of the reduction kernels beside a plain loop in the same run.
 //!
-//! `cargo bench -p hier-collectives --bench reduce [-- FILTER]`. One thread. GB/s counts every
-//! byte read and written. `ratio` is the speed relative to a plain f32 sum over as many buffers
-//! of the same size, aligned and in safe Rust, run in turn with the kernel. The f32 sum of eight
-//! operands must reach [`RATIO_MIN`]; otherwise the program fails.
+//! `cargo bench -p hier-collectives --bench reduce [-- FILTER]` runs it on one thread. GB/s counts
+//! every byte read and written. `ratio` is the speed relative to a plain f32 sum in safe Rust over as
+//! many aligned buffers of the same size, in turn with the kernel. The program fails where the f32
+//! sum of eight operands does not reach [`RATIO_MIN`].
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(unsafe_code, reason = "the plain loop is compiled for AVX2 too, to be no straw man")]
 
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 const LEAST_TIME: Duration = Duration::from_millis(100);
 
-/// What the local reduction of eight ranks must reach of a loop that reads eight buffers and writes
-/// one, for buffers from [`JUDGED_BYTES_MIN`] on.
+/// The reduction of eight operands must reach this fraction of a plain loop's speed, for buffers from
+/// [`JUDGED_BYTES_MIN`] on.
 const RATIO_MIN: f64 = 0.7;
 const JUDGED_BYTES_MIN: usize = 1 << 20;
 
@@ -48,8 +48,7 @@ fn cases() -> impl Iterator<Item = (Dtype, ReduceOp)> {
     pairs.filter(|(dtype, op)| op.accepts(*dtype))
 }
 
-/// Median GB/s of the kernel and of the plain loop, run in turn so that both see the same
-/// neighbours.
+/// Median GB/s of the kernel and of the plain loop, in turn, so that both have the same conditions.
 fn speeds(op: ReduceOp, dtype: Dtype, inputs: &[Vec<u8>]) -> [f64; 2] {
     let bytes = inputs[0].len() - 1;
     let elements = bytes / dtype.size() as usize;
@@ -82,7 +81,7 @@ fn speeds(op: ReduceOp, dtype: Dtype, inputs: &[Vec<u8>]) -> [f64; 2] {
     })
 }
 
-/// From the second byte on: what comes off a network is not aligned.
+/// The buffer from its second byte on, since data from a network are not aligned.
 fn operand(input: &[u8]) -> Operand {
     Operand { bytes: input[1..].as_ptr(), weight: 1.0 }
 }

@@ -1,4 +1,4 @@
-//! Up to which size a buffer takes one tree whole: as far as that is sooner by the forecast.
+//! The express limit: buffers take one tree whole as long as the forecast says that is sooner.
 
 use crate::fabrics::{simple, wild};
 use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, unsolicited_window};
@@ -8,7 +8,7 @@ use hier_collectives::topology::Fabric;
 use proptest::prelude::*;
 use units::ByteCount;
 
-/// The express tree's time for a buffer of so many bytes, and the other trees', in ns.
+/// Nanoseconds of a buffer of `bytes` bytes over the express tree, and over the other trees.
 fn times(fabric: &Fabric, plan: &Plan, bytes: u64) -> (u64, u64) {
     let express = Plan { express_bytes: ByteCount::new(bytes), ..plan.clone() };
     let trees = plan.trees.iter().filter(|tree| !tree.is_express()).cloned().collect();
@@ -19,7 +19,7 @@ fn times(fabric: &Fabric, plan: &Plan, bytes: u64) -> (u64, u64) {
     (of(&express), of(&bulk))
 }
 
-/// The most that a gateway may send along the express tree without being granted it.
+/// The largest buffer that fits the unsolicited windows along the express tree.
 fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let tree = plan.trees.iter().find(|tree| tree.is_express()).expect("an express tree");
     let region = |id| fabric.gateway(id).region;
@@ -29,7 +29,7 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     SizeClass::Large.room(least).max(SizeClass::Medium.room(least).min(MEDIUM_BYTES))
 }
 
-/// Sizes next to the choice, and half of it: what is taken is never later, but for rounding.
+/// Sizes next to the limit, and half of it: the chosen trees are never later, except by rounding.
 fn check(fabric: &Fabric) {
     let plan = plan::plan(fabric).expect("small enough");
     let Some(most) = plan.express_limit().map(ByteCount::get) else { return };
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn around_the_choice_the_forecast_prefers_what_is_taken(
+    fn the_chosen_tree_is_the_sooner_one_around_the_limit(
         seed: u64,
         regions in 3usize..10,
         missing in 0u64..100,
@@ -88,7 +88,7 @@ fn a_barrier_over_a_thin_mesh_takes_one_hop() {
 }
 
 #[test]
-fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
+fn the_express_limit_balances_delay_and_bytes() {
     // Half a round trip less, (N-1)S instead of 2(N-1)/N S: for four, a third of a BDP; a
     // little more, since owners also wait for whole segments.
     let fabric = simple(&[300; 4], 60, |_, _| Some(300));
@@ -98,10 +98,9 @@ fn the_choice_is_where_distance_weighs_as_much_as_bytes() {
     assert!((1.0..1.4).contains(&(most / third)), "{most}: {}", plan.reason);
 }
 
-/// A pair that large buffers go around is held to the little that they send over it, also when
-/// a small one is all there is.
+/// A pair that large buffers avoid keeps its small share also when only a small buffer is sent.
 #[test]
-fn a_pair_that_is_held_to_little_counts_as_slow() {
+fn a_pair_with_a_small_share_counts_as_slow() {
     let mut found = 0;
     for seed in 0..200 {
         let fabric = wild(&mut SplitMix64(seed), 4, 0);

@@ -8,7 +8,7 @@ pub fn port(rate: u64) -> WanPort {
     testing::port(mbit(rate))
 }
 
-/// A region by number, its gateways given as (ranks, port).
+/// A region by its number and its gateways' ranks and ports.
 pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> RegionSpec {
     let ranks: u32 = gateways.iter().map(|(ranks, _)| ranks).sum();
     let gateway = |(index, (ranks, wan)): (usize, &(u32, Option<WanPort>))| {
@@ -38,7 +38,7 @@ fn region_name(number: usize) -> String {
     format!("r{number:03}")
 }
 
-/// One gateway in each region, with these ports; `pair` gives each link's rate, if there is one.
+/// One gateway in each region, with these ports. `pair` gives the rate of each link, if any.
 pub fn simple(
     ports: &[u64],
     rtt_ms: u64,
@@ -55,7 +55,7 @@ pub fn simple(
     fabric(regions, links)
 }
 
-/// One gateway in each region, with ports of so many Mbit/s out and in; all pairs linked, 40 ms apart.
+/// One gateway in each region, with ports of these Mbit/s out and in. All pairs have a link of 40 ms.
 pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
     let wan = |(out, inward): (u64, u64)| WanPort { egress: mbit(out), ingress: mbit(inward) };
     let regions = ports.iter().enumerate().map(|(i, port)| region(i, &[(1, Some(wan(*port)))]));
@@ -64,9 +64,9 @@ pub fn unlike(ports: &[(u64, u64)], pair: u64) -> Fabric {
     fabric(regions.collect(), links)
 }
 
-/// Regions with one gateway each, or up to three, some of them sidecars; every other time ports with
-/// unequal directions; links of any rate and distance, or wider than ports, about `missing` percent
-/// of them not there.
+/// A random fabric. Regions have one gateway or up to three, some of them without a port. Half of the
+/// fabrics have asymmetric ports. Links have any rate and delay, or are wider than ports, and about
+/// `missing` percent of them are left out.
 pub fn wild(dice: &mut SplitMix64, regions: usize, missing: u64) -> Fabric {
     let (alike, wide, single) = (dice.chance(50), dice.chance(30), dice.chance(50));
     let (least_port, least_link) = if wide { (2_000, 10_000) } else { (50, 20) };
@@ -89,7 +89,7 @@ pub fn wild(dice: &mut SplitMix64, regions: usize, missing: u64) -> Fabric {
     let mut links = Vec::new();
     for one in 0..regions {
         for other in one + 1..regions {
-            // A chain keeps it together.
+            // A chain keeps the regions connected.
             if other == one + 1 || !dice.chance(missing) {
                 links.push(link(one, other, dice.range(least_link, 20_000), dice.range(1, 200)));
             }

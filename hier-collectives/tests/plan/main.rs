@@ -1,4 +1,4 @@
-//! Plans of random fabrics: proved, and compared with what can be computed by other means.
+//! Plans of random fabrics: proved, and compared with optima that are computed by other means.
 
 mod express;
 mod fabrics;

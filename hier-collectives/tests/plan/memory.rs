@@ -1,5 +1,6 @@
-//! The schedule of a plan, played segment by segment within the memory that it says it takes:
-//! whoever is slow, nobody holds more, and nobody waits for ever.
+//! The schedule of a plan, simulated segment by segment within its memory bound.
+//!
+//! Gateways stop at random; none may hold more than the bound, and none may wait for ever.
 
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, MemoryBound, Plan, Role, TreeDirection, Upstream};
@@ -9,12 +10,12 @@ use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// Segments of the buffer, about.
+/// Approximate number of segments of the buffer.
 const SEGMENTS: u64 = 300;
-/// Memory for partials of several local ranks, in segments.
+/// Memory for partials of own ranks, in segments.
 const PARTIALS: u64 = 3;
 
-/// The most that gateways held, as parts of what they may hold.
+/// The most memory that gateways held, as fractions of the bound.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Used {
     pub partials: f64,
@@ -32,40 +33,40 @@ impl Used {
     }
 }
 
-/// One tree at one gateway: how many segments, from the first on, are so far.
+/// Progress of one tree at one gateway, as numbers of segments from the first on.
 #[derive(Debug, Clone, Default)]
-struct Seat {
+struct Progress {
     local: u64,
     partial: u64,
     result: u64,
-    /// What came from children and from others of the root set.
+    /// Segments that arrived from children and from other roots.
     arrived: BTreeMap<GatewayId, u64>,
-    /// What those that wait here may send ahead of results, and so may we of subtrees.
+    /// Result windows of the peers whose segments wait here, and our own for subtrees.
     ahead: BTreeMap<GatewayId, u64>,
 }
 
-struct Play<'a> {
+struct Simulation<'a> {
     fabric: &'a Fabric,
     plan: &'a Plan,
     roles: Vec<Vec<Role>>,
     counts: Vec<u64>,
-    /// The trees of local reductions, one after the other.
+    /// Trees of the local reductions, in order.
     order: Vec<usize>,
-    /// What each gateway may hold.
-    may: Vec<MemoryBound>,
-    /// How many of them each gateway with several ranks has begun.
+    /// The memory bound of each gateway.
+    bounds: Vec<MemoryBound>,
+    /// Number of local reductions that each gateway with several ranks has begun.
     begun: Vec<usize>,
-    /// By gateway and tree.
-    seats: Vec<Vec<Seat>>,
+    /// Progress by gateway and tree.
+    progress: Vec<Vec<Progress>>,
 }
 
-/// Plays an all-reduce in a random order, in which gateways stand still at random, and holds what
-/// each has in memory against what the plan says.
+/// Simulates an all-reduce in a random order, in which gateways stop at random, and checks the memory
+/// of each against the bound.
 ///
 /// # Panics
 /// When a gateway holds more, or is stuck.
 pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64) -> Used {
-    let mut play = Play::new(fabric, plan);
+    let mut play = Simulation::new(fabric, plan);
     let mut used = Used::default();
     loop {
         // Every other time all go on that can, so that the end is seen.
@@ -85,7 +86,7 @@ pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64)
     }
 }
 
-impl<'a> Play<'a> {
+impl<'a> Simulation<'a> {
     fn new(fabric: &'a Fabric, plan: &'a Plan) -> Self {
         let segment = plan.segment.get().next_multiple_of(CUT_BYTES);
         let parts = shard::parts(plan, SEGMENTS * segment);
@@ -95,15 +96,15 @@ impl<'a> Play<'a> {
         let order = counts.iter().enumerate().filter(partials);
         let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
-        let may = |id| plan.memory(fabric, id, ByteCount::new(PARTIALS * segment));
+        let bound = |id| plan.memory(fabric, id, ByteCount::new(PARTIALS * segment));
         let mut play = Self {
             fabric,
             plan,
             roles: fabric.gateway_ids().map(|id| plan.roles(id)).collect(),
             order: order.into_iter().map(|(_, tree)| tree).collect(),
-            may: fabric.gateway_ids().map(may).collect(),
+            bounds: fabric.gateway_ids().map(bound).collect(),
             begun: vec![0; fabric.gateways().len()],
-            seats: vec![vec![Seat::default(); counts.len()]; fabric.gateways().len()],
+            progress: vec![vec![Progress::default(); counts.len()]; fabric.gateways().len()],
             counts,
         };
         for gateway in fabric.gateway_ids() {
@@ -118,8 +119,8 @@ impl<'a> Play<'a> {
     /// The contribution of a single rank is the partial.
     fn give_all(&mut self, me: GatewayId) {
         self.begun[usize::from(me.0)] = self.order.len();
-        for (seat, count) in self.seats[usize::from(me.0)].iter_mut().zip(&self.counts) {
-            seat.local = *count;
+        for (progress, count) in self.progress[usize::from(me.0)].iter_mut().zip(&self.counts) {
+            progress.local = *count;
         }
     }
 
@@ -140,20 +141,20 @@ impl<'a> Play<'a> {
             let all: u64 = trees.iter().map(|tree| self.counts[*tree]).sum();
             for tree in trees {
                 let share = (window * self.counts[tree]).div_ceil(all.max(1));
-                self.seats[usize::from(me.0)][tree].ahead.insert(peer, share);
+                self.progress[usize::from(me.0)][tree].ahead.insert(peer, share);
             }
         }
     }
 
-    fn seat(&self, gateway: GatewayId, tree: usize) -> &Seat {
-        &self.seats[usize::from(gateway.0)][tree]
+    fn progress(&self, gateway: GatewayId, tree: usize) -> &Progress {
+        &self.progress[usize::from(gateway.0)][tree]
     }
 
-    fn seat_mut(&mut self, gateway: GatewayId, tree: usize) -> &mut Seat {
-        &mut self.seats[usize::from(gateway.0)][tree]
+    fn progress_mut(&mut self, gateway: GatewayId, tree: usize) -> &mut Progress {
+        &mut self.progress[usize::from(gateway.0)][tree]
     }
 
-    /// To whom a partial goes.
+    /// Receivers of a partial.
     fn upstream(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
         match &self.roles[usize::from(me.0)][tree].upstream {
             Upstream::Parent(parent) => vec![*parent],
@@ -161,17 +162,17 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Segments that hold no memory any more: the result is here, and the partial with all above.
+    /// Number of segments that hold no memory: the result is here, and all receivers have the partial.
     fn done(&self, me: GatewayId, tree: usize) -> u64 {
         let with = self.upstream(me, tree).into_iter().map(|to| self.arrived(to, me, tree));
-        with.fold(self.seat(me, tree).result, u64::min)
+        with.fold(self.progress(me, tree).result, u64::min)
     }
 
     fn arrived(&self, at: GatewayId, from: GatewayId, tree: usize) -> u64 {
-        self.seat(at, tree).arrived.get(&from).copied().unwrap_or(0)
+        self.progress(at, tree).arrived.get(&from).copied().unwrap_or(0)
     }
 
-    /// Does all that a gateway can do now.
+    /// Performs all steps that a gateway can take now.
     fn go_on(&mut self, me: GatewayId) -> bool {
         let mut moved = false;
         loop {
@@ -192,7 +193,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// As many local reductions, in order, as there is room for.
+    /// Begins as many local reductions, in order, as the memory holds.
     fn begin_locals(&mut self, me: GatewayId) -> bool {
         let begun = self.begun[usize::from(me.0)];
         if begun == self.order.len() {
@@ -202,116 +203,118 @@ impl<'a> Play<'a> {
         let until = self.order.len().min(begun + usize::try_from(room).expect("small"));
         for index in begun..until {
             let tree = self.order[index];
-            self.seat_mut(me, tree).local += 1;
+            self.progress_mut(me, tree).local += 1;
         }
         self.begun[usize::from(me.0)] = until;
         until > begun
     }
 
     fn make_partial(&mut self, me: GatewayId, tree: usize) -> bool {
-        let (seat, role) = (self.seat(me, tree), &self.roles[usize::from(me.0)][tree]);
-        let mut most = seat.local;
+        let (progress, role) = (self.progress(me, tree), &self.roles[usize::from(me.0)][tree]);
+        let mut most = progress.local;
         if is_relay(role) {
             let children = role.children.iter().map(|child| self.arrived(me, *child, tree));
             most = children.fold(most, u64::min);
-            most = most.min(self.done(me, tree) + seat.ahead.get(&me).copied().unwrap_or(0));
+            most = most.min(self.done(me, tree) + progress.ahead.get(&me).copied().unwrap_or(0));
         }
-        let moved = most > seat.partial;
-        let partial = seat.partial.max(most);
-        self.seat_mut(me, tree).partial = partial;
+        let moved = most > progress.partial;
+        let partial = progress.partial.max(most);
+        self.progress_mut(me, tree).partial = partial;
         moved
     }
 
     fn send(&mut self, me: GatewayId, to: GatewayId, tree: usize) -> bool {
-        let (there, before) = (self.seat(to, tree), self.arrived(to, me, tree));
+        let (there, before) = (self.progress(to, tree), self.arrived(to, me, tree));
         let granted = match there.ahead.get(&me) {
             Some(ahead) => there.result + ahead,
             // Added as it comes.
             None => there.partial,
         };
-        let most = self.seat(me, tree).partial.min(granted).max(before);
-        self.seat_mut(to, tree).arrived.insert(me, most);
+        let most = self.progress(me, tree).partial.min(granted).max(before);
+        self.progress_mut(to, tree).arrived.insert(me, most);
         most > before
     }
 
     fn make_result(&mut self, me: GatewayId, tree: usize) -> bool {
         let role = &self.roles[usize::from(me.0)][tree];
-        let seat = self.seat(me, tree);
+        let progress = self.progress(me, tree);
         let most = match (&role.upstream, self.plan.trees[tree].direction) {
             (Upstream::Parent(parent), TreeDirection::Partials) => self.arrived(*parent, me, tree),
-            (Upstream::Parent(parent), _) => self.seat(*parent, tree).result,
-            (Upstream::RootSet(_), TreeDirection::Results) => self.seat(me, tree - 1).result,
+            (Upstream::Parent(parent), _) => self.progress(*parent, tree).result,
+            (Upstream::RootSet(_), TreeDirection::Results) => self.progress(me, tree - 1).result,
             (Upstream::RootSet(_), _) => {
                 let operands = operands(role, me).into_iter();
                 let here = operands.map(|peer| self.arrived(me, peer, tree));
-                here.fold(seat.partial, u64::min)
+                here.fold(progress.partial, u64::min)
             }
         };
-        let moved = most > seat.result;
-        self.seat_mut(me, tree).result = most;
+        let moved = most > progress.result;
+        self.progress_mut(me, tree).result = most;
         moved
     }
 
     fn local_held(&self, me: GatewayId) -> u64 {
         let partials = |tree: &usize| self.plan.trees[*tree].direction.has_partials();
         let trees = (0..self.counts.len()).filter(partials);
-        trees.map(|tree| self.seat(me, tree).local - self.done(me, tree)).sum()
+        trees.map(|tree| self.progress(me, tree).local - self.done(me, tree)).sum()
     }
 
     fn hold_against_plan(&self) -> Used {
         let segment = self.plan.segment.get().next_multiple_of(CUT_BYTES);
         let of = |me: GatewayId| {
-            let may = self.may[usize::from(me.0)];
+            let bound = self.bounds[usize::from(me.0)];
             let several = self.fabric.gateway(me).ranks.len() > 1;
             let partials = if several { self.local_held(me) } else { 0 };
             let (ahead, relayed) = self.others_held(me);
-            let part = |held: u64, of: ByteCount, what: &str| {
+            let part = |held: u64, of: ByteCount, kind: &str| {
                 let held = held * segment;
-                assert!(held <= of.get(), "{me} holds {held} bytes {what}, of {of}");
+                assert!(held <= of.get(), "{me} holds {held} bytes {kind}, of {of}");
                 if held == 0 { 0.0 } else { held as f64 / of.get() as f64 }
             };
             Used {
-                partials: part(partials, may.partials, "of partials"),
-                ahead: part(ahead, may.result_windows, "that wait"),
-                relayed: part(relayed, may.relayed, "of subtrees"),
+                partials: part(partials, bound.partials, "of partials"),
+                ahead: part(ahead, bound.result_windows, "that wait"),
+                relayed: part(relayed, bound.relayed, "of subtrees"),
             }
         };
         self.fabric.gateway_ids().map(of).fold(Used::default(), Used::max)
     }
 
-    /// Segments that landed and were not added, and subtrees' partials that are not done.
+    /// Segments that arrived and were not added, and subtrees' partials without a result.
     fn others_held(&self, me: GatewayId) -> (u64, u64) {
         let (mut ahead, mut relayed) = (0, 0);
         for (tree, role) in self.roles[usize::from(me.0)].iter().enumerate() {
-            let seat = self.seat(me, tree);
-            for (peer, arrived) in seat.arrived.iter().filter(|(peer, _)| waits(role, **peer, me)) {
+            let progress = self.progress(me, tree);
+            for (peer, arrived) in
+                progress.arrived.iter().filter(|(peer, _)| waits(role, **peer, me))
+            {
                 let is_below = is_relay(role) && role.children.contains(peer);
-                let added = if is_below { seat.partial } else { seat.result };
+                let added = if is_below { progress.partial } else { progress.result };
                 ahead += arrived - added;
             }
             if is_relay(role) {
-                relayed += seat.partial - self.done(me, tree);
+                relayed += progress.partial - self.done(me, tree);
             }
         }
         (ahead, relayed)
     }
 
     fn assert_done(&self) {
-        for (gateway, seats) in self.seats.iter().enumerate() {
-            for (tree, (seat, count)) in seats.iter().zip(&self.counts).enumerate() {
-                assert_eq!(seat.result, *count, "gateway {gateway} is stuck in tree {tree}");
+        for (gateway, progress) in self.progress.iter().enumerate() {
+            for (tree, (progress, count)) in progress.iter().zip(&self.counts).enumerate() {
+                assert_eq!(progress.result, *count, "gateway {gateway} is stuck in tree {tree}");
             }
         }
     }
 }
 
-/// Whether it adds what comes from below for somebody above.
+/// Whether a gateway in this role is a relay.
 fn is_relay(role: &Role) -> bool {
     let root = matches!(&role.upstream, Upstream::RootSet(roots) if roots.len() == 1);
     !root && !role.children.is_empty()
 }
 
-/// Whose partials a result is made of, beside our own.
+/// Gateways whose partials a result consists of, beside our own.
 fn operands(role: &Role, me: GatewayId) -> Vec<GatewayId> {
     match &role.upstream {
         Upstream::RootSet(roots) if roots.len() > 1 => {
@@ -322,7 +325,7 @@ fn operands(role: &Role, me: GatewayId) -> Vec<GatewayId> {
     }
 }
 
-/// Whether segments of a peer, or our own of subtrees, wait here for others.
+/// Whether segments of a peer, or our own of subtrees, wait here for the segments of others.
 fn waits(role: &Role, peer: GatewayId, me: GatewayId) -> bool {
     if peer == me {
         return is_relay(role);

@@ -1,4 +1,4 @@
-//! The planned time against the least there is.
+//! The planned time against the optimum.
 
 use crate::fabrics::{simple, unlike};
 use hier_collectives::bound;
@@ -9,7 +9,7 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// So large that distance does not count.
+/// A buffer so large that delays do not count.
 const LARGE: ByteCount = ByteCount::new(1 << 44);
 
 fn predicted(fabric: &Fabric) -> f64 {
@@ -22,7 +22,7 @@ fn payload(mbit: f64) -> f64 {
 }
 
 #[test]
-fn ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound() {
+fn symmetric_ports_are_planned_near_the_bound() {
     let size = LARGE.get() as f64;
     let mut worst = 0.0f64;
     for seed in 0..10_000 {
@@ -45,9 +45,9 @@ fn ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound() {
     println!("at most {worst:.5} of the bound");
 }
 
-/// Partials fit what ports take in, results what they send.
+/// Partials fit the ingress rates and results the egress rates.
 #[test]
-fn ports_unlike_one_way_and_the_other_are_planned_within_a_hundredth_of_the_bound() {
+fn asymmetric_ports_are_planned_near_the_bound() {
     let (mut worst, mut gained) = (0.0f64, 0.0);
     for seed in 0..4_000 {
         let mut dice = SplitMix64(seed);
@@ -75,8 +75,8 @@ fn ports_unlike_one_way_and_the_other_are_planned_within_a_hundredth_of_the_boun
 /// Link rates in Mbit/s by (lower region, higher region).
 type Rates = BTreeMap<(usize, usize), u64>;
 
-/// Random rates; a chain keeps the regions together, `missing` percent of the others are not
-/// there.
+/// Random link rates. A chain keeps the regions connected; `missing` percent of the other links are
+/// left out.
 fn rates(dice: &mut SplitMix64, regions: usize, missing: u64, top: u64) -> Rates {
     let pairs = (0..regions).flat_map(|one| (one + 1..regions).map(move |other| (one, other)));
     let mut rates = Rates::new();
@@ -88,9 +88,9 @@ fn rates(dice: &mut SplitMix64, regions: usize, missing: u64, top: u64) -> Rates
     rates
 }
 
-/// The most that spanning trees carry when only pairs limit them: the least, over all
-/// partitions of the regions, of the rate between the parts, over parts less one
-/// (Nash-Williams and Tutte).
+/// The highest rate of spanning trees that only pairs limit (Nash-Williams and Tutte).
+///
+/// It is the least of (rate between the parts) / (parts - 1) over all partitions of the regions.
 fn tree_packing(regions: usize, rates: &Rates) -> f64 {
     let mut parts = vec![0; regions];
     let mut least = f64::INFINITY;
@@ -129,7 +129,7 @@ fn cut(regions: usize, rates: &Rates) -> u64 {
 }
 
 #[test]
-fn narrow_pairs_are_planned_within_a_hundredth_of_the_best_tree_packing() {
+fn narrow_pairs_are_planned_near_the_best_packing() {
     let mut worst = 0.0f64;
     for seed in 0..400 {
         let mut dice = SplitMix64(seed);
@@ -172,7 +172,7 @@ fn all_trees(regions: usize) -> Vec<Vec<(usize, usize)>> {
     (0..count).map(tree).collect()
 }
 
-/// The most that all trees together carry: a linear program over every one of them.
+/// The highest rate of all trees together: a linear program over every tree.
 fn best_packing(ports: &[u64], rates: &Rates) -> f64 {
     let mut problem = Problem::new(OptimizationDirection::Maximize);
     let trees = all_trees(ports.len()).into_iter();
@@ -198,7 +198,7 @@ fn best_packing(ports: &[u64], rates: &Rates) -> f64 {
 }
 
 #[test]
-fn ports_and_pairs_together_are_planned_within_a_hundredth_of_the_best_packing() {
+fn ports_and_pairs_are_planned_near_the_best_packing() {
     let mut worst = 0.0f64;
     for seed in 0..200 {
         let mut dice = SplitMix64(seed);

@@ -1,4 +1,4 @@
-//! docs/algorithms.md says what plans do.
+//! The page docs/algorithms.md describes the plans as they are.
 
 use crate::fabrics::{simple, unlike};
 use hier_collectives::ids::GatewayId;
@@ -76,7 +76,7 @@ fn control(name: &str, fabric: &Fabric, plan: fn(&Fabric) -> Plan, bytes: u64) -
 }
 
 #[test]
-fn the_page_on_algorithms_is_what_plans_do() {
+fn the_page_on_algorithms_describes_the_plans() {
     let all = |ports: &[u64]| simple(ports, 60, |_, _| Some(10_000));
     let star = simple(&[300, 900, 300, 300], 60, |a, b| (a == 1 || b == 1).then_some(300));
     let chain = simple(&[300; 4], 60, |a, b| (b == a + 1).then_some(300));

@@ -1,4 +1,4 @@
-//! Every plan is one, whatever the fabric.
+//! Every fabric has a valid plan.
 
 use crate::fabrics::wild;
 use crate::memory::{Used, assert_within_memory};
@@ -12,8 +12,8 @@ use units::ByteCount;
 
 const SIZE: ByteCount = ByteCount::new(1 << 32);
 
-/// Plays each tree by the gateways' roles alone and counts how often each contribution is in
-/// each result.
+/// Simulates each tree by the gateways' roles alone, and counts how often each contribution is in each
+/// result.
 fn assert_exactly_once(plan: &Plan, gateways: u16) {
     let roles: Vec<_> = (0..gateways).map(|id| plan.roles(GatewayId(id))).collect();
     let mut summed: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
@@ -21,7 +21,7 @@ fn assert_exactly_once(plan: &Plan, gateways: u16) {
         let role = |id: u16| &roles[usize::from(id)][tree];
         let mut partials: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
         let mut results: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
-        // As long as anything moves; a wait on a cycle would leave gateways without result.
+        // Runs until nothing changes; a deadlock would leave gateways without result.
         loop {
             let before = partials.len() + results.len();
             for id in 0..gateways {
@@ -73,8 +73,9 @@ fn add(sum: &mut [u32], partial: &[u32]) {
     sum.iter_mut().zip(partial).for_each(|(sum, count)| *sum += count);
 }
 
-/// Only gateways with a port cross, only where a link is; a sidecar owns nothing; what a
-/// region's gateways cross with is in proportion to their ports.
+/// Checks that only gateways with a port and a link exchange between regions.
+///
+/// A gateway without a port owns nothing, and gateways of a region send in proportion to their ports.
 fn assert_possible(fabric: &Fabric, plan: &Plan) {
     let edges = plan.trees.iter().flat_map(|tree| {
         let roots = tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |two| (one, two)));
@@ -111,8 +112,7 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
     assert!(forecast.predicted >= forecast.bound, "{} below the bound", forecast.predicted);
 }
 
-/// What a gateway is forecast to hold of others' partials is within what the plan says it takes,
-/// however large the buffer.
+/// Checks that the forecast memory of each gateway is within the plan's bound, for a huge buffer.
 fn assert_bounded(fabric: &Fabric, plan: &Plan) {
     let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(SIZE.get() << 10));
     for (id, load) in fabric.gateway_ids().zip(&forecast.gateways) {
@@ -158,18 +158,18 @@ proptest! {
     }
 }
 
-/// The memory that a plan says it takes is not far above what is needed.
+/// The memory bound of a plan is not far above the memory that is needed.
 #[test]
-fn when_gateways_stand_still_others_fill_their_memory() {
+fn stopped_gateways_let_others_fill_their_memory() {
     let used = (0..80).map(|seed| check(&wild(&mut SplitMix64(seed), 2 + seed as usize % 6, 40)));
     let used = used.fold(Used::default(), Used::max);
     println!("{used:?}");
     assert!(used.partials > 0.99 && used.ahead > 0.5 && used.relayed > 0.3, "{used:?}");
 }
 
-/// Of the random fabrics whose ports have unequal directions some get trees apart.
+/// Some of the random fabrics with asymmetric ports get separate trees.
 #[test]
-fn trees_apart_are_among_those_proved() {
+fn separate_trees_are_among_the_proved_plans() {
     let apart = |seed: &u64| {
         let plan = plan::plan(&wild(&mut SplitMix64(*seed), 3 + *seed as usize % 6, 20));
         plan.expect("small").has_separate_trees()

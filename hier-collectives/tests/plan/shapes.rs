@@ -1,4 +1,4 @@
-//! The algorithm that each shape of fabric gets, and why.
+//! The algorithm that each shape of fabric gets.
 
 use crate::fabrics::{fabric, link, port, region, simple, unlike};
 use hier_collectives::ids::GatewayId;
@@ -9,7 +9,7 @@ use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
 
 #[test]
-fn two_regions_swap_whatever_their_gateways() {
+fn two_regions_swap_with_any_gateways() {
     let regions = vec![
         region(0, &[(1, Some(port(300))), (1, Some(port(100))), (2, None)]),
         region(1, &[(1, Some(port(200))), (1, Some(port(200)))]),
@@ -41,7 +41,7 @@ fn a_star_of_links_is_a_hub() {
 }
 
 #[test]
-fn ports_that_carry_more_one_way_get_trees_apart() {
+fn asymmetric_ports_get_separate_trees() {
     let fabric = unlike(&[(1000, 500), (500, 1000), (1000, 500), (500, 1000)], 1000);
     let plan = plan::plan(&fabric).expect("small");
     assert!(ratio(&fabric, &plan) < 1.001, "{plan:?}");
@@ -53,9 +53,9 @@ fn ports_that_carry_more_one_way_get_trees_apart() {
     assert!(plan.trees.iter().all(|tree| tree.direction == TreeDirection::Both), "{plan:?}");
 }
 
-/// Trees apart are up to four times as many.
+/// Separate trees are up to four times as many.
 #[test]
-fn a_fabric_with_trees_for_both_has_a_plan_whatever_its_directions() {
+fn asymmetric_ports_never_leave_a_fabric_without_plan() {
     let mut dice = SplitMix64(1);
     let regions = (0..64).map(|number| {
         let gateways: Vec<_> = (0..4)
@@ -79,14 +79,14 @@ fn a_fabric_with_trees_for_both_has_a_plan_whatever_its_directions() {
     println!("{} trees: {}", plan.trees.len(), plan.reason);
 }
 
-/// Bulk time over the bound, in a large buffer.
+/// Forecast time over the lower bound, for a large buffer.
 fn ratio(fabric: &Fabric, plan: &Plan) -> f64 {
     let forecast = plan.forecast(fabric, Operation::AllReduce, ByteCount::new(1 << 44));
     forecast.predicted.as_secs_f64() / forecast.bound.as_secs_f64()
 }
 
 #[test]
-fn a_missing_pair_beside_a_port_that_limits_all_is_no_matter() {
+fn a_missing_pair_beside_a_limiting_port_costs_nothing() {
     let ports = [900, 350, 350, 120, 80];
     let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
     let plan = plan::plan(&fabric).expect("small");
@@ -124,7 +124,7 @@ fn a_small_buffer_takes_one_hop() {
 }
 
 #[test]
-fn a_chain_is_held_in_its_middle() {
+fn a_chain_has_its_root_in_the_middle() {
     let fabric = simple(&[100; 4], 20, |a, b| (b == a + 1).then_some(100));
     let plan = plan::plan(&fabric).expect("small");
     assert_eq!(plan.trees[0].roots, [GatewayId(1), GatewayId(2)]);

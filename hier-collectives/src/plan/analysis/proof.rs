@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_one_express_tree_at_most_and_never_alone() {
+    fn a_plan_has_at_most_one_express_tree() {
         let express = Tree { share: 0, ..tree(&[0, 1], &[]) };
         let mut plan = plan_of(tree(&[0, 1], &[]));
         plan.trees.push(express.clone());

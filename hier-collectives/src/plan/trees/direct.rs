@@ -6,7 +6,7 @@ use super::region_tree::RegionTree;
 use crate::plan::capacity::Capacity;
 
 /// Times within 0.5 % count as equal; the algorithm with fewer hops is then better.
-/// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
+/// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const TIE: f64 = 0.005;
 
 /// Owner shares that need the least time at the ports.

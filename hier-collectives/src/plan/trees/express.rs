@@ -21,7 +21,7 @@ const DOUBLINGS: usize = 12;
 
 /// 4 MiB, the largest buffer that may take the express tree. Buckets of a training step are larger,
 /// follow each other and fill links: delay is then paid once, and extra bytes are paid each time.
-/// Tested by `a_plan_has_one_express_tree_at_most_and_never_alone`.
+/// Tested by `a_plan_has_at_most_one_express_tree`.
 pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP << DOUBLINGS);
 
 /// An express tree must save 0.1 % of the time, on the mean of the compared sizes.

@@ -31,7 +31,7 @@ impl TreePair {
 }
 
 /// 2^20 parts in all shares together, so that rounding costs less than a thousandth.
-/// Tested by `ports_alike_both_ways_are_planned_within_a_hundredth_of_the_bound`.
+/// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const SHARES: u64 = 1 << 20;
 
 /// Whole shares in proportion to `weights` that add up to [`SHARES`], by largest remainder. The

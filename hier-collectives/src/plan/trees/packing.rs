@@ -11,7 +11,7 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
 /// A packing may end 0.1 % below the best: the rest is not worth more trees.
-/// Tested by `narrow_pairs_are_planned_within_a_hundredth_of_the_best_tree_packing`.
+/// Tested by `narrow_pairs_are_planned_near_the_best_packing`.
 const GAP: f64 = 0.001;
 
 /// Shallow trees may cost 0.1 % of the rate in all.

@@ -308,7 +308,7 @@ fn the_sign_of_zero_orders_and_survives() {
 }
 
 #[test]
-fn an_operand_without_weight_is_not_looked_at() {
+fn an_operand_without_weight_is_not_read() {
     for (dtype, canonical, infinity) in FLOATS {
         let column = [(canonical, 0.0), (5, 2.0), (infinity, 0.0)];
         assert_eq!(one(ReduceOp::Avg, dtype, &column), 5, "a subnormal, unchanged");
@@ -346,7 +346,7 @@ fn sixteen_bit_floats_are_rounded_once() {
 }
 
 #[test]
-fn weights_that_have_no_mean_give_nan_not_a_panic() {
+fn weights_without_a_mean_give_nan() {
     let value = 1.0_f64.to_le_bytes();
     for weight in [-1.0, f64::NAN, f64::INFINITY, f64::MAX] {
         let operand = |weight| Operand { bytes: value.as_ptr(), weight };
@@ -389,7 +389,7 @@ where
 }
 
 #[test]
-fn half_conversions_equal_the_half_crate_s() {
+fn half_conversions_equal_those_of_the_half_crate() {
     for bits in 0..=u16::MAX {
         let (ours, theirs) = (F16::decode(bits), f16::from_bits(bits).to_f32());
         assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits}");

@@ -1,4 +1,4 @@
-//! Every message survives the wire; no bytes panic.
+//! Every message survives encoding and decoding, and no bytes cause a panic.
 
 use super::*;
 use crate::codec::DecodeError;
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(
+    fn no_bytes_cause_a_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         head: [u8; SegmentHeader::BYTES],
     ) {
@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn a_segment_that_no_receipt_can_name_is_refused() {
+fn the_reserved_segment_index_is_refused() {
     let of = |segment| {
         let (sequence, tree) = (Sequence(1), TreeIndex(0));
         let key = SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
@@ -211,7 +211,7 @@ fn a_segment_that_no_receipt_can_name_is_refused() {
 }
 
 #[test]
-fn a_weight_that_is_no_weight_is_refused() {
+fn an_invalid_weight_is_refused() {
     let key = SegmentKey { sequence: Sequence(1), tree: TreeIndex(0), segment: SegmentIndex(0) };
     for weight in [f64::NAN, f64::INFINITY, -1.0] {
         let header = SegmentHeader { epoch: Epoch(1), key, bytes: 4, digest: 0, weight, parity: 0 };
@@ -243,7 +243,7 @@ fn a_plan_has_one_wire_form() {
 }
 
 #[test]
-fn another_version_can_be_named() {
+fn another_version_is_decoded() {
     let hello = Hello {
         version: 7,
         fabric: [1; 32],
