@@ -115,7 +115,7 @@ pub fn parity_stream() -> Vec<Vec<u8>> {
 
 /// A rate override, its end, and a message about another lane.
 pub fn link_word() -> Vec<Vec<u8>> {
-    let word = |ends: (u16, u16), number, rate: Option<u64>| {
+    let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
         LinkMessage::Rate(RateOverride {
             ends,
@@ -123,13 +123,13 @@ pub fn link_word() -> Vec<Vec<u8>> {
             rate: rate.map(BitRate::from_bits_per_second),
         })
     };
-    let words = [
-        word((0, 1), 1, Some(300_000_000)),
-        word((0, 1), 2, None),
-        word((3, 65_535), u64::MAX, Some(8_000)),
+    let messages = [
+        message((0, 1), 1, Some(300_000_000)),
+        message((0, 1), 2, None),
+        message((3, 65_535), u64::MAX, Some(8_000)),
         LinkMessage::ControlGeneration(2),
     ];
-    words.map(LinkMessage::encode).to_vec()
+    messages.map(LinkMessage::encode).to_vec()
 }
 
 fn three_roots() -> Plan {
@@ -209,7 +209,7 @@ pub fn local_request() -> Vec<Vec<u8>> {
 pub fn operator_request() -> Vec<Vec<u8>> {
     let request =
         |bits_per_second| OperatorRequest::Hold { link: "east-west".to_owned(), bits_per_second };
-    let json = |wish| serde_json::to_vec(&wish).expect("keys are strings");
+    let json = |request| serde_json::to_vec(&request).expect("keys are strings");
     vec![json(request(Some(800_000_000))), json(request(None))]
 }
 

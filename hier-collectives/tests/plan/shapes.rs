@@ -114,7 +114,7 @@ fn a_small_buffer_takes_one_hop() {
         let bytes = ByteCount::new(bytes);
         plan.forecast(&fabric, Operation::AllReduce, bytes).predicted.as_secs_f64()
     };
-    // Of which 6 ms on the pair that large buffers go over least, and that is held to that.
+    // It includes 6 ms on the pair with the smallest share.
     assert!((0.03..0.037).contains(&time(64 << 10)), "{}", time(64 << 10));
     assert!(time(plan.express_bytes.get()) < time(plan.express_bytes.get() + 1));
     let parts = shard::parts(&plan, 8);

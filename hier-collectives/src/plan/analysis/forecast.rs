@@ -185,7 +185,7 @@ fn links(fabric: &Fabric, flows: &Flows) -> Vec<LinkLoad> {
     bytes.iter().map(load).collect()
 }
 
-/// Payload bytes per second that pass `link` at `rate`, without what is lost.
+/// Payload bytes per second that pass `link` at `rate`, without losses.
 fn delivered_rate(link: &Link, rate: BitRate, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - link.loss.as_f64())
 }

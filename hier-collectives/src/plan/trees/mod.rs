@@ -1,4 +1,4 @@
-//! Makers of trees: each takes a fabric, or what its ports and pairs carry.
+//! Makers of trees: each file makes one kind of tree from a fabric or its capacity.
 
 pub(super) mod asymmetric;
 pub mod baseline;
