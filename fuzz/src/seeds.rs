@@ -206,7 +206,7 @@ pub fn local_request() -> Vec<Vec<u8>> {
 }
 
 /// A request to limit a link, and one to end the limit.
-pub fn operator_request() -> Vec<Vec<u8>> {
+pub fn operator_wish() -> Vec<Vec<u8>> {
     let request =
         |bits_per_second| OperatorRequest::Hold { link: "east-west".to_owned(), bits_per_second };
     let json = |request| serde_json::to_vec(&request).expect("keys are strings");
