@@ -86,14 +86,17 @@ impl<'a> Constraints<'a> {
         Self { capacity, unit: capacity.rate_limit(), ports, pairs }
     }
 
+    /// Number of constraints.
     fn count(&self) -> usize {
         self.ports.len() + self.pairs.len()
     }
 
+    /// Rate of a region's ports, relative to the unit.
     fn port(&self, region: usize) -> f64 {
         self.capacity.ports[region] / self.unit
     }
 
+    /// Rate of a pair, relative to the unit.
     fn pair(&self, (a, b): (usize, usize)) -> f64 {
         self.capacity.pair(a, b) / self.unit
     }
