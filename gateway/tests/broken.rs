@@ -101,7 +101,7 @@ fn spec() -> GatewaySpec {
     let region = RegionSpec {
         name: "one".to_owned(),
         speeds: vec![1.0; 2],
-        gateways: vec![topology::GatewaySpec::new("one-0", 2, None)],
+        gateways: vec![topology::RegionGateway::new("one-0", 2, None)],
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");

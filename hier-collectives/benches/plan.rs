@@ -8,7 +8,7 @@
 
 use hier_collectives::plan::{self, Operation};
 use hier_collectives::testing::mbit;
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::process::ExitCode;
 use std::time::Instant;
 use units::{ByteCount, Fraction, Span};
@@ -85,7 +85,7 @@ fn fabric(regions: u32, missing: u64, limit: Limit, loss: Fraction) -> Fabric {
         let rate = if limit == Limit::Pairs { 1_000_000 } else { roll(500, 1_000) };
         let inward = if limit == Limit::Directions { roll(500, 1_000) } else { rate };
         let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(inward) });
-        let gateways = vec![GatewaySpec::new(format!("g{number:03}"), 1, wan)];
+        let gateways = vec![RegionGateway::new(format!("g{number:03}"), 1, wan)];
         RegionSpec { name: name(number), speeds: vec![1.0], gateways }
     };
     let specs: Vec<RegionSpec> = (0..regions).map(&mut region).collect();

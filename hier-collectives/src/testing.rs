@@ -3,7 +3,7 @@
 //! It is built for this crate's own tests, and for other crates under the feature `testing`, which
 //! only dev-dependencies turn on.
 
-use crate::topology::{Fabric, GatewaySpec, LinkSpec, LinkState, RegionSpec, WanPort};
+use crate::topology::{Fabric, LinkSpec, LinkState, RegionGateway, RegionSpec, WanPort};
 use units::{BitRate, Fraction, Span};
 
 /// A rate in Mbit/s.
@@ -48,8 +48,8 @@ impl FabricBuilder {
         gateways: impl IntoIterator<Item = (u32, Option<WanPort>)>,
     ) -> Self {
         let gateway =
-            |(index, (ranks, wan))| GatewaySpec::new(format!("{name}-{index}"), ranks, wan);
-        let gateways: Vec<GatewaySpec> = gateways.into_iter().enumerate().map(gateway).collect();
+            |(index, (ranks, wan))| RegionGateway::new(format!("{name}-{index}"), ranks, wan);
+        let gateways: Vec<RegionGateway> = gateways.into_iter().enumerate().map(gateway).collect();
         let ranks: u32 = gateways.iter().map(|gateway| gateway.ranks).sum();
         let speeds = vec![1.0; ranks as usize];
         self.regions.push(RegionSpec { name: name.to_owned(), speeds, gateways });

@@ -266,7 +266,7 @@ mod tests {
     use crate::host::VirtualHost;
     use crate::observe::status_request::StatusHandle;
     use hier_collectives::ids::Sequence;
-    use hier_collectives::topology::{GatewaySpec, RegionSpec};
+    use hier_collectives::topology::{RegionGateway, RegionSpec};
     use std::pin::pin;
     use wan_sim::VirtualNet;
 
@@ -275,7 +275,7 @@ mod tests {
         let alone = RegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![GatewaySpec::new("a-0", 1, None)],
+            gateways: vec![RegionGateway::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
         let answered = crate::simulate::run(async {

@@ -7,7 +7,7 @@ use super::simulation::{Simulation, TimedCollective};
 use super::spec::SimulationSpec;
 use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::plan;
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// A training step whose gradients are all-reduced in buckets during the backward pass.
@@ -112,7 +112,7 @@ impl TrainingStep {
 
 /// A region whose accelerators are one rank; `local` covers what they do among themselves.
 fn region(name: &str, wan: Option<WanPort>) -> RegionSpec {
-    let gateways = vec![GatewaySpec::new(format!("{name}-0"), 1, wan)];
+    let gateways = vec![RegionGateway::new(format!("{name}-0"), 1, wan)];
     RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 

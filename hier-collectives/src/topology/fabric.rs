@@ -5,7 +5,7 @@
 use super::error::FabricError;
 use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
 use super::region::{Gateway, RATE_MIN_BITS, Region};
-use super::spec::{GatewaySpec, LinkSpec, RegionSpec};
+use super::spec::{LinkSpec, RegionGateway, RegionSpec};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::ops::RangeInclusive;
 
@@ -138,7 +138,7 @@ impl Fabric {
         let first_rank = self.world_size();
         region.gateways.sort_by(|left, right| left.name.cmp(&right.name));
         let mut rank = first_rank;
-        for GatewaySpec { name, ranks, wan } in region.gateways {
+        for RegionGateway { name, ranks, wan } in region.gateways {
             let served = rank..rank + ranks;
             rank = served.end;
             self.gateways.push(Gateway { name, region: id, ranks: served, wan });
@@ -229,7 +229,7 @@ fn check_region(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError
     if several && region.gateways.iter().all(|gateway| gateway.wan.is_none()) {
         faults.push(FabricError::NoPort(name()));
     }
-    for GatewaySpec { name, wan, .. } in &region.gateways {
+    for RegionGateway { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
         if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS {
             let text = format!("gateway `{name}`: a port below 8 kbit/s");
@@ -251,7 +251,7 @@ mod tests {
         RegionSpec {
             name: name.to_owned(),
             speeds,
-            gateways: vec![GatewaySpec::new(format!("{name}-0"), ranks, wan)],
+            gateways: vec![RegionGateway::new(format!("{name}-0"), ranks, wan)],
         }
     }
 

@@ -11,4 +11,4 @@ pub use fabric::Fabric;
 pub(crate) use link::put_link_state;
 pub use link::{Link, LinkState};
 pub use region::{Gateway, Region, WanPort};
-pub use spec::{GatewaySpec, LinkSpec, RegionSpec};
+pub use spec::{LinkSpec, RegionGateway, RegionSpec};

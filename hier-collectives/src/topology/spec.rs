@@ -11,12 +11,12 @@ pub struct RegionSpec {
     /// Relative compute speed of each rank: one for each rank of the region.
     pub speeds: Vec<f64>,
     /// The region's gateways, in any order.
-    pub gateways: Vec<GatewaySpec>,
+    pub gateways: Vec<RegionGateway>,
 }
 
 /// A gateway as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GatewaySpec {
+pub struct RegionGateway {
     /// Name, unique in the fabric.
     pub name: String,
     /// Number of ranks that the gateway serves.
@@ -25,7 +25,7 @@ pub struct GatewaySpec {
     pub wan: Option<WanPort>,
 }
 
-impl GatewaySpec {
+impl RegionGateway {
     /// A gateway with this name, number of ranks and long-haul port.
     pub fn new(name: impl Into<String>, ranks: u32, wan: Option<WanPort>) -> Self {
         Self { name: name.into(), ranks, wan }

@@ -1,7 +1,7 @@
 //! Random fabrics, from a seed that every failure prints.
 
 use hier_collectives::testing::{self, SplitMix64, mbit};
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use units::{Fraction, Span};
 
 pub fn port(rate: u64) -> WanPort {
@@ -12,7 +12,7 @@ pub fn port(rate: u64) -> WanPort {
 pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> RegionSpec {
     let ranks: u32 = gateways.iter().map(|(ranks, _)| ranks).sum();
     let gateway = |(index, (ranks, wan)): (usize, &(u32, Option<WanPort>))| {
-        GatewaySpec::new(format!("g{number:03}-{index}"), *ranks, *wan)
+        RegionGateway::new(format!("g{number:03}-{index}"), *ranks, *wan)
     };
     RegionSpec {
         name: region_name(number),

@@ -208,13 +208,13 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use hier_collectives::reduce::reduce_slices;
-    use hier_collectives::topology::{GatewaySpec, RegionSpec};
+    use hier_collectives::topology::{RegionGateway, RegionSpec};
 
     fn bench(dtype: Dtype, op: ReduceOp) -> RankBench {
         let region = RegionSpec {
             name: "one".to_owned(),
             speeds: vec![1.0; 4],
-            gateways: vec![GatewaySpec::new("one-0", 4, None)],
+            gateways: vec![RegionGateway::new("one-0", 4, None)],
         };
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
         RankBench {

@@ -5,7 +5,7 @@ use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
-use hier_collectives::topology::{Fabric, GatewaySpec, Link, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use scenarios::collectives::baselines::{self, Algorithm};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::expected::expected;
@@ -33,7 +33,7 @@ fn mesh_specs(
     let region = |(index, seats): (usize, &Vec<(u32, u64)>)| {
         let gateway = |(seat, (ranks, port)): (usize, &(u32, u64))| {
             let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
-            GatewaySpec::new(format!("g{index}-{seat}"), *ranks, wan)
+            RegionGateway::new(format!("g{index}-{seat}"), *ranks, wan)
         };
         RegionSpec {
             name: format!("r{index}"),

@@ -10,7 +10,7 @@ use gateway::simulate::{
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -174,7 +174,7 @@ fn hierarchy(sites: &[u32]) -> Fabric {
     let region = |(site, ranks): (usize, &u32)| RegionSpec {
         name: format!("s{site}"),
         speeds: vec![1.0; *ranks as usize],
-        gateways: vec![GatewaySpec::new(format!("s{site}-0"), *ranks, wan)],
+        gateways: vec![RegionGateway::new(format!("s{site}-0"), *ranks, wan)],
     };
     let names = (0..sites.len()).map(|site| format!("s{site}")).collect();
     let regions = sites.iter().enumerate().map(region).collect();
@@ -209,7 +209,7 @@ fn flat(
         let region = |name: &String| RegionSpec {
             name: name.clone(),
             speeds: vec![1.0],
-            gateways: vec![GatewaySpec::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
         };
         let regions = names.iter().map(region).collect();
         Fabric::new("flat", 1500, regions, mesh(names.clone(), link)).expect("valid")

@@ -111,7 +111,7 @@ impl Mesh {
                     let inward = self.inward.get(&index).copied();
                     let wan =
                         port.map(|port| WanPort { egress: port, ingress: inward.unwrap_or(port) });
-                    topology::GatewaySpec::new(format!("{}-{number}", name(index)), *ranks, wan)
+                    topology::RegionGateway::new(format!("{}-{number}", name(index)), *ranks, wan)
                 })
                 .collect(),
         };

@@ -4,7 +4,7 @@ use super::jobs::JOB;
 use gateway::simulate::address;
 use gateway::wan::link::policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::{self, Fabric, GatewaySpec, RegionSpec, WanPort};
+use hier_collectives::topology::{self, Fabric, RegionGateway, RegionSpec, WanPort};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -71,7 +71,7 @@ impl Shape {
         let region = |name: &str, ranks: u32| RegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; ranks as usize],
-            gateways: vec![GatewaySpec::new(format!("{name}-0"), ranks, wan)],
+            gateways: vec![RegionGateway::new(format!("{name}-0"), ranks, wan)],
         };
         let link = topology::LinkSpec {
             between: ("east".to_owned(), "west".to_owned()),

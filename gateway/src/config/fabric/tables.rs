@@ -7,7 +7,7 @@ use crate::config::reader::{Section, Source};
 use crate::config::values::{FromValue, Name, is_name};
 use crate::wan::link::policy::{LINK_RATE_MIN_BITS_PER_S, LinkPolicy, Policies, Schedule};
 use hier_collectives::ids::RegionId;
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use std::collections::BTreeMap;
 use units::{BitRate, Span};
 
@@ -95,10 +95,10 @@ fn read_region(
     let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
     let spec = gateways
         .iter()
-        .map(|gateway| GatewaySpec::new(gateway.name.clone(), served(gateway), gateway.wan));
-    let mut spec: Vec<GatewaySpec> = spec.collect();
+        .map(|gateway| RegionGateway::new(gateway.name.clone(), served(gateway), gateway.wan));
+    let mut spec: Vec<RegionGateway> = spec.collect();
     if spec.is_empty() {
-        spec.push(GatewaySpec::new(format!("{name}-"), count, Some(PORT_AT_FAULT)));
+        spec.push(RegionGateway::new(format!("{name}-"), count, Some(PORT_AT_FAULT)));
     }
     section.close();
     (RegionSpec { name, speeds, gateways: spec }, gateways)

@@ -208,7 +208,7 @@ fn is_other_rtt(one: Span, other: Span) -> bool {
 mod tests {
     use super::*;
     use crate::wan::link::policy::LinkPolicy;
-    use hier_collectives::topology::{GatewaySpec, LinkSpec, RegionSpec, WanPort};
+    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
     use units::Fraction;
 
     const EAST: GatewayId = GatewayId(0);
@@ -226,7 +226,7 @@ mod tests {
             name: name.to_owned(),
             speeds: vec![1.0; 2],
             gateways: (0..2)
-                .map(|index| GatewaySpec::new(format!("{name}-{index}"), 1, wan))
+                .map(|index| RegionGateway::new(format!("{name}-{index}"), 1, wan))
                 .collect(),
         };
         let between = ("east".to_owned(), "west".to_owned());

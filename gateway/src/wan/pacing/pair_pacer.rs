@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::host::VirtualHost;
     use crate::wan::pacing::token_bucket::TokenBucket;
-    use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+    use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
     use units::Fraction;
 
     /// A burst and one unused cell fit the least queue that such a link has. A task that waits for a
@@ -138,7 +138,7 @@ mod tests {
         let region = |name: &str| RegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0],
-            gateways: vec![GatewaySpec::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
         };
         let between = ("east".to_owned(), "west".to_owned());
         let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };

@@ -38,7 +38,7 @@ fn fabric_of(
     let region = |(index, ranks): (usize, &u32)| RegionSpec {
         name: name(index),
         speeds: vec![1.0; *ranks as usize],
-        gateways: vec![GatewaySpec::new(format!("g{index}"), *ranks, wan)],
+        gateways: vec![RegionGateway::new(format!("g{index}"), *ranks, wan)],
     };
     let link = |(one, other)| {
         let between = (name(one), name(other));

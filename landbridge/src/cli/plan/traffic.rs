@@ -7,7 +7,7 @@ use crate::cli::output::table::table;
 use clap::{Args, ValueEnum};
 use gateway::config::FabricFile;
 use hier_collectives::plan::{self, Operation};
-use hier_collectives::topology::{Fabric, GatewaySpec, LinkSpec, RegionSpec, WanPort};
+use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
 use serde::Serialize;
 use std::path::PathBuf;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -216,7 +216,7 @@ fn two_regions() -> Fabric {
     let region = |name: &str| RegionSpec {
         name: name.to_owned(),
         speeds: vec![1.0],
-        gateways: vec![GatewaySpec::new(format!("{name}-0"), 1, wan)],
+        gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
     };
     let between = ("east".to_owned(), "west".to_owned());
     let link = LinkSpec { between, rate, rtt: Span::from_ms(40), loss: Fraction::default() };
