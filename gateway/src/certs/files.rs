@@ -87,7 +87,7 @@ fn authority(
     Ok((authority, true))
 }
 
-/// Who can read a file.
+/// The users that can read a file.
 enum Access {
     Everyone,
     Owner,

@@ -18,7 +18,7 @@ pub struct Fault {
     pub value: Option<String>,
     /// The fault, as a phrase that follows the key, such as `is missing`.
     pub problem: String,
-    /// What would be accepted instead.
+    /// The accepted form.
     pub accepted: String,
 }
 

@@ -17,7 +17,7 @@ pub const LANES_MAX: u16 = 16;
 pub(super) struct BadValue {
     /// The fault.
     pub(super) problem: String,
-    /// What would be accepted.
+    /// The accepted form.
     pub(super) accepted: String,
 }
 

@@ -39,7 +39,7 @@ fn several_gateways_give_their_ranks_and_one_needs_no_port() {
 }
 
 #[test]
-fn gateways_of_a_region_reach_each_other_by_lan_or_wan() {
+fn gateways_of_a_region_meet_by_lan_or_wan() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let of = |more: &str, second: &str| {
         let several = format!(

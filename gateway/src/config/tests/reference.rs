@@ -9,7 +9,7 @@ use units::{BitRate, Fraction, QuantityError, Span};
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
 
 #[test]
-fn the_page_in_docs_is_the_one_that_the_code_makes() {
+fn the_page_in_docs_equals_the_generated_one() {
     let page = std::fs::read_to_string(PAGE).expect("docs/configuration.md");
     assert!(
         page == markdown(),
