@@ -20,7 +20,7 @@ use units::{BitRate, ByteCount, Span, TimeNs};
 /// Tested by `a_link_that_becomes_slow_is_named_though_buckets_overlap`.
 const JUDGED_BYTES_MIN: u64 = 1 << 20;
 /// 0.15. A link is a straggler if it adds this fraction to the predicted time of a collective; as
-/// much starts a new plan. Tested by `a_link_whose_rate_halves_is_planned_for_within_ten_collectives`.
+/// much starts a new plan. Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const ADDED_FRACTION_MIN: f64 = 0.15;
 /// 64. Buffer sizes for which the time that slow links add is cached; trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
