@@ -12,7 +12,7 @@ use units::{Span, TimeNs};
 
 /// A post is late after: lower median of the other parties + max(10 ms, interval / 20), where the
 /// interval is the time between two collectives. Timers and schedulers take as much.
-/// Tested by `a_slow_rank_and_a_slow_region_are_named_within_three_steps`.
+/// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_MIN: Span = Span::from_ms(10);
 /// 20. The divisor of the interval in the rule above.
 const LATE_DIVISOR: u64 = 20;

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use units::ByteCount;
 
 /// 0.15. A link whose capacity or RTT changed by a smaller fraction keeps its plan.
-/// Tested by `a_link_whose_rate_halves_is_planned_for_within_ten_collectives`.
+/// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const CHANGE_FRACTION: f64 = 0.15;
 /// 3 collectives must complete while the links stay changed, since links fluctuate.
 const STEADY_COLLECTIVES: u32 = 3;
