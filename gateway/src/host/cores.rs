@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_stays_on_its_core_but_its_compute_does_not() {
+    fn a_lane_stays_on_its_core_but_compute_does_not() {
         let anywhere = sched_getaffinity(None).expect("known");
         let core = (0..CpuSet::MAX_CPU).find(|core| anywhere.is_set(*core)).expect("one");
         let (sender, receiver) = mpsc::channel();
