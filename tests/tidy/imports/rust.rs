@@ -297,7 +297,8 @@ fn resolve<'m>(
         rest = &rest[1..];
     }
     let module = modules.get(&at)?;
-    let Some(item) = rest.first() else { return Some(&module.file) };
+    // A module that is named without an item; paths through it are followed where they stand.
+    let item = rest.first()?;
     for item_use in module.uses.iter().filter(|item_use| item_use.name == *item) {
         let path: Vec<String> =
             item_use.path.iter().cloned().chain(rest[1..].iter().cloned()).collect();

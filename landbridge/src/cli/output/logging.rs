@@ -2,7 +2,8 @@
 
 use super::exit::CommandError;
 use super::log_line::OneLine;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// Target of the lines that the binary itself logs: a filter such as `gateway=debug` covers the
 /// library and the command line alike.
@@ -27,26 +28,25 @@ pub(crate) fn log_to_stderr() -> Result<(), CommandError> {
         ))
     })?;
     let stderr = || OneLine(std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+    tracing_subscriber::registry().with(lines).with(filter).init();
     Ok(())
 }
 
-/// Parses a filter. A word by itself must be a level: [`EnvFilter`] takes any other word for a
+/// Parses a filter. A word by itself must be a level: [`Targets`] takes any other word for a
 /// target, so that a misspelt level would silence the log.
-fn log_filter(text: &str) -> Option<EnvFilter> {
+fn log_filter(text: &str) -> Option<Targets> {
     let is_level = |word: &str| {
         let levels = ["error", "warn", "info", "debug", "trace", "off"];
         levels.iter().any(|level| word.eq_ignore_ascii_case(level))
     };
-    if text.is_empty() {
-        return Some(EnvFilter::new(DEFAULT_FILTER));
-    }
+    let text = if text.is_empty() { DEFAULT_FILTER } else { text };
     let mut words = text.split(',');
     let valid = words.all(|word| match word.rsplit_once('=') {
         Some((target, level)) => !target.is_empty() && is_level(level),
         None => is_level(word),
     });
-    EnvFilter::try_new(text).ok().filter(|_| valid)
+    text.parse().ok().filter(|_| valid)
 }
 
 #[cfg(test)]
