@@ -2,7 +2,7 @@
 
 use super::exit::CommandError;
 use super::log_line::OneLine;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 /// Target of the lines that the binary itself logs: a filter such as `gateway=debug` covers the
@@ -46,7 +46,10 @@ fn log_filter(text: &str) -> Option<Targets> {
         Some((target, level)) => !target.is_empty() && is_level(level),
         None => is_level(word),
     });
-    text.parse().ok().filter(|_| valid)
+    let targets: Targets = text.parse().ok().filter(|_| valid)?;
+    // Without a level of its own, the rest of the program still logs errors.
+    let has_default = targets.default_level().is_some();
+    Some(if has_default { targets } else { targets.with_default(LevelFilter::ERROR) })
 }
 
 #[cfg(test)]
