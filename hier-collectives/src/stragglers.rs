@@ -14,12 +14,12 @@ use units::{Span, TimeNs};
 /// interval is the time between two collectives. Timers and schedulers take as much.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_MIN: Span = Span::from_ms(10);
-/// 20. The divisor of the interval in the rule above.
+/// 20: the divisor of the interval in the rule above.
 const LATE_DIVISOR: u64 = 20;
-/// 3. Consecutive collectives in which a party is late until it is named, or is late for much longer
+/// 3: consecutive collectives in which a party is late until it is named, or is late for much longer
 /// than the named party until it replaces that. Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER: u32 = 3;
-/// 256. Collectives that are remembered at once.
+/// 256: collectives that are remembered at once.
 const OPEN_MAX: usize = 256;
 /// 0.25. The weight of a new measurement in a rank's speed, so that some steps smooth it.
 const SPEED_GAIN: f64 = 0.25;

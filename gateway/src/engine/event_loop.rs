@@ -28,7 +28,7 @@ const GAUGE_INTERVAL: Span = Span::from_secs(1);
 /// 100 ms. Interval between samples of the traffic on links: the shortest span that a capacity
 /// estimate uses.
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64. Events handled before timers and status requests get their turn under load.
+/// 64: events handled before timers and status requests get their turn under load.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 

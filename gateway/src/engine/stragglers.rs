@@ -22,7 +22,7 @@ const JUDGED_BYTES_MIN: u64 = 1 << 20;
 /// 0.15. A link is a straggler if it adds this fraction to the predicted time of a collective; as
 /// much starts a new plan. Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const ADDED_FRACTION_MIN: f64 = 0.15;
-/// 64. Buffer sizes for which the time that slow links add is cached; trainers use few sizes.
+/// 64: buffer sizes for which the time that slow links add is cached; trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
 /// The straggler detection of one job.

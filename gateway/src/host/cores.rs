@@ -7,7 +7,7 @@ use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::{info, warn};
 
-/// 2. Least number of cores for each lane of a gateway; with fewer, no lane is pinned.
+/// 2: least number of cores for each lane of a gateway; with fewer, no lane is pinned.
 const CORES_PER_LANE: usize = 2;
 
 /// The core of a pinned thread.

@@ -26,7 +26,7 @@ use units::Span;
 const BUSY_TRIES: usize = 1000;
 /// 10 ms. Pause between two such attempts.
 const BUSY_PAUSE: Span = Span::from_ms(10);
-/// 64. Connections that wait to be accepted by an in-process listener; then the connector waits.
+/// 64: connections that wait to be accepted by an in-process listener; then the connector waits.
 const PENDING_ACCEPTS_MAX: usize = 64;
 /// 64 KiB. Buffer of each direction of an in-process connection.
 const PIPE_BYTES: usize = 1 << 16;

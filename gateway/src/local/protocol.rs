@@ -18,9 +18,9 @@ pub const LOCAL_VERSION: u16 = 1;
 /// 4,096 bytes. Longest message without its length; the longest texts fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
 pub const MAX_BYTES: usize = 4096;
-/// 256. Collectives that one rank may have posted and not got back; far above what fills a link.
+/// 256: collectives that one rank may have posted and not got back; far above what fills a link.
 pub const POSTS_MAX: usize = 256;
-/// 32. Length of a job's token in bytes.
+/// 32: length of a job's token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
 /// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.

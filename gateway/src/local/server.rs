@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use units::Span;
 
-/// 256. Connections that have not attached yet; one more revokes the oldest slot of the user with
+/// 256: connections that have not attached yet; one more revokes the oldest slot of the user with
 /// the most. Attached connections are bounded by the jobs' ranks.
 /// Tested by `ten_thousand_silent_connections_keep_nobody_out`.
 const PENDING_CONNECTIONS_MAX: usize = 256;

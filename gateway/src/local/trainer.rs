@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
 
-/// 8. Posts and commits of one rank that may wait in the engine's queue, so that a rank that posts
+/// 8: posts and commits of one rank that may wait in the engine's queue, so that a rank that posts
 /// without end does not fill the queue that it shares with others.
 const QUEUED_REQUESTS_MAX: usize = 8;
 /// 1,024. Events of one rank that may wait for its trainer: three for each post, and epochs. When
 /// the queue is full, the trainer is disconnected.
 const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
-/// 8. Events written with one system call. Mostly these are "result ready" and "contribution free"
+/// 8: events written with one system call. Mostly these are "result ready" and "contribution free"
 /// of one collective.
 const WRITE_BATCH_EVENTS: usize = 8;
 /// 100 ms. Time to write the last events and the refusal to a trainer that still reads.

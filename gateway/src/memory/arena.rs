@@ -97,7 +97,7 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
-/// 256. Most repetitions of the pages of folded memory: each is a mapping, of which a process may have
+/// 256: most repetitions of the pages of folded memory: each is a mapping, of which a process may have
 /// some ten thousand. Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
 /// 1 MiB. Least length of the pages that folded memory repeats.

@@ -8,7 +8,7 @@ use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, ScratchId, View};
 use std::collections::{BTreeMap, VecDeque};
 
-/// 64. Freed pieces of scratch that are kept, so that the next segment causes no page faults. Used and
+/// 64: freed pieces of scratch that are kept, so that the next segment causes no page faults. Used and
 /// kept scratch together never exceed the most that was used at once, so the session's budgets hold.
 /// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
 const KEPT_PIECES_MAX: usize = 64;

@@ -131,17 +131,19 @@ impl Session {
                 }
             }
             Message::Grant { epoch, sequence, tree, limit } => {
-                if self.admits(epoch, sequence)? {
+                let is_admitted = self.admits(epoch, sequence)?;
+                if is_admitted {
                     self.on_grant(from, sequence, tree, limit, now)?;
                 }
             }
-            Message::Receipt { epoch, sequence, tree, segments } => {
-                if self.epoch.is_current(epoch) {
-                    let (transfer, mut cx) = self.transfer_at(now);
-                    transfer.handle_receipts(from, sequence, tree, segments, &mut cx);
-                    self.settle(sequence, now);
-                }
+            Message::Receipt { epoch, sequence, tree, segments }
+                if self.epoch.is_current(epoch) =>
+            {
+                let (transfer, mut cx) = self.transfer_at(now);
+                transfer.handle_receipts(from, sequence, tree, segments, &mut cx);
+                self.settle(sequence, now);
             }
+            Message::Receipt { .. } => {}
             Message::Fail { epoch, sequence, failure } => {
                 if self.epoch.is_current(epoch) && self.collectives.is_good(sequence) {
                     self.end_over_divergence(from, sequence, now);

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use units::Span;
 
-/// 64. Unknown groups remembered for each peer, so that each is logged once at a bounded cost.
+/// 64: unknown groups remembered for each peer, so that each is logged once at a bounded cost.
 const UNKNOWN_GROUPS_MAX: usize = 64;
 
 /// The state of a peer and its lanes, for the status.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use units::TimeNs;
 
-/// 64. Commits of one rank that may wait; more mean that the rank ignores the answers.
+/// 64: commits of one rank that may wait; more mean that the rank ignores the answers.
 pub const COMMITS_MAX: usize = 64;
 /// 1,024. Questions of one peer that may wait; beyond, the epoch ends.
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.

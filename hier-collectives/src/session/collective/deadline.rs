@@ -15,15 +15,15 @@ use units::{Span, TimeNs};
 const STALL_MIN: Span = Span::from_secs(10);
 /// The deadline is max(10 RTT + 20 segments at the job's share of the link's rate, `STALL_MIN`).
 const STALL_ROUND_TRIPS: u64 = 10;
-/// 20. Segments at the job's share of the link's rate that fit into the deadline.
+/// 20: segments at the job's share of the link's rate that fit into the deadline.
 const STALL_SEGMENTS: u64 = 20;
 /// 1 s. The interval at which gateways report progress while a collective or a segment takes
 /// longer: well within `STALL_MIN`, and too rare to cost anything.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const MOVING_EVERY: Span = Span::from_secs(1);
-/// 16. Each so many peers lengthen the interval by [`MOVING_EVERY`], since all report to all.
+/// 16: each so many peers lengthen the interval by [`MOVING_EVERY`], since all report to all.
 const MOVING_PEERS: u64 = 16;
-/// 3. The interval is at most so many times [`MOVING_EVERY`].
+/// 3: the interval is at most so many times [`MOVING_EVERY`].
 const MOVING_FACTOR_MAX: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.

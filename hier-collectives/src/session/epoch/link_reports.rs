@@ -24,7 +24,7 @@ const STEADY_FRACTION: f64 = 0.1;
 const GAIN_FRACTION: f64 = 0.05;
 /// 256 MiB. Plans are compared for a buffer of this size.
 const NOMINAL_BUFFER: ByteCount = ByteCount::new(256 << 20);
-/// 4. A plan's reason names at most so many links, to stay readable.
+/// 4: a plan's reason names at most so many links, to stay readable.
 const NAMED_LINKS_MAX: usize = 4;
 
 /// The links as their gateways report them.

@@ -15,7 +15,7 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8. Earlier plans of an epoch that are kept at least: late messages name collectives of them.
+/// 8: earlier plans of an epoch that are kept at least: late messages name collectives of them.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 

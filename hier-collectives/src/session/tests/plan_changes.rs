@@ -2,7 +2,7 @@
 use super::fabrics::*;
 use super::world::*;
 use crate::ids::*;
-use crate::plan::{self, *};
+use crate::plan::*;
 use crate::post::*;
 use crate::session::collective::state::Phase;
 use crate::session::*;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use units::*;
 
 fn world(ranks: &[u32]) -> World {
-    let plan = plan::plan(&fabric(ranks)).expect("a plan");
+    let plan = plan(&fabric(ranks)).expect("a plan");
     World::new(ranks, Plan { segment: ByteCount::new(128), ..plan }, 7, 1000)
 }
 

@@ -49,11 +49,7 @@ fn messages_against_the_protocol_are_refused() {
     ));
     let header = |tree, segment, bytes| SegmentHeader {
         epoch,
-        key: SegmentKey {
-            sequence,
-            tree: TreeIndex(tree),
-            segment: crate::ids::SegmentIndex(segment),
-        },
+        key: SegmentKey { sequence, tree: TreeIndex(tree), segment: SegmentIndex(segment) },
         bytes,
         digest: 1,
         weight: 1.0,
@@ -83,11 +79,7 @@ fn unsolicited_segments_are_bounded_however_short() {
         let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 5, 1000);
         let (epoch, sequence) = world.epoch_of(RankId(0));
         let header = |segment| {
-            let key = SegmentKey {
-                sequence,
-                tree: TreeIndex(0),
-                segment: crate::ids::SegmentIndex(segment),
-            };
+            let key = SegmentKey { sequence, tree: TreeIndex(0), segment: SegmentIndex(segment) };
             SegmentHeader { epoch, key, bytes, digest: 1, weight: 1.0, parity: 0 }
         };
         let session = world.session(GatewayId(1));
@@ -155,11 +147,7 @@ fn numbers_that_nobody_reaches_are_refused() {
 fn a_sequence_in_use_is_not_given_out_again() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
     let (first, second) = (GatewayId(0), GatewayId(1));
-    let key = SegmentKey {
-        sequence: Sequence(0),
-        tree: TreeIndex(0),
-        segment: crate::ids::SegmentIndex(0),
-    };
+    let key = SegmentKey { sequence: Sequence(0), tree: TreeIndex(0), segment: SegmentIndex(0) };
     let header =
         SegmentHeader { epoch: Epoch(1), key, bytes: 80, digest: 1, weight: 1.0, parity: 0 };
     let arrival = world.session(second).handle_arrival(first, &header).expect("fair");

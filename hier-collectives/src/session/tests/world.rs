@@ -4,7 +4,7 @@
 use super::fabrics::*;
 use crate::descriptor::*;
 use crate::ids::*;
-use crate::plan::{self, *};
+use crate::plan::*;
 use crate::post::*;
 use crate::session::*;
 use crate::topology::*;
@@ -199,7 +199,7 @@ impl World {
                 }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
                 Action::Plan(as_found) => {
-                    let (plan, now) = (plan::plan(&as_found).ok(), self.now);
+                    let (plan, now) = (plan(&as_found).ok(), self.now);
                     self.session(me).handle_planned(&as_found, plan, now);
                 }
                 Action::Receipted { .. } | Action::Note(_) => {}
@@ -533,7 +533,7 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
     for peer in session.epoch.members().ids() {
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
         let bytes = session.transfer.waiting_bytes_from(peer, exists);
-        let window = plan::result_window(fabric, me, peer, plan).get();
+        let window = result_window(fabric, me, peer, plan).get();
         let most = window + plan.trees.len() as u64 * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }
