@@ -78,7 +78,7 @@ impl Trace {
     ///
     /// # Panics
     /// When one is outside.
-    pub fn check(&self, early_room: u64, mtu: u64) -> Checked {
+    pub fn check(&self, unsolicited_window: u64, mtu: u64) -> Checked {
         let mut checked = Checked::default();
         let (mut granted, mut early) = (BTreeMap::new(), BTreeMap::<_, BTreeMap<_, u64>>::new());
         let (mut sent, mut receipted) = (BTreeSet::new(), BTreeSet::new());
@@ -106,7 +106,7 @@ impl Trace {
                         peer.insert((tree, segment), number("bytes"));
                     }
                     let under_way = peer.values().sum();
-                    assert!(under_way <= early_room, "{under_way} bytes early, room {early_room}");
+                    assert!(under_way <= unsolicited_window, "{under_way} bytes early, room {unsolicited_window}");
                     checked.early_bytes_max = checked.early_bytes_max.max(under_way);
                 }
                 "again" => {

@@ -22,7 +22,7 @@ fn doc_comments_stand_alone() {
     assert_none(findings);
 }
 
-/// What is wrong with the first line of a doc comment.
+/// The fault of the first line of a doc comment.
 fn fault(line: &str) -> Option<&'static str> {
     if NO_SUBJECT.iter().any(|beginning| line.starts_with(beginning)) {
         return Some("no subject");

@@ -20,7 +20,7 @@ fn links_between_documents_lead_somewhere() {
     assert!(links > 10, "only {links} links found");
 }
 
-/// What is wrong with a link in `from`; links that leave the project are not followed.
+/// The fault of a link in `from`; links that leave the project are not followed.
 fn broken(from: &Path, target: &str) -> Option<&'static str> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -111,7 +111,7 @@ fn pages_name_constants_tests_files_and_scenarios_that_are_there() {
         }
     }
     assert_none(findings);
-    assert!(found > 80, "only {found} names found");
+    assert!(found > 50, "only {found} names found");
 }
 
 /// Pages whose code spans are names of the code. The others have words of files, packets or systems.

@@ -46,7 +46,7 @@ fn an_ignored_test_says_why() {
 
 /// The test runner keeps what a passing test prints to itself: its skip would be counted as a pass.
 #[test]
-fn a_test_that_cannot_run_says_so_past_the_test_runner() {
+fn a_skipped_test_is_reported_past_the_test_runner() {
     let said = concat!("print", "ln!(\"SKIPPED");
     let mut findings = Vec::new();
     for source in sources().iter().filter(|source| source.text.contains("#[test]")) {

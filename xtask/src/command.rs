@@ -12,9 +12,9 @@ pub struct CommandLine {
 
 /// Why a stage did not pass.
 pub struct Failure {
-    /// What went wrong.
+    /// The reason.
     pub why: String,
-    /// What to type to see it again.
+    /// The command that shows it again.
     pub repeat: String,
 }
 

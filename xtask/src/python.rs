@@ -72,7 +72,7 @@ pub fn check(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), Failur
 
 /// A benchmark in the environment of the newest PyTorch, which is made anew.
 pub fn bench(root: &Path, words: &[&str]) -> Result<CommandLine, Failure> {
-    let folder = crate::test::target_folder().join("python");
+    let folder = crate::stages::target_folder().join("python");
     let tools = Environment::new(root, folder.join("venv"));
     tools.create()?;
     tools.install(&PACKAGES, &[])?;

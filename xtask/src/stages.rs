@@ -45,6 +45,11 @@ impl Workspace {
     }
 }
 
+/// The folder of build outputs.
+pub fn target_folder() -> PathBuf {
+    Workspace::find(false).target().to_owned()
+}
+
 /// Prints the list of stages, runs them, prints a summary.
 pub fn run(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitCode {
     announce(title, stages);

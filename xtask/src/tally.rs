@@ -9,7 +9,7 @@ pub struct Tally {
     pub failed: u64,
     /// Their names, or what was wrong.
     pub failures: Vec<String>,
-    /// What was not run, and why, as far as it is known.
+    /// Tests that were not run, with the reason as far as it is known.
     pub skipped: Vec<String>,
     /// Of those, the ones that the test program running now will count as passed.
     said: u64,

@@ -149,11 +149,6 @@ pub fn python() -> ExitCode {
     stages::run("cargo xtask python", &Workspace::find(false), &[PYTHON])
 }
 
-/// The folder of build outputs.
-pub fn target_folder() -> PathBuf {
-    Workspace::find(false).target().to_owned()
-}
-
 /// Names everything that is missing at once, with the way to get it.
 fn tools(workspace: &Workspace) -> Result<(), Failure> {
     // May be a wrapper and its compiler.

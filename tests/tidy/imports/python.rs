@@ -1,6 +1,6 @@
 //! Imports inside the Python package.
 
-use super::Imports;
+use super::graph::Imports;
 use crate::sources::{Source, sources_in};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

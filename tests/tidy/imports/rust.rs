@@ -1,6 +1,6 @@
 //! Imports between the files of a Rust crate.
 
-use super::Imports;
+use super::graph::Imports;
 use crate::sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -72,12 +72,15 @@ pub(crate) fn imports(krate: &Crate) -> Imports {
 fn add_module(modules: &mut Modules, path: ModulePath, file: PathBuf, folder: &Path) {
     let text = std::fs::read_to_string(root().join(&file)).expect("readable");
     let code = bare_code(&text);
-    let declared: Vec<String> = declared_modules(&code);
+    let declared = declared_modules(&code);
     let uses = declarations(&code);
     modules.insert(path.clone(), Module { file, code, uses });
-    for name in declared {
+    let beside = modules[&path].file.parent().expect("a file's folder").to_owned();
+    for (name, place) in declared {
         let inner = folder.join(&name);
-        let candidates = [inner.with_extension("rs"), inner.join("mod.rs")];
+        let named = place.map(|place| normal(&beside.join(place)));
+        let usual = [inner.with_extension("rs"), inner.join("mod.rs")];
+        let candidates = named.map_or_else(|| usual.to_vec(), |file| vec![file]);
         let Some(file) = candidates.into_iter().find(|file| root().join(file).is_file()) else {
             continue;
         };
@@ -99,6 +102,11 @@ fn bare_code(text: &str) -> String {
                 let end = format!("{indent}}}");
                 lines.by_ref().find(|line| *line == end);
             }
+            continue;
+        }
+        if line.trim_start().starts_with("#[path = ") {
+            code += line;
+            code.push('\n');
             continue;
         }
         let line = without_strings(line);
@@ -123,15 +131,38 @@ fn without_strings(line: &str) -> String {
     kept
 }
 
-/// Modules declared in files of their own.
-fn declared_modules(code: &str) -> Vec<String> {
-    let names = code.lines().filter_map(|line| {
-        let line = line.trim().strip_suffix(';')?;
-        let (before, name) = line.split_once("mod ")?;
-        let is_declaration = before.is_empty() || before.starts_with("pub");
-        is_declaration.then(|| name.trim().to_owned())
-    });
-    names.collect()
+/// Modules declared in files of their own, each with the path that an attribute gives it.
+fn declared_modules(code: &str) -> Vec<(String, Option<String>)> {
+    let mut modules = Vec::new();
+    let mut place = None;
+    for line in code.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(path) = line.strip_prefix("#[path = \"") {
+            place = path.strip_suffix("\"]").map(str::to_owned);
+            continue;
+        }
+        let declaration = line.strip_suffix(';').and_then(|line| line.split_once("mod "));
+        if let Some((_, name)) = declaration.filter(|(before, _)| is_visibility(before)) {
+            modules.push((name.trim().to_owned(), place.take()));
+        }
+    }
+    modules
+}
+
+fn is_visibility(text: &str) -> bool {
+    text.is_empty() || text.starts_with("pub")
+}
+
+/// The path without `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.iter() {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts
 }
 
 /// All names that the code's `use` declarations bring in.

@@ -1,6 +1,6 @@
 //! `cargo xtask bench efficiency`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
         "landbridge",
     ]);
     build.pass(root)?;
-    let program = crate::test::target_folder().join("release/landbridge");
+    let program = crate::stages::target_folder().join("release/landbridge");
     let words = ["plan", "efficiency", "--model", "llama3-70b"];
     let line = CommandLine::built(&program, &words);
     let (status, table) = line.capture(root)?;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench faults`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::Failure;
 use crate::faults;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 /// How long each target runs.
 const SECONDS: u64 = 600;
 
-/// What libFuzzer said of one target at its end.
+/// The figures that libFuzzer prints for one target at its end.
 struct Run {
     target: String,
     inputs: u64,
@@ -55,7 +55,7 @@ pub(super) fn measure_some(root: &Path, wanted: &[&str]) -> Result<Page, Failure
     });
     let runs: Result<Vec<Run>, Failure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-    let commit = super::output("git", &["rev-parse", "--short", "HEAD"]);
+    let commit = super::page::output("git", &["rev-parse", "--short", "HEAD"]);
     let mut rows: BTreeMap<String, String> = rows_of_the_page(root).collect();
     rows.extend(runs?.iter().map(|run| (run.target.clone(), run.row(&commit))));
     rows.retain(|target, _| targets.lines().any(|line| line == target));
@@ -108,7 +108,7 @@ impl Run {
     }
 }
 
-/// What the page has of each target.
+/// The lines of the page, one for each target.
 fn rows_of_the_page(root: &Path) -> impl Iterator<Item = (String, String)> {
     let page = std::fs::read_to_string(root.join("docs/results/fuzz.md")).unwrap_or_default();
     let row = |line: &str| {

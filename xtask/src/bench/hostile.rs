@@ -1,6 +1,6 @@
 //! `cargo xtask bench hostile`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Asks the tests to measure.
 const MEASURE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
-/// What must be left of the honest job's rate.
+/// The part of the honest job's rate that must be left.
 const WANTED: f64 = 0.95;
 /// Malice and no mistake, against which jobs need gateways of their own: a page that is being
 /// given back stops whichever thread touches it, until the exchange that uses it ends, and with

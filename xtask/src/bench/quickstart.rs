@@ -1,6 +1,6 @@
 //! `cargo xtask bench quickstart`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::fmt::Write as _;

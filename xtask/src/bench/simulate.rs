@@ -1,6 +1,6 @@
 //! `cargo xtask bench simulate`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use crate::simulate::{self, MUTANTS};
 use serde_json::Value;

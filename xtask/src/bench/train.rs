@@ -1,6 +1,6 @@
-//! What trainers pay: `python/benches/train.py` in the environment of the newest PyTorch.
+//! The cost for trainers: `python/benches/train.py` in the environment of the newest PyTorch.
 
-use super::Page;
+use super::page::Page;
 use crate::command::Failure;
 use crate::python;
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn run(root: &Path, options: &[&str]) -> Result<Page, Failure> {
     Ok(Page { json: Some(report), missed, ..Page::new("Trainers", text) })
 }
 
-/// What is wanted of a figure.
+/// The target of a figure.
 struct Bound {
     what: &'static str,
     figure: &'static str,
@@ -47,7 +47,7 @@ impl Bound {
         Self { what, figure, least, most: f64::INFINITY }
     }
 
-    /// What is missed, if it is; a figure that is not there is missed.
+    /// The target that is missed, if it is; a figure that is not there misses its target.
     fn missed(&self, report: &Value) -> Option<String> {
         let figure = report.pointer(self.figure).and_then(Value::as_f64).unwrap_or(f64::NAN);
         let met = (self.least..=self.most).contains(&figure);

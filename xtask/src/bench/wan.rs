@@ -1,6 +1,6 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use serde_json::Value;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn measure_quick(root: &Path) -> Result<Page, Failure> {
 fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
     let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
-    let scratch = crate::test::target_folder().join("wan.json");
+    let scratch = crate::stages::target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
     let line = line(root, &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
@@ -65,9 +65,9 @@ fn line(root: &Path, flags: &[&str]) -> Result<CommandLine, Failure> {
     let built =
         ["build", "--release", "--package", "landbridge", "--package", "scenarios", "--bins"];
     CommandLine::cargo(&built).pass(root)?;
-    let release = crate::test::target_folder().join("release");
+    let release = crate::stages::target_folder().join("release");
     let landbridge = release.join("landbridge").display().to_string();
-    let peers = crate::test::target_folder().join("peers").display().to_string();
+    let peers = crate::stages::target_folder().join("peers").display().to_string();
     let all = [&["--landbridge", &landbridge, "--peers", &peers], flags].concat();
     Ok(CommandLine::built(&release.join("wan"), &all))
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench wan-sim`.
 
-use super::Page;
+use super::page::Page;
 use crate::command::{CommandLine, Failure};
 use crate::programs;
 use std::path::Path;
@@ -26,7 +26,7 @@ const PARTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// What needs no bench.
+/// The part that needs no bench.
 const HELD_BY_TESTS: &str = "
 ## Held by tests
 

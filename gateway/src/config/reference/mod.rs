@@ -142,5 +142,5 @@ const OTHER_FILES: &str = "
 ## Other files
 
 Lab files describe emulated links for tests. Their keys are in
-[wan-sim.md](wan-sim.md#the-keys-of-a-link). A fabric file is also a lab file.
+[emulation.md](emulation.md#the-keys-of-a-link). A fabric file is also a lab file.
 ";

@@ -1,38 +1,21 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
+mod core;
 mod efficiency;
 mod faults;
 mod fuzz;
 mod hostile;
-mod plan;
+mod page;
 mod quickstart;
-mod reduce;
-mod shape;
 mod simulate;
 mod train;
 mod wan;
 mod wan_sim;
 
 use crate::command::Failure;
-use serde_json::Value;
+use page::{Page, commit, machine};
 use std::path::Path;
-use std::process::{Command, ExitCode};
-
-/// What a bench writes to `docs/results/NAME.md`, under a line on where it comes from.
-struct Page {
-    title: &'static str,
-    text: String,
-    /// The same as one object, for `NAME.json`, with where it comes from among its keys.
-    json: Option<Value>,
-    /// What was wanted and is not so: the page says it, and the command fails.
-    missed: Vec<String>,
-}
-
-impl Page {
-    fn new(title: &'static str, text: String) -> Self {
-        Self { title, text, json: None, missed: Vec::new() }
-    }
-}
+use std::process::ExitCode;
 
 /// A bench's name, and what runs it from the workspace's root.
 type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
@@ -42,10 +25,10 @@ const BENCHES: [Bench; 12] = [
     ("faults", faults::measure),
     ("fuzz", fuzz::measure),
     ("hostile", hostile::measure),
-    ("plan", plan::measure),
+    ("plan", core::measure_plan),
     ("quickstart", quickstart::measure),
-    ("reduce", reduce::measure),
-    ("shape", shape::measure),
+    ("reduce", core::measure_reduce),
+    ("shape", core::measure_shape),
     ("simulate", simulate::measure),
     ("train", train::measure),
     ("wan", wan::measure),
@@ -112,14 +95,6 @@ fn write_to(
     if page.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Of the tree that is measured, and whether it is more than that.
-fn commit() -> String {
-    let commit = output("git", &["rev-parse", "--short", "HEAD"]);
-    let changed =
-        output("git", &["status", "--porcelain", "--", ":/", ":(top,exclude)docs/results"]);
-    if changed.is_empty() { commit } else { format!("{commit} with changes") }
-}
-
 /// A short run of `train`, shown and not written.
 pub fn train_quick() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
@@ -142,18 +117,4 @@ pub fn wan_shown(flags: &[&str]) -> ExitCode {
         eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
         ExitCode::FAILURE
     })
-}
-
-fn machine() -> String {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name"));
-    let model =
-        model.map_or("an unknown processor", |model| model.trim_start_matches([' ', '\t', ':']));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cores} cores of {model}, Linux {}", output("uname", &["-r"]))
-}
-
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    output.map_or("unknown".to_owned(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
 }

@@ -1,0 +1,66 @@
+//! Benches of the collectives core: `cargo xtask bench plan`, `reduce` and `shape`.
+
+use super::page::Page;
+use crate::command::{CommandLine, Failure};
+use std::path::Path;
+
+/// Runs the kernels beside a plain loop; fails when the local reduction of eight ranks is slower
+/// than the bench asks for.
+pub(super) fn measure_reduce(root: &Path) -> Result<Page, Failure> {
+    let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "reduce"]);
+    let (status, table) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&format!("{status}\n{table}")));
+    }
+    let text = format!(
+        "GB/s of all bytes read and written, one thread, medians; beside each kernel a plain f32 sum \
+         over as many buffers of the same size, run in turn with it. Local ranks are reduced in one \
+         pass over all of them: of eight, f32 sums must reach 0.7 of the plain loop from 1 MiB on, or \
+         the bench fails.\n\n```text\n{}\n```\n",
+        table.trim()
+    );
+    Ok(Page::new("The reduction kernels", text))
+}
+
+/// Runs the hierarchy and its controls, and takes their table.
+pub(super) fn measure_shape(root: &Path) -> Result<Page, Failure> {
+    let run = ["run", "--quiet", "--package", "scenarios", "--bin", "shape"];
+    let line = CommandLine::cargo(&run);
+    let (status, text) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&status));
+    }
+    Ok(Page::new("What the hierarchy saves", text))
+}
+
+/// Plans large fabrics by the clock, then proves the schedules of thousands; fails where either
+/// does not hold.
+pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
+    let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "plan"]);
+    let (status, table) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&format!("{status}\n{table}")));
+    }
+    let words = ["test", "-q", "--release", "-p", "hier-collectives", "--test", "plan", "--"];
+    let line = CommandLine::cargo(&[&words[..], &["--ignored", "--nocapture", "proved"]].concat());
+    let (status, proved) = line.capture(root)?;
+    if !status.success() {
+        return Err(line.failed(&format!("{status}\n{proved}")));
+    }
+    let proved: Vec<&str> = proved.lines().filter(|line| line.starts_with(PROVED)).collect();
+    if proved.is_empty() {
+        return Err(line.failed(&"it said nothing of what it proved"));
+    }
+    let text = format!(
+        "| fabric | plan | seconds | planned time over the bound | of 1 s and 1.01 |\n\
+         |---|---|---|---|---|\n{}\n\n\
+         Schedules as production builds them, each played to its end: every contribution reaches \
+         every result exactly once, and nothing waits in a circle.\n\n```text\n{}\n```\n",
+        table.trim(),
+        proved.join("\n")
+    );
+    Ok(Page::new("Plans of large fabrics", text))
+}
+
+/// The beginning of the proof's line.
+const PROVED: &str = "proved ";
