@@ -106,7 +106,10 @@ impl Trace {
                         peer.insert((tree, segment), number("bytes"));
                     }
                     let under_way = peer.values().sum();
-                    assert!(under_way <= unsolicited_window, "{under_way} bytes early, room {unsolicited_window}");
+                    assert!(
+                        under_way <= unsolicited_window,
+                        "{under_way} bytes early, room {unsolicited_window}"
+                    );
                     checked.early_bytes_max = checked.early_bytes_max.max(under_way);
                 }
                 "again" => {
