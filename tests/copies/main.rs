@@ -1,4 +1,4 @@
-//! Payload is copied as often as "Every copy that a byte sees" in ARCHITECTURE.md lists, and not
+//! Payload is copied as often as "Every copy of a byte" in ARCHITECTURE.md lists, and not
 //! once more. An extra copy in our code or in a library's is a `memcpy`, wherever it is to.
 
 #![cfg(target_env = "gnu")]
