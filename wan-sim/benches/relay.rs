@@ -167,7 +167,7 @@ fn send(to: SocketAddr, delay: Duration, ended: &AtomicBool, latest: &AtomicU64)
             let latest = latest.load(Ordering::Relaxed);
             number.saturating_sub(latest) > window.buffers(latest)
         } {
-            // A window that was lost as a whole is sent again.
+            // A window that was lost as a whole is retransmitted.
             if blocked.elapsed() > Duration::from_millis(100) {
                 break;
             }

@@ -65,7 +65,7 @@ fn bytes_go_there_and_back_and_clients_are_kept_apart() {
     assert_eq!(receive(&b), (b"to b".to_vec(), first_listener));
     assert_eq!(receive(&a), (b"to a".to_vec(), first_listener));
 
-    // A stranger cannot speak for the target.
+    // An unknown sender cannot speak for the target.
     second_target.send_to(b"forged", a_upstream).unwrap();
     first_target.send_to(b"true", a_upstream).unwrap();
     assert_eq!(receive(&a).0, b"true");

@@ -30,7 +30,7 @@ pub fn check(root: &Path) -> Result<(), Failure> {
         if !status.success() {
             return Err(tree.failed(&status));
         }
-        let found = strangers(&packages, sibling);
+        let found = forbidden(&packages, sibling);
         if !found.is_empty() {
             let why = format!("{core} must not depend on {}", found.join(", "));
             return Err(tree.failed(&why));
@@ -41,10 +41,10 @@ pub fn check(root: &Path) -> Result<(), Failure> {
 }
 
 /// The forbidden crates among the lines of `cargo tree --prefix none`.
-fn strangers<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str> {
+fn forbidden<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str> {
     let names = packages.lines().filter_map(|line| line.split(' ').next());
-    let forbidden = names.filter(|name| FORBIDDEN.contains(name) || *name == sibling);
-    let mut found: Vec<&str> = forbidden.collect();
+    let hits = names.filter(|name| FORBIDDEN.contains(name) || *name == sibling);
+    let mut found: Vec<&str> = hits.collect();
     found.sort_unstable();
     found.dedup();
     found
@@ -52,13 +52,13 @@ fn strangers<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::strangers;
+    use super::forbidden;
 
     #[test]
     fn a_forbidden_crate_is_named_once() {
         let tree = "hier-collectives v0.1.0 (dir)\nhalf v2.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\n\
                     tokio-macros v2.0.0 (proc-macro)\nwan-sim v0.1.0 (dir)";
-        assert_eq!(strangers(tree, "wan-sim"), ["tokio", "wan-sim"]);
-        assert_eq!(strangers("half v2.0.0", "wan-sim"), [""; 0]);
+        assert_eq!(forbidden(tree, "wan-sim"), ["tokio", "wan-sim"]);
+        assert_eq!(forbidden("half v2.0.0", "wan-sim"), [""; 0]);
     }
 }

@@ -64,7 +64,7 @@ Commands:
   bench faults      Runs that at five points for each fault, writes docs/results/faults.md.
   bench fuzz        Runs each fuzz target, or those named, for ten minutes, writes
                     docs/results/fuzz.md.
-  bench hostile     Measures an honest job beside trainers and strangers that break the rules,
+  bench hostile     Measures an honest job beside trainers and outsiders that break the rules,
                     writes docs/results/hostile.md.
   bench plan        Plans of large fabrics by the clock, and thousands of schedules proven; writes
                     docs/results/plan.md. Takes minutes.

@@ -53,12 +53,12 @@ fn credentials_count_from_the_next_handshake_on() {
 fn half_open_handshakes_keep_no_peer_out() {
     simulate(async {
         let mut lab = Lab::start(&Shape::new(1, 1), 1).await;
-        let (stranger, west) = (address(GatewayId(8)), address(WEST));
+        let (outsider, west) = (address(GatewayId(8)), address(WEST));
         let link = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(5));
         let link = link.expect("a link");
-        lab.net.connect(stranger.ip(), west.ip(), link, link, 1);
-        lab.net.set_blackhole(west.ip(), stranger.ip(), true).expect("a link");
-        let socket = lab.host.bind(stranger, 1 << 20).expect("a socket");
+        lab.net.connect(outsider.ip(), west.ip(), link, link, 1);
+        lab.net.set_blackhole(west.ip(), outsider.ip(), true).expect("a link");
+        let socket = lab.host.bind(outsider, 1 << 20).expect("a socket");
         let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
         let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
         let endpoint = endpoint.expect("an endpoint");

@@ -60,8 +60,8 @@ impl CredentialKind {
                 return Credentials::load(&file("pem"), &file("key"), &ca).expect("keys");
             }
             Self::OtherAuthority => {
-                let stranger = CertificateAuthority::generate(fabric.name()).expect("a CA");
-                stranger.issue(own, fabric.name(), Validity::days(1))
+                let outsider = CertificateAuthority::generate(fabric.name()).expect("a CA");
+                outsider.issue(own, fabric.name(), Validity::days(1))
             }
             Self::Expired => right().issue(own, fabric.name(), Validity::expired()),
             Self::OtherName => {

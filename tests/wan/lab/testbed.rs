@@ -181,7 +181,7 @@ impl Lab {
         self.at(site, &self.landbridge)
     }
 
-    /// Segments that TCP has sent again so far, both sites.
+    /// Segments that TCP has retransmitted so far, both sites.
     pub fn tcp_resent(&self) -> Option<u64> {
         SITES.iter().map(|site| self.resent_at(site)).sum()
     }

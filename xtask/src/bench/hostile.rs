@@ -35,9 +35,9 @@ pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
     let mut text = format!(
         "Two gateways, each a process, and a link of 200 Mbit/s each way between them on the \
          loopback. The three ranks of an honest job all-reduce 4 MiB without end, checked each \
-         time; trainers of another job and strangers break the rules. Rates are the honest job's, \
-         medians of {turns}: alone, beside a reference, which takes as much of the machine's \
-         processor, and beside the attack. The reference is the same attack on two other gateways \
+         time; trainers of another job and unauthenticated connections break the rules. Rates are \
+         the honest job's, medians of {turns}: alone, beside a reference, which takes as much of \
+         the machine's processor, and beside the attack. The reference is the same attack on two other gateways \
          of the machine; where the attackers all-reduce as well, it is those all-reduces here, \
          with the same changes to memory that nobody has attached. At least {WANTED} of the rate \
          beside the reference is wanted, but of who gives memory back that it has attached: a page \

@@ -42,7 +42,7 @@ fn page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Failure> {
          Processor time is that of both gateways over whole runs; the others measure their own, of \
          both sides, while they are timed; what is too little for the kernel's clock is left out. \
          Retransmitted is, of one run and both ways, what QUIC took for lost, at 1,433 bytes a packet, or \
-         the segments that TCP sent again; the queue's peak is over all runs, and in the lab \
+         the segments that TCP retransmitted; the queue's peak is over all runs, and in the lab \
          over all that the lab has seen until then: sizes are measured in ascending order. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
          What takes longer than 20 s is cut: of peers and bare quinn a cell's runs together, of \

@@ -287,7 +287,7 @@ impl Peers {
         }
     }
 
-    /// A peer has the whole segment: it is not sent again after a lost lane.
+    /// A peer has the whole segment: it is not requeued after a lost lane.
     pub fn receipted(&self, from: GatewayId, group: GroupId, key: SegmentKey) {
         if let Some(peer) = self.peers.get(&from) {
             peer.link.send_queue.receipt((group, key));

@@ -14,7 +14,7 @@ pub struct PeerMetrics {
     pub sent_bytes: Counter,
     /// Payload received, without duplicates, in bytes.
     pub received_bytes: Counter,
-    /// Payload sent again because its lane was lost, in bytes.
+    /// Payload requeued because its lane was lost, in bytes.
     pub resent_bytes: Counter,
     /// FEC parity sent behind the last segments of collectives, in bytes.
     pub parity_bytes: Counter,

@@ -182,7 +182,7 @@ impl Metrics {
         registry.register("dropped_segments", help, self.dropped_segments.clone());
         let help = "Payload over the WAN, without retransmissions and duplicates";
         registry.register_with_unit("wan_payload", help, Unit::Bytes, self.payload_bytes.clone());
-        let help = "Payload sent again because its lane was lost";
+        let help = "Payload requeued because its lane was lost";
         registry.register_with_unit("wan_resent", help, Unit::Bytes, self.resent_bytes.clone());
         let help = "FEC parity sent behind the last segments of collectives";
         registry.register_with_unit("wan_parity", help, Unit::Bytes, self.parity_bytes.clone());

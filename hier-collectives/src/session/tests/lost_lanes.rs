@@ -106,7 +106,7 @@ fn a_remote_failure_of_a_completed_collective_ends_the_epoch() {
     }
 }
 
-/// A collective is done at one end and its receipts die with a lane: they are sent again.
+/// A collective is done at one end and its receipts die with a lane: they are repeated.
 #[test]
 fn receipts_lost_with_their_lane_are_repeated() {
     let mut world = World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), 3, 1000);
