@@ -20,7 +20,7 @@ const SIGMAS: f64 = 4.0;
 /// Payloads of more than 32,768 shards have no parity, the limit of the code.
 const SHARDS_MAX: u64 = 32_768;
 
-/// The tail grows until less than 0.02 packets of a BDP are expected to be lost in every round.
+/// 0.02 packets: the tail has one more round of 1.5 BDP while more packets of a BDP are likely lost again.
 const LOST_AGAIN: f64 = 0.02;
 
 /// The tail covers four rounds of loss at most.

@@ -1,6 +1,6 @@
 //! The `landbridge` command: the daemon, and the commands around it.
 //!
-//! [`cli`] parses the command line and prints; below it are the rooms that do a command's work
+//! [`cli`] parses the command line and prints; below it are the modules that do a command's work
 //! where that is more than a call into the library `gateway`: [`doctor`], [`bench`] and
 //! [`quickstart`]. Nothing here is used by the daemon.
 

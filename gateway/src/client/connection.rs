@@ -105,6 +105,7 @@ impl State {
         let _ = pending.done.send(pending.tensor);
     }
 
+    /// Completes the caller's waiting `commit(step)` with the gateway's answer.
     fn answer_commit(&mut self, step: Step, outcome: Result<(), Failure>) {
         let waits = self.commits.iter().position(|commit| commit.step == step);
         if let Some(commit) = waits.and_then(|at| self.commits.remove(at)) {

@@ -34,7 +34,7 @@ const EVENT_BURST_MAX: u32 = 64;
 
 /// The parts of an engine.
 pub struct EngineSpec {
-    /// The seam to the system.
+    /// The host: clock, timers, sockets and threads of the system, or of a simulation.
     pub host: Arc<dyn Host>,
     /// The deployment.
     pub fabric: Arc<Fabric>,

@@ -12,7 +12,7 @@ const CORES_PER_LANE: usize = 2;
 
 /// The core of a pinned thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pin(usize);
+pub(super) struct CorePin(usize);
 
 /// The cores that an unpinned thread may use.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +33,9 @@ impl AllowedCores {
     }
 }
 
-impl Pin {
-    /// Chooses the core of a lane's thread among those that the calling thread may use.
+impl CorePin {
+    /// Chooses the core of a lane's thread among those that the calling thread may use. `None` if there
+    /// are too few cores for each lane, or the process has a quota of processor time.
     pub fn of(lane: &LaneThread) -> Option<Self> {
         let anywhere = sched_getaffinity(None).ok()?;
         let allowed: Vec<usize> =
@@ -140,7 +141,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let allowed = || sched_getaffinity(None).expect("known");
         let start = move || -> BoxFuture<()> {
-            Pin(core).apply("lane-0");
+            CorePin(core).apply("lane-0");
             let compute_sender = sender.clone();
             Box::pin(async move {
                 sender.send(allowed()).expect("the test receives");

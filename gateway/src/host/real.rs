@@ -1,6 +1,6 @@
 //! The operating system as a host: its clock, threads and sockets.
 
-use super::cores::{AllowedCores, Pin};
+use super::cores::{AllowedCores, CorePin};
 use super::{BoxFuture, Host, LaneStart, LaneThread, Task, TaskPanicked};
 use quinn::Runtime;
 use rustix::net::sockopt;
@@ -42,7 +42,7 @@ impl Host for RealHost {
     fn spawn_lane(&self, thread: LaneThread, start: LaneStart) -> io::Result<()> {
         // The compute threads start before any lane is pinned, so that they inherit no core.
         LazyLock::force(&COMPUTE_THREADS);
-        let pin = Pin::of(&thread);
+        let pin = CorePin::of(&thread);
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let name = thread.name.clone();
         let body = move || {

@@ -16,7 +16,7 @@ use units::Span;
 /// 2 s. A new trainer waits so long for its rank's old trainer to be gone: the end of a process is
 /// noticed a moment later.
 /// Tested by `twelve_cases_of_three_ranks_and_one`, which runs ranks back to back.
-const HANDOVER_PATIENCE: Span = Span::from_secs(2);
+const PREDECESSOR_TIMEOUT: Span = Span::from_secs(2);
 
 /// The attached ranks of all jobs.
 #[derive(Debug, Default)]
@@ -53,9 +53,9 @@ pub(super) struct RankReservation {
 }
 
 impl Attachments {
-    /// Waits until a rank is free, but at most [`HANDOVER_PATIENCE`].
+    /// Waits until a rank is free, but at most [`PREDECESSOR_TIMEOUT`].
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
-        let deadline = host.now() + HANDOVER_PATIENCE;
+        let deadline = host.now() + PREDECESSOR_TIMEOUT;
         loop {
             let detached = self.detached.notified();
             if !lock(&self.table).attached.contains_key(&(group, rank)) {

@@ -47,7 +47,7 @@ pub struct AcceptedConnection {
 pub enum ArenaHandle {
     /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
-    /// ArenaHandle of this process.
+    /// An arena that was made in this process.
     InProcess(Arc<Arena>),
 }
 
@@ -218,7 +218,7 @@ pub struct InProcessConnector {
     pending: mpsc::Sender<AcceptedConnection>,
 }
 
-/// Makes a listener inside this process, and its connector.
+/// Makes a listener for trainers in this process, and the connector by which they reach it.
 pub fn in_process() -> (InProcessListener, InProcessConnector) {
     let (sender, pending) = mpsc::channel(PENDING_ACCEPTS_MAX);
     (

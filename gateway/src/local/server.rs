@@ -1,7 +1,7 @@
 //! Accepts the connections of trainers and operators, and admits trainers to their ranks.
 //!
 //! [`serve`] runs in one task of the gateway. Each connection gets a task of its own, which must
-//! authenticate within [`ATTACH_PATIENCE`]. Then it serves one operator request, or becomes a
+//! authenticate within [`ATTACH_TIMEOUT`]. Then it serves one operator request, or becomes a
 //! trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
 
 use super::attachments::{Attachments, RankReservation};
@@ -37,7 +37,7 @@ const PENDING_CONNECTIONS_MAX: usize = 256;
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
 const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
 /// 10 s. A connection that has not attached by then is closed, so that a silent one frees its slot.
-const ATTACH_PATIENCE: Span = Span::from_secs(10);
+const ATTACH_TIMEOUT: Span = Span::from_secs(10);
 /// 100 ms. Pause after a failed accept, for example when the process has no descriptors left.
 const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
@@ -112,7 +112,7 @@ impl Server {
             () = self.shutdown.cancelled() => return,
             authenticated = self.authenticate(incoming) => authenticated,
             () = slot.revoked() => return debug!("a pending connection lost its slot to another"),
-            () = self.host.sleep_until(self.host.now() + ATTACH_PATIENCE) => {
+            () = self.host.sleep_until(self.host.now() + ATTACH_TIMEOUT) => {
                 return debug!("a pending connection did not attach in time");
             }
         };

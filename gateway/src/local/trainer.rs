@@ -31,7 +31,7 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// of one collective.
 const WRITE_BATCH_EVENTS: usize = 8;
 /// 100 ms. Time to write the last events and the refusal to a trainer that still reads.
-const FAREWELL_PATIENCE: Span = Span::from_ms(100);
+const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The reason when the gateway stops.
 const SHUTTING_DOWN: &str = "gateway shutting down";
@@ -93,7 +93,7 @@ pub(super) async fn serve(
     tokio::select! {
         biased;
         _ = farewell => {}
-        () = context.host.sleep_until(context.host.now() + FAREWELL_PATIENCE) => {}
+        () = context.host.sleep_until(context.host.now() + LAST_WRITE_TIMEOUT) => {}
     }
     let detach = LocalEvent::Detach { group, rank, attachment: id };
     let _ = context.events.send(Event::Local(detach)).await;

@@ -1,4 +1,4 @@
-//! BufferTable that several rooms of the gateway read and write: the trainers' shared arenas, and the
+//! Memory that several modules of the gateway read and write: the trainers' shared arenas, and the
 //! scratch of the engine's jobs.
 //!
 //! [`arena`] maps memory and reduces and copies on it; the local plane, the engine and the WAN use

@@ -3,7 +3,7 @@
 //! A *lane* is a UDP socket with a thread and a QUIC endpoint of its own. All gateways of a fabric have the
 //! same number of lanes. Lane `i` has one connection to lane `i` of each peer.
 //!
-//! | room | subject |
+//! | module | subject |
 //! |---|---|
 //! | `connect/` | endpoints, dialling, handshake, control stream, TLS, packet sizes, liveness |
 //! | `stream/` | segments as QUIC streams: send queue, sender, receiver, FEC |

@@ -22,7 +22,7 @@ pub(crate) use encoding::put_plan;
 pub use planner::{PlanError, REGIONS_MAX, plan};
 pub use sizing::{
     SEGMENT_BYTES_MAX, lanes, result_window, segment_bytes, trees_max, unsolicited_window,
-    unsolicited_window_over,
+    unsolicited_window_bytes,
 };
 pub use tree::{Algorithm, Plan, Role, Tree, TreeDirection, Upstream};
 pub use trees::baseline;

@@ -27,8 +27,7 @@ const LANES_MAX: u64 = 16;
 /// The unsolicited window holds at least 4 segments, so that short paths keep their pipeline.
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
-/// A peer's window ahead of results is two BDP: one waits for other peers while one arrives.
-/// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
+/// 2 BDP: how far a peer may send ahead of results. One waits for partials of other peers, one is in flight.
 const RESULT_WINDOW_BDP: u64 = 2;
 
 /// 4 MiB, the longest segment of any plan: all lanes end together.
@@ -43,8 +42,7 @@ const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// 2 MiB, the longest segment that is chosen for its duration alone.
 const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// 2 ms: on short paths a segment costs some events, whatever its length.
-/// Tested by `segments_last_up_to_two_milliseconds_on_short_paths`.
+/// 2 ms: segments take at least this long on the slowest port or link, because each has a fixed cost.
 const SEGMENT_SECONDS_MIN: f64 = 0.002;
 
 /// 40 ms, the longest duration of a segment over a pair with a small share of its ports.
@@ -82,11 +80,12 @@ pub fn unsolicited_window(
     plan: &Plan,
 ) -> ByteCount {
     let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
-    unsolicited_window_over(fabric.link(from, to), plan)
+    unsolicited_window_bytes(fabric.link(from, to), plan)
 }
 
-/// Unsolicited window over `link`; `None` stands for a pair inside one region.
-pub fn unsolicited_window_over(link: Option<&Link>, plan: &Plan) -> ByteCount {
+/// Bytes that one side may send over `link` without a grant: one BDP, at least 4 segments. `None`
+/// stands for a pair inside one region.
+pub fn unsolicited_window_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
     ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
 }

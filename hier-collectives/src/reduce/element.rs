@@ -1,6 +1,6 @@
 //! Element types: the form in memory, and the accumulator.
 
-use super::number::Roomy;
+use super::number::F64Sum;
 use std::hint::select_unpredictable as select;
 
 /// An element type: its form in memory and its accumulator.
@@ -66,13 +66,13 @@ pub struct WideF32;
 
 impl Element for WideF32 {
     type Raw = f32;
-    type Acc = Roomy;
+    type Acc = F64Sum;
     #[inline(always)]
-    fn decode(raw: f32) -> Roomy {
-        Roomy(f64::from(raw))
+    fn decode(raw: f32) -> F64Sum {
+        F64Sum(f64::from(raw))
     }
     #[inline(always)]
-    fn encode(acc: Roomy) -> f32 {
+    fn encode(acc: F64Sum) -> f32 {
         <f32 as Element>::encode(acc.0 as f32)
     }
 }

@@ -128,9 +128,9 @@ impl Real for f64 {
 /// A binary64 accumulator for means of binary32. They cannot overflow it, so it needs no bound, which
 /// would cost more than all other work.
 #[derive(Clone, Copy)]
-pub struct Roomy(pub f64);
+pub struct F64Sum(pub f64);
 
-impl Real for Roomy {
+impl Real for F64Sum {
     #[inline(always)]
     fn nan() -> Self {
         Self(f64::NAN)

@@ -192,9 +192,9 @@ impl Session {
         }
     }
 
-    /// On the first gateway: a better plan than the one in force, for this epoch and those to come.
-    /// It takes force once all members hold back collectives that they have not started. Segments
-    /// keep their size.
+    /// Proposes a better plan than the one in force; only the first gateway calls this. The plan takes
+    /// effect once every member holds back the collectives that it has not started. Segments keep
+    /// their size.
     pub fn handle_plan(&mut self, plan: Plan, now: TimeNs) {
         let oldest = self.collectives.oldest();
         if let Some(switch) = self.epoch.propose_plan(plan, oldest, &mut self.actions) {
@@ -398,8 +398,8 @@ impl Session {
         Some(if done { TimeNs::default() } else { until })
     }
 
-    /// Reports progress to peers that wait behind something large and may see none of it for long:
-    /// while a collective takes long, about everything that moves here.
+    /// Tells all peers that something moves here, if it just did and the oldest collective has taken
+    /// longer than `MOVING_EVERY`. So peers do not take their wait for a stall.
     pub(super) fn report_progress_if_slow(&mut self, now: TimeNs) {
         let oldest = self.collectives.iter().find_map(|(_, collective)| collective.complete);
         let is_slow = oldest.is_some_and(|complete| now >= complete + MOVING_EVERY);
@@ -413,19 +413,19 @@ impl Session {
         self.deadlines.report(cx);
     }
 
-    /// The collectives, and what they read and fill.
+    /// The collectives, with the `Context` that their methods take.
     pub(super) fn collectives_at(&mut self, now: TimeNs) -> (&mut Collectives, Context<'_>) {
         let cx = Context { epoch: &self.epoch, now, actions: &mut self.actions };
         (&mut self.collectives, cx)
     }
 
-    /// The transfer, and what it reads and fills.
+    /// The transfer, with the `Context` that its methods take.
     pub(super) fn transfer_at(&mut self, now: TimeNs) -> (&mut Transfer, Context<'_>) {
         let cx = Context { epoch: &self.epoch, now, actions: &mut self.actions };
         (&mut self.transfer, cx)
     }
 
-    /// The commits, and what they read and fill.
+    /// The commits, with the `Context` that their methods take.
     pub(super) fn commits_at(&mut self, now: TimeNs) -> (&mut Commits, Context<'_>) {
         let cx = Context { epoch: &self.epoch, now, actions: &mut self.actions };
         (&mut self.commits, cx)

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The epoch knows none of the others; collectives, commits and transfers read it through a
-//! `Context`. All of them emit [`Action`]s into one queue, which the shell drains. A
+//! `Context`. All of them emit [`Action`]s into one queue. The caller, called the shell, drains it and does the
+//! I/O: here, the gateway's engine. A
 //! session handles names and numbers, never bytes, and runs on whatever thread calls it.
 
 mod action;

@@ -1,7 +1,7 @@
 //! The command line: one file for each command, exit codes in `output/exit.rs`.
 //!
 //! `main` calls [`main`], which parses the command line and runs one command. A command calls the
-//! library `gateway` or a room of this crate, and prints through [`output`].
+//! library `gateway` or a module of this crate, and prints through [`output`].
 
 mod bench;
 mod certs;

@@ -20,10 +20,10 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };
-        let crown = &sums.tree.roots;
-        let (bytes, _) = match crown[..] {
+        let roots = &sums.tree.roots;
+        let (bytes, _) = match roots[..] {
             [root] => sums.partial(root),
-            _ => sums.reduced(crown.iter().map(|id| sums.partial(*id)).collect()),
+            _ => sums.reduced(roots.iter().map(|id| sums.partial(*id)).collect()),
         };
         result.extend(bytes);
     }

@@ -306,7 +306,7 @@ fn close(wanted: &str, found: &str) -> bool {
         return found <= wanted && (wanted - found).saturating_mul(1000) < wanted;
     }
     let ppb = |word: &str| word.parse::<Fraction>().ok().map(|chance| u64::from(chance.ppb()));
-    if let (Some(wanted), Some(found)) = (ppb(wanted), percent(found)) {
+    if let (Some(wanted), Some(found)) = (ppb(wanted), parse_percent_as_ppb(found)) {
         // And the kernel keeps 32 bits of them.
         return wanted.abs_diff(found) <= wanted / 100_000 + 1;
     }
@@ -314,9 +314,11 @@ fn close(wanted: &str, found: &str) -> bool {
 }
 
 /// A probability in parts per billion. `tc` prints small ones as `1e-05%`.
-fn percent(word: &str) -> Option<u64> {
-    let percent: f64 = word.strip_suffix('%')?.parse().ok()?;
-    (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
+fn parse_percent_as_ppb(word: &str) -> Option<u64> {
+    let parse_percent_as_ppb: f64 = word.strip_suffix('%')?.parse().ok()?;
+    (0.0..=100.0)
+        .contains(&parse_percent_as_ppb)
+        .then(|| (parse_percent_as_ppb * 1e7).round() as u64)
 }
 
 /// How `tc qdisc show` begins the line of our root queue.

@@ -47,7 +47,8 @@ pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
     if !status.success() {
         return Err(line.failed(&format!("{status}\n{proved}")));
     }
-    let proved: Vec<&str> = proved.lines().filter(|line| line.starts_with(PROVED)).collect();
+    let proved: Vec<&str> =
+        proved.lines().filter(|line| line.starts_with(PROOF_LINE_PREFIX)).collect();
     if proved.is_empty() {
         return Err(line.failed(&"it said nothing of what it proved"));
     }
@@ -62,5 +63,5 @@ pub(super) fn measure_plan(root: &Path) -> Result<Page, Failure> {
     Ok(Page::new("Plans of large fabrics", text))
 }
 
-/// The beginning of the proof's line.
-const PROVED: &str = "proved ";
+/// The beginning of output lines that state a proof; other lines are ignored.
+const PROOF_LINE_PREFIX: &str = "proved ";

@@ -20,14 +20,14 @@ struct Run {
     findings: Vec<String>,
 }
 
-/// All targets.
+/// Builds and runs all fuzz targets.
 pub(super) fn measure(root: &Path) -> Result<Page, Failure> {
-    measure_some(root, &[])
+    measure_targets(root, &[])
 }
 
-/// Builds these targets, or all if none is named, then runs as many at once as there are cores.
-/// The page keeps the rows of the others.
-pub(super) fn measure_some(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
+/// Builds and runs the named fuzz targets, or all if none is named, as many at once as there are
+/// cores. The page keeps the rows of other targets.
+pub(super) fn measure_targets(root: &Path, wanted: &[&str]) -> Result<Page, Failure> {
     CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).pass(root)?;
     let list = CommandLine::cargo(&["fuzz", "list"]);
     let (status, targets) = list.capture(root)?;

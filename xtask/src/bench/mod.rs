@@ -44,7 +44,7 @@ pub fn run(name: &str) -> Option<ExitCode> {
 
 /// Some fuzz targets anew.
 pub fn fuzz_some(targets: &[&str]) -> ExitCode {
-    write_to("fuzz", "fuzz", |root| fuzz::measure_some(root, targets))
+    write_to("fuzz", "fuzz", |root| fuzz::measure_targets(root, targets))
 }
 
 /// The few rows of `wan --quick`.

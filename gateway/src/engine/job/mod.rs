@@ -42,7 +42,7 @@ pub(super) struct Job {
     awaited: BTreeSet<RankId>,
     /// The wait that is logged next.
     wait: Option<LoggedWait>,
-    /// A job can fail as many collectives, end as many epochs and attach as often as it likes.
+    /// Limits log lines about failed collectives. Like the next two, a job's ranks cause them without bound.
     failure_lines: LogThrottle,
     epoch_lines: LogThrottle,
     attach_lines: LogThrottle,

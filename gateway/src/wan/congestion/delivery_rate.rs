@@ -52,8 +52,9 @@ const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
 const RATE_CHANGE_ROUNDS: u32 = 2;
 /// 128 packets: the fewest whose loss is measured.
 const SAMPLE_PACKETS: u64 = 128;
-/// 154 kB in flight without an acknowledgement in a round mean an outage; a peer may delay those of less.
-const SILENT_BYTES: u64 = 1200 * SAMPLE_PACKETS;
+/// 154 kB: with more in flight, a round without any acknowledgement means an outage. With less the peer may
+/// just delay its acknowledgements.
+const OUTAGE_IN_FLIGHT_MIN: u64 = 1200 * SAMPLE_PACKETS;
 /// 0.8: a round that was not window-limited lowers the rate no further; the lane may have had little to do.
 /// Tested by `a_lane_with_little_to_do_changes_nothing`.
 const DROP_FRACTION: f64 = 0.8;
@@ -211,8 +212,9 @@ impl DeliveryRate {
     }
 
     fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
-        let silent =
-            acked_packets == 0 && now.in_flight_bytes > 0 && before.in_flight_bytes > SILENT_BYTES;
+        let silent = acked_packets == 0
+            && now.in_flight_bytes > 0
+            && before.in_flight_bytes > OUTAGE_IN_FLIGHT_MIN;
         if silent || now.most_lost && self.rounds_since_most_lost >= OUTAGE_INTERVAL_ROUNDS {
             self.outage_rounds = OUTAGE_ROUNDS;
         }
@@ -278,7 +280,7 @@ mod tests {
                 acked_packets: 0,
                 acked_bytes: 0,
                 lost_packets: 0,
-                in_flight_bytes: 2 * SILENT_BYTES,
+                in_flight_bytes: 2 * OUTAGE_IN_FLIGHT_MIN,
                 ecn_marked: false,
                 most_lost: false,
             };
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn unacknowledged_rounds_of_few_packets_are_no_outage() {
         let mut lane = Lane::new();
-        lane.counters.in_flight_bytes = SILENT_BYTES;
+        lane.counters.in_flight_bytes = OUTAGE_IN_FLIGHT_MIN;
         lane.pass(1, 0.1, 0.0, false);
         lane.pass(3, 0.0, 0.0, false);
         assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
@@ -373,7 +375,7 @@ mod tests {
         let mut lane = Lane::new();
         lane.counters.in_flight_bytes = 0;
         lane.pass(3, 0.0, 0.0, false);
-        lane.counters.in_flight_bytes = 2 * SILENT_BYTES;
+        lane.counters.in_flight_bytes = 2 * OUTAGE_IN_FLIGHT_MIN;
         lane.pass(1, 0.0, 0.0, false);
         assert!(lane.pass(2, 0.5, 0.3, true) < 0.6);
     }

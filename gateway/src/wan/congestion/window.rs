@@ -8,7 +8,7 @@
 //! congestion     = max(flight(gain), WINDOW_MIN) x ECN fraction x (DRAIN_FRACTION while draining)
 //! retransmission = min(congestion, rate x smoothed RTT)
 //! holes          = 1 - (1 - loss) ^ (packets of a segment)   part of the segments with a lost packet
-//! send           = max(flight(1.25) + HOLE_ROUNDS x holes x rate x rtt, congestion) + 2 streams
+//! send           = max(flight(1.25) + GAP_ROUNDS x holes x rate x rtt, congestion) + 2 streams
 //! stream         = the longest segment with its parity, and 4 KiB
 //! receive        = 3 x BDP + 8 streams
 //! streams        = 64 + 4 x BDP / segment
@@ -32,9 +32,9 @@ const SLACK_ROUNDS: u64 = 3;
 const SLACK_MIN: Span = Span::from_ms(2);
 /// 0.75 of the congestion window while a queue drains.
 const DRAIN_FRACTION: f64 = 0.75;
-/// 3 round trips: how long quinn keeps bytes that were acknowledged behind a hole.
-/// Tested by `every_window_holds_the_bdp`.
-const HOLE_ROUNDS: f64 = 3.0;
+/// 3 round trips: how long quinn keeps acknowledged bytes while an earlier byte of their stream is
+/// unacknowledged. Tested by `every_window_holds_the_bdp`.
+const GAP_ROUNDS: f64 = 3.0;
 /// 1,400 bytes: the part of a segment that one packet carries.
 const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
 /// 8 times the configured RTT is the longest that windows follow, so that memory stays bounded when a
@@ -112,7 +112,7 @@ impl LanePath {
         let congestion = congestion as u64;
         let packets = self.segment_bytes as f64 / PACKET_PAYLOAD_BYTES;
         let holes = 1.0 - (1.0 - delivery.loss()).powf(packets);
-        let send = (flight(WINDOW_GAIN) + HOLE_ROUNDS * holes * rate * rtt) as u64;
+        let send = (flight(WINDOW_GAIN) + GAP_ROUNDS * holes * rate * rtt) as u64;
         Windows {
             // Streams are always read, so the receive windows only stop a peer that breaks the rules:
             // grants are the back-pressure.

@@ -36,7 +36,7 @@ pub struct PairShare {
     link_part: Ratio,
 }
 
-/// A part of a whole; a part of 0 stands for all of it.
+/// The fraction `part / whole` of a rate. A part of 0 means that no share is set: the rate is all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ratio {
     part: u64,

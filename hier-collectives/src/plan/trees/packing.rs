@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 /// Tested by `narrow_pairs_are_planned_near_the_best_packing`.
 const GAP: f64 = 0.001;
 
-/// Shallow trees may cost 0.1 % of the rate in all.
-const BIAS: f64 = 0.001;
+/// 0.1 %: the rate that may be given up for trees with fewer hops.
+const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
 
 /// 400 rounds of pricing at most; 60 were the most ever needed.
 const ROUNDS_MAX: usize = 400;
@@ -107,7 +107,7 @@ impl<'a> Constraints<'a> {
             pool.iter().map(|tree| tree.rooted_at_center(self.capacity).latency_ns).collect();
         let longest = latencies.iter().copied().max().unwrap_or(0).max(1) as f64;
         let mut problem = Problem::new(OptimizationDirection::Maximize);
-        let gain = |latency: &u64| 1.0 - BIAS * (*latency as f64 / longest);
+        let gain = |latency: &u64| 1.0 - DEPTH_RATE_LOSS_MAX * (*latency as f64 / longest);
         let weights: Vec<Variable> = latencies
             .iter()
             .map(|latency| problem.add_var(gain(latency), (0.0, f64::INFINITY)))
@@ -220,7 +220,8 @@ impl<'a> Constraints<'a> {
         let least = cost(&cheapest);
         let slowest = self.capacity.all_pairs().map(|(a, b)| self.capacity.delay_ns(a, b)).max();
         let depth = slowest.unwrap_or(0).max(1) as f64 * regions as f64 * 2.0;
-        let grown = (0..regions).map(|root| grow(self.capacity, root, price, BIAS * least / depth));
+        let grown = (0..regions)
+            .map(|root| grow(self.capacity, root, price, DEPTH_RATE_LOSS_MAX * least / depth));
         let mut found: Vec<(f64, RegionTree)> = grown.map(|tree| (cost(&tree), tree)).collect();
         found.push((least, cheapest));
         found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));

@@ -294,7 +294,8 @@ impl Commits {
         self.ranks.values().all(|rank| rank.pending.is_empty())
     }
 
-    /// Whether a rank that commits its steps has results that it has not committed: it will.
+    /// Whether an attached rank that commits its steps has posted collectives that no commit of its covers yet.
+    /// A drain waits for that commit.
     pub fn owes(&self, rank: RankId, posts: &LocalRank, collectives: &Collectives) -> bool {
         let Some(local) = self.ranks.get(&rank) else { return false };
         let mut failed = collectives.failures().range(local.covered..posts.next);

@@ -15,7 +15,7 @@ use units::{Span, TimeNs};
 const STALL_MIN: Span = Span::from_secs(10);
 /// The deadline is max(10 RTT + 20 segments at the job's share of the link's rate, `STALL_MIN`).
 const STALL_ROUND_TRIPS: u64 = 10;
-/// 20: segments at the job's share of the link's rate that fit into the deadline.
+/// 20 segments: the deadline includes the time to send so many at the job's share of the slowest link.
 const STALL_SEGMENTS: u64 = 20;
 /// 1 s. The interval at which gateways report progress while a collective or a segment takes
 /// longer: well within `STALL_MIN`, and too rare to cost anything.

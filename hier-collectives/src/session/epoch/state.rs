@@ -308,8 +308,8 @@ impl EpochState {
         Ok(start.epoch > self.number && mine == self.boot && self.draining.is_none())
     }
 
-    /// Proves a plan, that it is about as fine as ours, and that its trees have edges only where
-    /// connections are.
+    /// Checks a peer's plan: segments at most 16 times shorter or longer than ours, no more trees than
+    /// this fabric can need, valid as `prove` says, and edges only between connected gateways.
     fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
         let fabric = self.local.fabric();
         plan.is_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;

@@ -131,18 +131,18 @@ impl GrantWindow {
         let relayed = (to == me && *reserve > 0).then(|| flow.relayed_bytes(me));
         let reserved = relayed.filter(|relayed| relayed <= reserve);
         *reserve -= reserved.unwrap_or(0);
-        let waiting = flow.parts.iter().filter(|part| part.waits_with(to, me));
+        let waiting = flow.parts.iter().filter(|part| part.is_buffered_here(to, me));
         let all: u64 = waiting.map(|part| u64::from(part.count())).sum();
         let mut limits = Vec::new();
         for (tree, part) in flow.parts.iter().enumerate() {
             let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
             let granted = flow.grants_out.get(&(to, tree)).copied().unwrap_or(0);
-            let spared = reserved.is_some() && part.waits_with(to, me);
+            let spared = reserved.is_some() && part.is_buffered_here(to, me);
             let limit = if part.comes_down_from(to) || spared {
                 part.count()
             } else if part.streams_from(me) == Some(to) {
                 part.local_prefix
-            } else if part.waits_with(to, me) {
+            } else if part.is_buffered_here(to, me) {
                 self.take_share(part, window, all, granted)
             } else {
                 continue;
@@ -158,9 +158,9 @@ impl GrantWindow {
     fn take_share(&mut self, part: &PartState, window: u64, all: u64, granted: u32) -> u32 {
         let share = (window * u64::from(part.count())).div_ceil(all.max(1));
         let share = u32::try_from(share).unwrap_or(u32::MAX);
-        let waits_from = part.waits_from(self.to, self.me);
-        let limit = part.count().min(waits_from.saturating_add(share));
-        let taken = limit.max(granted).saturating_sub(waits_from);
+        let first_buffered_segment = part.first_buffered_segment(self.to, self.me);
+        let limit = part.count().min(first_buffered_segment.saturating_add(share));
+        let taken = limit.max(granted).saturating_sub(first_buffered_segment);
         self.left = self.left.saturating_sub(u64::from(taken));
         limit
     }

@@ -110,11 +110,11 @@ impl Flow {
     /// Bytes of subtrees' partials that are held here, or may come to be.
     pub fn relayed_bytes(&self, me: GatewayId) -> u64 {
         let held = |part: &PartState| {
-            let done = part.waits_from(me, me);
+            let done = part.first_buffered_segment(me, me);
             let rest = if done < part.count() { part.part.segment(done).start } else { u64::MAX };
             part.part.range.end.saturating_sub(rest)
         };
-        self.parts.iter().filter(|part| part.waits_with(me, me)).map(held).sum()
+        self.parts.iter().filter(|part| part.is_buffered_here(me, me)).map(held).sum()
     }
 
     /// Local ranks that get the result; it is made in the first one's slot.
@@ -158,17 +158,18 @@ impl Flow {
         ranges
     }
 
-    /// A peer that sent, under our descriptor, a segment that the plan does not have.
-    pub fn misfit(&self, me: GatewayId) -> Option<GatewayId> {
+    /// The first peer that sent a segment with our descriptor's digest whose tree, index or length the plan
+    /// does not contain.
+    pub fn sender_of_invalid_segment(&self, me: GatewayId) -> Option<GatewayId> {
         let is_due = |from: GatewayId, tree: TreeIndex, segment: SegmentIndex, bytes: u32| {
             let part = self.parts.get(usize::from(tree.0));
             part.is_some_and(|part| fits(part, from, me, segment, bytes))
         };
         let mut incoming = self.incoming.iter();
-        let misfit = incoming.find(|((from, tree, segment), incoming)| {
+        let sender_of_invalid_segment = incoming.find(|((from, tree, segment), incoming)| {
             !is_due(*from, *tree, *segment, incoming.bytes)
         });
-        misfit.map(|((from, ..), _)| *from)
+        sender_of_invalid_segment.map(|((from, ..), _)| *from)
     }
 }
 

@@ -32,7 +32,7 @@ impl Transfer {
         flow.work = Some(work);
         (flow.wan_begin, flow.wan_end) = (TimeNs::default(), TimeNs::default());
         self.drop_other_shapes(sequence, digest, cx.actions);
-        if let Some(from) = self.flow(sequence).misfit(cx.epoch.me()) {
+        if let Some(from) = self.flow(sequence).sender_of_invalid_segment(cx.epoch.me()) {
             return Err(from);
         }
         self.start_locals(cx);

@@ -231,7 +231,7 @@ impl PartState {
 
     /// Whether the peer's segments wait here for those of others. Our own wait for results where
     /// they contain partials of children.
-    pub fn waits_with(&self, peer: GatewayId, me: GatewayId) -> bool {
+    pub fn is_buffered_here(&self, peer: GatewayId, me: GatewayId) -> bool {
         if peer == me {
             return self.needs_partial_task();
         }
@@ -241,7 +241,7 @@ impl PartState {
     }
 
     /// The first segment, of a peer or our own, that waits or may come to wait.
-    pub fn waits_from(&self, peer: GatewayId, me: GatewayId) -> u32 {
+    pub fn first_buffered_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
         if peer == me { self.done_prefix } else { self.result_prefix }
     }
 

@@ -1,4 +1,4 @@
-//! Exit codes, and the code of each error. Errors themselves live with the rooms that raise them.
+//! Exit codes, and the code of each error. Error types lie in the modules that raise them.
 
 use crate::bench::BenchError;
 use crate::quickstart::QuickstartError;

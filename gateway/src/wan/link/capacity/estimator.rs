@@ -53,7 +53,7 @@ const SETTLING_SPANS: u32 = 5;
 const CORRECTION_SPANS: usize = 4;
 /// 0.5 % loss beyond the configured loss: an RTT that grew alone is no queue.
 const CORRECTION_LOSS: f64 = 0.005;
-/// 0.9: traffic of others would otherwise lower the capacity again and again.
+/// 0.9: corrections lower the capacity to no less than this part of the first finding.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
 
