@@ -45,7 +45,7 @@ pub struct Fec {
 impl Fec {
     /// The FEC over `link` for segments of `segment` bytes.
     ///
-    /// A loss in the last BDP costs a round trip and [`DETECTION_DELAY`]. An earlier loss costs
+    /// A loss in the last BDP costs a round trip and `DETECTION_DELAY`. An earlier loss costs
     /// nothing, since more follows.
     pub fn of(link: &Link, mtu: u16, segment: u64) -> Self {
         let (bdp, loss) = (link.bdp().get() as f64, link.loss.as_f64());

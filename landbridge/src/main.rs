@@ -1,7 +1,7 @@
 //! The `landbridge` command: the daemon, and the commands around it.
 //!
 //! [`cli`] parses the command line and prints; below it are the modules that do a command's work
-//! where that is more than a call into the library `gateway`: [`doctor`], [`bench`] and
+//! where that is more than a call into the library `gateway`: [`doctor`], [`mod@bench`] and
 //! [`quickstart`]. Nothing here is used by the daemon.
 
 mod bench;

@@ -1,7 +1,7 @@
 //! Accepts the connections of trainers and operators, and admits trainers to their ranks.
 //!
 //! [`serve`] runs in one task of the gateway. Each connection gets a task of its own, which must
-//! authenticate within [`ATTACH_TIMEOUT`]. Then it serves one operator request, or becomes a
+//! authenticate within `ATTACH_TIMEOUT`. Then it serves one operator request, or becomes a
 //! trainer's task (`trainer`). The engine hears of a trainer only once it has attached.
 
 use super::attachments::{Attachments, RankReservation};

@@ -26,7 +26,7 @@ pub struct Observed {
     pub status: StatusHandle,
 }
 
-/// Serves forever. Each connection is closed after one request, or after [`REQUEST_TIMEOUT`], so
+/// Serves forever. Each connection is closed after one request, or after `REQUEST_TIMEOUT`, so
 /// that slow or idle clients do not block others.
 pub async fn serve(listener: TcpListener, observed: Observed) -> Infallible {
     let router = Router::new()

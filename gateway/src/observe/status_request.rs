@@ -9,7 +9,7 @@ pub type StatusRequest = oneshot::Sender<GatewayReport>;
 
 /// Asks the engine for its status, without ever blocking it.
 ///
-/// Requests go through a channel from the HTTP server to the engine, of [`REQUESTS_MAX`] entries.
+/// Requests go through a channel from the HTTP server to the engine, of `REQUESTS_MAX` entries.
 /// While it is full, further requests fail.
 #[derive(Debug, Clone)]
 pub struct StatusHandle {
@@ -37,7 +37,7 @@ impl StatusHandle {
         (Self { requests }, received)
     }
 
-    /// The gateway's status, if the engine answers within [`ANSWER_TIMEOUT`].
+    /// The gateway's status, if the engine answers within `ANSWER_TIMEOUT`.
     ///
     /// # Errors
     /// The engine is busy or gone.

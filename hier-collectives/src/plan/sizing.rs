@@ -60,7 +60,7 @@ const SMALL_FLOW_DIVISOR: u64 = 32;
 
 /// Number of QUIC connections over which each link is striped.
 ///
-/// lanes = clamp(rate of the fastest link / rate of a lane, [`LANES_MIN`], [`LANES_MAX`]).
+/// lanes = clamp(rate of the fastest link / rate of a lane, `LANES_MIN`, `LANES_MAX`).
 pub fn lanes(fabric: &Fabric) -> u16 {
     let is_jumbo = fabric.mtu() >= JUMBO_MTU_MIN;
     let per_lane = if is_jumbo { JUMBO_LANE_BITS_PER_SECOND } else { LANE_BITS_PER_SECOND };
@@ -72,7 +72,7 @@ pub fn lanes(fabric: &Fabric) -> u16 {
 /// Unsolicited window: bytes that a gateway may send to a peer beyond its grants.
 ///
 /// It is one BDP of the link, so that distance costs nothing when ranks do not post at once, and at
-/// least [`WINDOW_SEGMENTS_MIN`] segments. The peer keeps that much memory free.
+/// least `WINDOW_SEGMENTS_MIN` segments. The peer keeps that much memory free.
 pub fn unsolicited_window(
     fabric: &Fabric,
     one: GatewayId,
@@ -99,7 +99,7 @@ pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &P
 /// Segment size of a fabric, in bytes: a power of two.
 ///
 /// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
-/// [`SEGMENT_SECONDS_MIN`]), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
+/// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
 pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
@@ -138,7 +138,7 @@ pub(super) fn segment_bytes_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount
 
 /// The most trees that a plan for this fabric can have, whatever its rates.
 ///
-/// A packing has one tree for each port and pair that can be full, or [`SPREAD_TREES`] if that is
+/// A packing has one tree for each port and pair that can be full, or `SPREAD_TREES` if that is
 /// less. Separate packings for partials and results cut each other, which doubles the trees. Each
 /// gateway of a region with several cuts one more tree. Each tree then has two directions, and the
 /// express tree adds one. It bounds the state that a peer's plan can make us keep.

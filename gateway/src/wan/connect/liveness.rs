@@ -11,7 +11,7 @@
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
 //!   is closed long before QUIC would, so that its segments go over the others.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
-//!   a PTO is half a minute. Here a peer is lost once no datagram came from it for [`IDLE_TIMEOUT`].
+//!   a PTO is half a minute. Here a peer is lost once no datagram came from it for `IDLE_TIMEOUT`.
 //!
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY, ROUND_MAX)

@@ -99,8 +99,8 @@ fn partials_bound(all: u64, segment: u64) -> u64 {
 
 /// Bytes of subtrees' partials that gateway `me` may hold while their results are outstanding.
 ///
-/// relay bytes = max([`RELAY_ROUND_TRIPS`] x port rate of the region x round trip to the far end of
-/// a tree, [`RELAY_SEGMENTS_MIN`] segments).
+/// relay bytes = max(`RELAY_ROUND_TRIPS` x port rate of the region x round trip to the far end of
+/// a tree, `RELAY_SEGMENTS_MIN` segments).
 pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
     let partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let relays = partials.filter(|tree| tree.neighbours(me).len() > 1);

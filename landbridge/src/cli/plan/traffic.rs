@@ -42,13 +42,13 @@ pub(super) struct TrafficCommand {
     /// Samples of a mini-batch
     #[arg(long, default_value = "2048", value_parser = positive)]
     batch: f64,
-    /// Cards, all of them along each single axis [article]
+    /// Cards, all of them along each single axis; for `article`
     #[arg(long, value_name = "G", default_value = "8", value_parser = positive)]
     cards: f64,
-    /// Cards along data, tensor and pipeline, used together [article]
+    /// Cards along data, tensor and pipeline, used together; for `article`
     #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
     grid: Grid,
-    /// The fabric file [schedule]; by default two equal regions
+    /// The fabric file, for `schedule`; by default two equal regions
     #[arg(long, value_name = "FILE")]
     fabric: Option<PathBuf>,
     /// Print one JSON object

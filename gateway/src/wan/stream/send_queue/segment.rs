@@ -42,7 +42,7 @@ pub struct QueuedSegment {
     pub priority: Priority,
     /// The parity that it has if few enough bytes follow it.
     pub tail: Tail,
-    /// Its order at the pacer: [`ORDER_FIRST`](crate::wan::pacing::pacer::ORDER_FIRST) if small, else
+    /// Its order at the pacer: `ORDER_FIRST` if small, else
     /// the number of its pull.
     pub order: u64,
     /// Whether a lane had it before and was lost.
