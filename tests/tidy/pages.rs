@@ -2,6 +2,7 @@
 
 use crate::markdown;
 use crate::sources::{Source, assert_none, root, sources_in};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
@@ -141,3 +142,35 @@ fn the_readme_fits_a_reader() {
 
 /// Lines of the README, at most: what a reader takes in before a first try.
 const README_LINES_MAX: usize = 150;
+
+/// A constant's reason is of use only as long as the test that it names is there.
+#[test]
+fn comments_cite_tests_that_are_there() {
+    let sources = sources_in(&["rs", "py"]);
+    let mut names = BTreeSet::new();
+    for keyword in ["fn ", "def "] {
+        for source in &sources {
+            let after = source.text.split(keyword).skip(1);
+            names.extend(after.filter_map(|rest| rest.split(['(', '<']).next()));
+        }
+    }
+    let (mut findings, mut cited) = (Vec::new(), 0);
+    for source in &sources {
+        for after in source.text.split(CITATION).skip(1) {
+            // A span with a space is a command.
+            let name = after.split('`').next().unwrap_or_default();
+            if name.contains(' ') {
+                continue;
+            }
+            cited += 1;
+            if !names.contains(name) {
+                findings.push(format!("{}: {name} is not in the code", source.path.display()));
+            }
+        }
+    }
+    assert_none(findings);
+    assert!(cited > 50, "only {cited} citations found");
+}
+
+/// The words before the name of a test in a comment. In pieces, so that this is no citation.
+const CITATION: &str = concat!("Tested ", "by `");

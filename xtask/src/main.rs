@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ["python"] => test::python(),
         ["bench", "train", "--quick"] => bench::train_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => bench::fuzz_some(targets),
-        ["bench", "wan", "--quick"] => bench::wan_quick(),
+        ["bench", "wan", "--quick"] => bench::run("wan --quick").unwrap_or_else(wrong),
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::wan_shown(flags),
         ["bench", name] => bench::run(name).unwrap_or_else(wrong),
         ["faults", ref rest @ ..] => faults::run(rest),

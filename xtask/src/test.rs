@@ -44,7 +44,11 @@ const UNIT_TESTS: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
     seconds: 100,
-    run: |workspace, tally| tests(workspace, &[&ALL_TESTS[..], &["--lib"]].concat(), tally),
+    run: |workspace, tally| {
+        // Programs have unit tests as well; those of tidy have a stage of their own.
+        let selected = ["--lib", "--bins", "--exclude", "tidy"];
+        tests(workspace, &[&ALL_TESTS[..], &selected].concat(), tally)
+    },
 };
 const TESTS: Stage = Stage {
     name: "tests",

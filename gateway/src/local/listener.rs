@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
 /// 1,000. Connection attempts while the backlog is full.
-/// Tested by `ten_thousand_silent_connections_keep_nobody_out`.
+/// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const BUSY_TRIES: usize = 1000;
 /// 10 ms. Pause between two such attempts.
 const BUSY_PAUSE: Span = Span::from_ms(10);

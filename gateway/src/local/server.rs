@@ -30,7 +30,7 @@ use units::Span;
 
 /// 256: connections that have not attached yet; one more revokes the oldest slot of the user with
 /// the most. Attached connections are bounded by the jobs' ranks.
-/// Tested by `ten_thousand_silent_connections_keep_nobody_out`.
+/// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay. Least interval between two accepts while half of the
 /// slots are taken; without it a connection flood took half a core.

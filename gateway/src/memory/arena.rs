@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// 64 bytes. Slots start at multiples of this, so that no cache line belongs to two slots.
-/// Tested by `slots_never_overlap_and_all_room_comes_back`.
+/// Tested by `slots_never_overlap_and_all_can_be_freed`.
 pub const ALIGN_BYTES: u64 = 64;
 
 /// A mapping, which is unmapped when its last slice is dropped.

@@ -17,49 +17,51 @@ use page::{Page, commit, machine};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A bench's name, and what runs it from the workspace's root.
-type Bench = (&'static str, fn(&Path) -> Result<Page, Failure>);
+/// One page of figures.
+struct Bench {
+    /// The words after `cargo xtask bench`.
+    name: &'static str,
+    /// The page below `docs/results`, without its extension.
+    page: &'static str,
+    /// Measures it from the workspace's root.
+    measure: fn(&Path) -> Result<Page, Failure>,
+}
 
-const BENCHES: [Bench; 12] = [
-    ("efficiency", efficiency::measure),
-    ("faults", faults::measure),
-    ("fuzz", fuzz::measure),
-    ("hostile", hostile::measure),
-    ("plan", core::measure_plan),
-    ("quickstart", quickstart::measure),
-    ("reduce", core::measure_reduce),
-    ("shape", core::measure_shape),
-    ("simulate", simulate::measure),
-    ("train", train::measure),
-    ("wan", wan::measure),
-    ("wan-sim", wan_sim::measure),
+const BENCHES: [Bench; 13] = [
+    Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure },
+    Bench { name: "faults", page: "faults", measure: faults::measure },
+    Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure },
+    Bench { name: "hostile", page: "hostile", measure: hostile::measure },
+    Bench { name: "plan", page: "plan", measure: core::measure_plan },
+    Bench { name: "quickstart", page: "quickstart", measure: quickstart::measure },
+    Bench { name: "reduce", page: "reduce", measure: core::measure_reduce },
+    Bench { name: "shape", page: "shape", measure: core::measure_shape },
+    Bench { name: "simulate", page: "simulate", measure: simulate::measure },
+    Bench { name: "train", page: "train", measure: train::measure },
+    Bench { name: "wan", page: "wan/whole", measure: wan::measure },
+    Bench { name: "wan --quick", page: "wan/quick", measure: wan::measure_quick },
+    Bench { name: "wan-sim", page: "wan-sim", measure: wan_sim::measure },
 ];
 
 /// Runs a bench and writes its page; `None` when there is none of that name.
 pub fn run(name: &str) -> Option<ExitCode> {
-    let (name, measure) = BENCHES.iter().find(|(known, _)| *known == name)?;
-    let page = if *name == "wan" { "wan/whole" } else { name };
-    Some(write_to(page, name, measure))
+    let bench = BENCHES.iter().find(|bench| bench.name == name)?;
+    Some(write(bench.page, name, bench.measure))
 }
 
-/// Some fuzz targets anew.
+/// Runs some fuzz targets and replaces their rows of the page.
 pub fn fuzz_some(targets: &[&str]) -> ExitCode {
-    write_to("fuzz", "fuzz", |root| fuzz::measure_targets(root, targets))
+    write("fuzz", "fuzz", |root| fuzz::measure_targets(root, targets))
 }
 
-/// The few rows of `wan --quick`.
-pub fn wan_quick() -> ExitCode {
-    write_to("wan/quick", "wan --quick", wan::measure_quick)
-}
-
-/// Runs a bench, or the part of it that flags after its name choose, and writes it to `page`.
-fn write_to(
+/// Measures, and writes the page with the command, the commit and the machine in its second line.
+fn write(
     page_name: &str,
     name: &str,
     measure: impl Fn(&Path) -> Result<Page, Failure>,
 ) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    // Before anything is measured: who waits for it may change files meanwhile.
+    // Read before the measurement, since files may change meanwhile.
     let (command, commit) = (format!("cargo xtask bench {name}"), commit());
     let page = match measure(root) {
         Ok(page) => page,

@@ -1,7 +1,7 @@
 //! A UDP socket whose segmentation offload (GSO) stays within the largest datagram.
 //!
-//! quinn hands the kernel up to ten packets as one. Ten jumbo packets are more than a UDP datagram can
-//! hold. The kernel refuses it, quinn takes the refusal for loss, and the path looks like a black hole.
+//! The kernel takes up to ten packets of quinn in one call. Ten jumbo packets exceed the largest UDP
+//! datagram, so the kernel refuses them. quinn takes the refusal for loss: the path looks like a black hole.
 //! The endpoint of a lane wraps its socket here (`endpoint.rs`).
 
 use quinn::udp::{RecvMeta, Transmit};

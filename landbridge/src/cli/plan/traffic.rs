@@ -25,25 +25,25 @@ pub(super) struct TrafficCommand {
     #[arg(long, value_enum, default_value = "schedule")]
     model_kind: ModelKind,
     /// Parameters
-    #[arg(long, value_name = "P", default_value = "70e9", value_parser = positive)]
+    #[arg(long, value_name = "P", default_value = "70e9", value_parser = at_least_one)]
     params: f64,
     /// Layers
-    #[arg(long, value_name = "L", default_value = "80", value_parser = positive)]
+    #[arg(long, value_name = "L", default_value = "80", value_parser = at_least_one)]
     layers: f64,
     /// Hidden size
-    #[arg(long, value_name = "H", default_value = "8192", value_parser = positive)]
+    #[arg(long, value_name = "H", default_value = "8192", value_parser = at_least_one)]
     hidden: f64,
     /// Tokens of an epoch
-    #[arg(long, value_name = "T", default_value = "156e9", value_parser = positive)]
+    #[arg(long, value_name = "T", default_value = "156e9", value_parser = at_least_one)]
     tokens: f64,
     /// Samples of an epoch
-    #[arg(long, default_value = "364.6e6", value_parser = positive)]
+    #[arg(long, default_value = "364.6e6", value_parser = at_least_one)]
     samples: f64,
     /// Samples of a mini-batch
-    #[arg(long, default_value = "2048", value_parser = positive)]
+    #[arg(long, default_value = "2048", value_parser = at_least_one)]
     batch: f64,
     /// Cards, all of them along each single axis; for `article`
-    #[arg(long, value_name = "G", default_value = "8", value_parser = positive)]
+    #[arg(long, value_name = "G", default_value = "8", value_parser = at_least_one)]
     cards: f64,
     /// Cards along data, tensor and pipeline, used together; for `article`
     #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
@@ -74,7 +74,7 @@ struct Grid {
 impl std::str::FromStr for Grid {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let cards: Result<Vec<f64>, String> = text.split('x').map(positive).collect();
+        let cards: Result<Vec<f64>, String> = text.split('x').map(at_least_one).collect();
         match cards.as_deref() {
             Ok([data, tensor, pipeline]) => {
                 Ok(Self { data: *data, tensor: *tensor, pipeline: *pipeline })
@@ -84,7 +84,7 @@ impl std::str::FromStr for Grid {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+fn at_least_one(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 1.0);
     number.ok_or_else(|| "a number from 1, such as 70e9".to_owned())
 }
